@@ -48,6 +48,7 @@ ORIGIN = Origin(
     folders=("features",),
     files=("{split}_ims.npy", "{split}_ids.txt"),
     extra_files=(CAPTIONS, *LISTS.values()),
+    judgements=JUDGEMENTS,
     dtypes=("float16", "float32"),
     licence="Flickr terms of use",
     licence_id="other",
@@ -108,7 +109,18 @@ class Flickr8K(DatasetSpec):
                     f"{self.captions_per_image - 1}; download it again"
                 )
             captions += [own[number] for number in range(self.captions_per_image)]
-        return Split(image_ids, {self.languages[0]: captions})
+        judgements = self._read_judgements(download, image_ids) if split == "test" else {}
+        missing = [name for kind, name in JUDGEMENTS.items() if split == "test" and kind not in judgements]
+        warnings = (
+            [
+                f"{download.place} lacks {' and '.join(missing)}, so agreement with people is not measured; both files "
+                "come with the captions, in Flickr8k_text.zip"
+            ]
+            if missing
+            else []
+        )
+        texts = {self.languages[0]: captions}
+        return Split(image_ids, texts, warnings=tuple(warnings), judgements=judgements)
 
     def _check_encoding(self, download: Download, path: str) -> None:
         name = f"{download.place}/{path}"
@@ -138,7 +150,7 @@ class Flickr8K(DatasetSpec):
                 )
         return found
 
-    def read_judgements(self, download: Download, image_ids: Sequence[str]) -> dict[str, Judgements]:
+    def _read_judgements(self, download: Download, image_ids: Sequence[str]) -> dict[str, Judgements]:
         """Read what experts and crowd workers say of pairs of the test split; a kind without a file is left out.
 
         Args:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ncl_bench.data.columns import FloatArray, Int64Array, TokenTable
 from ncl_bench.data.download import Download
+from ncl_bench.data.judgements import Judgements
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import DataError
 from ncl_bench.noise.draw import Noise, NoiseUnit, draw_noise
@@ -81,6 +82,7 @@ class Origin:
         published: year in which the files were published (ISO 8601), or empty.
         prefixes: ``train``, ``dev`` and ``test`` to the prefix of their files.
         extra_files: other files to read, each found by its name.
+        judgements: kind of people's judgements of test pairs to its file, which a download may lack.
         dtypes: number types that the published features may have.
         ids_span_splits: ids of all splits come from one list, so no image may be in two splits.
         vocabulary: published vocabulary of the captions, or None.
@@ -104,6 +106,7 @@ class Origin:
     published: str = ""
     prefixes: Mapping[str, str] = field(default_factory=lambda: {split: split for split in SPLITS})
     extra_files: tuple[str, ...] = ()
+    judgements: Mapping[str, str] = field(default_factory=dict)
     dtypes: tuple[str, ...] = ("float32",)
     ids_span_splits: bool = True
     vocabulary: KnownFile | None = None
@@ -136,6 +139,7 @@ class Split:
         warnings: what deserves a look, in sentences.
         image_features: ``(n_images, n_regions, feature_dim)``; empty if only the texts were read.
         fingerprint: sha256 (hex) of an embedded split's content; a download's is computed while it is written.
+        judgements: kind to people's judgements of pairs of this split.
     """
 
     image_ids: Sequence[str]
@@ -144,6 +148,7 @@ class Split:
     warnings: tuple[str, ...] = ()
     image_features: FloatArray | FeatureRows = field(default_factory=lambda: np.empty((0, 0, 0), np.float32))
     fingerprint: str = ""
+    judgements: Mapping[str, Judgements] = field(default_factory=dict)
 
     def blocks(self, size: int) -> Iterator[FloatArray]:
         """Iterate over the features in blocks of ``size`` images; the last may be smaller."""

@@ -18,9 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.data.judgements import Judgements
-from ncl_bench.evaluation.metrics import Float64Array
+from ncl_bench.evaluation.metrics import RESAMPLES, Float64Array, resamples
+from ncl_bench.evaluation.metrics import intervals as percentiles
 from ncl_bench.evaluation.ranks import Int64Array
+from ncl_bench.evaluation.results import PeopleResult
+from ncl_bench.evaluation.scores import BLOCK, Rows
 
+PRINTED = {"expert_tau_c": ("CLIPScore", 51.2), "crowd_tau_b": ("CLIPScore", 34.4)}
+"""What Hessel et al. (EMNLP 2021, Table 1 and Table 2) print for the same pairs."""
 MEASURES = ("expert_tau_c", "expert_auroc", "crowd_tau_b", "crowd_auroc")
 DESCRIBES = 3
 """Median rating from which on a caption describes the image, up to minor mistakes."""
@@ -102,6 +107,29 @@ class _Form:
         return slope if self.ties is None else slope - self.ties.sum(axis=0)
 
 
+def judged_scores(scores: Rows, judgements: Mapping[str, Judgements]) -> dict[str, Float64Array]:
+    """Read the similarities of the judged pairs.
+
+    Args:
+        scores: ``(n_images, n_captions)``, images as rows.
+        judgements: kind to judgements.
+
+    Returns:
+        Kind to similarities, float64 ``(n,)``.
+    """
+    found = {kind: np.empty(len(one.image)) for kind, one in judgements.items()}
+    order = {kind: np.argsort(one.image, kind="stable") for kind, one in judgements.items()}
+    for start in range(0, scores.shape[0], BLOCK):
+        stop = min(start + BLOCK, scores.shape[0])
+        block = scores.rows(start, stop)
+        for kind, one in judgements.items():
+            first, last = np.searchsorted(one.image[order[kind]], [start, stop])
+            here = order[kind][first:last]
+            found[kind][here] = block[one.image[here] - start, one.caption[here]]
+        scores.release(start, stop)
+    return found
+
+
 def agreements(
     scores: Mapping[str, Float64Array], judgements: Mapping[str, Judgements], n_images: int
 ) -> dict[str, Agreement]:
@@ -133,6 +161,28 @@ def agreements(
         found["crowd_tau_b"] = _tau_b(scores["crowd"], share, crowd.image, n_images)
         found["crowd_auroc"] = _auroc(
             scores["crowd"][others], share[others] > 0.5, crowd.image[others], n_images
+        )
+    return found
+
+
+def people_of(
+    scores: Rows, judgements: Mapping[str, Judgements], *, intervals: bool = True
+) -> dict[str, PeopleResult]:
+    """Every measure of one model, with its interval over images.
+
+    Args:
+        scores: ``(n_images, n_captions)``, images as rows.
+        judgements: kind to judgements.
+        intervals: compute the 95 % intervals.
+    """
+    n_images = scores.shape[0]
+    counts = resamples(n_images, n_images, RESAMPLES)[0].astype(np.float64)
+    found = {}
+    for name, one in agreements(judged_scores(scores, judgements), judgements, n_images).items():
+        interval = percentiles(one.resampled(counts)[:, None])[0] if intervals else None
+        most = ceiling(judgements["expert"], n_images) if name == "expert_tau_c" else None
+        found[name] = PeopleResult(
+            value=one.value, interval=interval, printed=PRINTED.get(name), ceiling=most
         )
     return found
 

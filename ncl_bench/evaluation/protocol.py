@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.data import ROOT_VARIABLE, dataset_spec, load_dataset
+from ncl_bench.data.judgements import Judgements
 from ncl_bench.data.order import order_fingerprint
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.spec import DatasetSpec
@@ -290,7 +291,8 @@ def measure(
     """Rank every query of a split, and compute the metrics of every protocol; see :func:`evaluate_scores`."""
     counted = count(sides, spec, split, on_rows)
     evaluation = evaluation_of(counted, spec, split, intervals=intervals)
-    return with_more_matches(evaluation, sides, spec, root), counted
+    evaluation = with_more_matches(evaluation, sides, spec, root)
+    return with_people(evaluation, sides, spec, root, intervals=intervals), counted
 
 
 def count(sides: Sides, spec: DatasetSpec, split: str, on_rows: OnRows | None = None) -> Counted:
@@ -435,3 +437,33 @@ def with_more_matches(
         return evaluation.model_copy(update={"eccv": eccv, "cxc": cxc})
     note = f"ECCV Caption and CxC were left out: they need {needed}"
     return evaluation.model_copy(update={"notes": (*evaluation.notes, note)})
+
+
+def with_people(
+    evaluation: Evaluation, sides: Sides, spec: DatasetSpec, root: Path | None, *, intervals: bool
+) -> Evaluation:
+    """Add agreement with people's judgements to an evaluation of test, or a note on what it needs.
+
+    Args:
+        evaluation: of one split; returned unchanged if people judged no pairs of it.
+        sides: the scores; those of images as queries count.
+        spec: the dataset.
+        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
+        intervals: compute the 95 % intervals.
+    """
+    if evaluation.split != "test" or not spec.origin.judgements:
+        return evaluation
+    from ncl_bench.evaluation.people import people_of
+
+    judgements = local_judgements(spec, root)
+    if judgements:
+        return evaluation.model_copy(update={"people": people_of(sides[0], judgements, intervals=intervals)})
+    files = " and ".join(spec.origin.judgements.values())
+    note = f"agreement with people was left out: it needs {spec.name} prepared with {files}; name its folder with --root"
+    return evaluation.model_copy(update={"notes": (*evaluation.notes, note)})
+
+
+def local_judgements(spec: DatasetSpec, root: Path | None) -> dict[str, Judgements]:
+    """People's judgements of test pairs by their kind; empty if the dataset is not prepared here, or without them."""
+    local = local_split(spec, "test", root)
+    return {} if local is None else {kind: local.judged(kind) for kind in local.judgement_files}

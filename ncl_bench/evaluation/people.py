@@ -176,7 +176,7 @@ def people_of(
         intervals: compute the 95 % intervals.
     """
     n_images = scores.shape[0]
-    counts = resamples(n_images, n_images, RESAMPLES)[0].astype(np.float64)
+    counts = image_counts(n_images)
     found = {}
     for name, one in agreements(judged_scores(scores, judgements), judgements, n_images).items():
         interval = percentiles(one.resampled(counts)[:, None])[0] if intervals else None
@@ -185,6 +185,11 @@ def people_of(
             value=one.value, interval=interval, printed=PRINTED.get(name), ceiling=most
         )
     return found
+
+
+def image_counts(n_images: int) -> Float64Array:
+    """How often each bootstrap resample of the recalls holds each image, float64 ``(1000, n_images)``."""
+    return resamples(n_images, n_images, RESAMPLES)[0].astype(np.float64)
 
 
 def ceiling(judgements: Judgements, n_images: int) -> float:

@@ -13,13 +13,13 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from jinja2 import Environment, StrictUndefined
 from numpy.typing import NDArray
 from rich.console import Console
 
 from baselines.audit.labelled import labelled_pairs, read_labels
 from baselines.audit.lemon import FIXED, LEMON, MOST_REFERENCE, lemon_table
-from baselines.audit.page import write_page
-from baselines.audit.pairs import AuditedRuns, clean_probability, open_runs, pair_table
+from baselines.audit.pairs import BETTER, SAMPLE, AuditedRuns, clean_probability, open_runs, pair_table
 from baselines.audit.result import (
     RESULT,
     SUREST,
@@ -38,13 +38,21 @@ from baselines.methods import METHODS
 from baselines.training.scoring import embed
 from baselines.training.statement import CLEAN_PROBABILITY
 from ncl_bench.data import dataset_spec, refuse_damage
+from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import ScoresError, TrainingError
+from ncl_bench.evaluation.pages import Gallery
 from ncl_bench.evaluation.scores import check_embeddings, read_array
 from ncl_bench.files import atomic_folder, csv_cell, sole_owner, write_text
+from ncl_bench.plugins import command_name
 from ncl_bench.progress import bar
 
 PAIRS, PAGE = "pairs.parquet", "index.html"
+TEMPLATE = Path(__file__).parent / "page.html.j2"
+STEPS = 100
+"""Steps of the slider."""
+WIDTH, HEIGHT = 120, 28
+"""Size of the curve of a pair's clean probability over the epochs."""
 POSTERIOR = "posterior"
 THRESHOLD = 0.5
 """Threshold of the posterior, and of methods that state none."""
@@ -215,17 +223,7 @@ def _write(
         table.to_parquet(folder / PAIRS, index=False)
         _without_formulas(table).to_csv(folder / "pairs.csv", index=False, lineterminator="\n")
         write_text(folder / RESULT, json.dumps(result.model_dump(mode="json"), indent=2) + "\n")
-        write_page(
-            folder / PAGE,
-            result,
-            table,
-            truth,
-            train,
-            suspicious=order[:SUSPICIOUS],
-            surest=order[::-1][:SUREST],
-            history=np.empty((0, len(table)), np.float32) if history is None else history,
-            name=to.name,
-        )
+        _write_page(folder / PAGE, result, train, table, truth, history, order, to.name)
 
 
 def _without_formulas(table: pd.DataFrame) -> pd.DataFrame:
@@ -284,3 +282,103 @@ def _of_method(runs: Sequence[AuditedRun], table: pd.DataFrame) -> list[str]:
     if table[POSTERIOR].isna().all():
         remarks.append("All losses are equal, so there is no posterior.")
     return remarks
+
+
+def _write_page(
+    path: Path,
+    result: AuditResult,
+    train: PairedDataset,
+    table: pd.DataFrame,
+    truth: NDArray[np.bool_] | None,
+    history: NDArray[np.float32] | None,
+    order: Int64Array,
+    name: str,
+) -> None:
+    """Write one self-contained file, with a slider for the threshold and a list to export.
+
+    Args:
+        path: the ``.html`` file.
+        result: summary of the audit.
+        train: split of the pairs.
+        table: of all audited pairs.
+        truth: bool ``(n,)``, whether each pair is true; None if unknown.
+        history: float32 ``(epochs, n)``, clean probability of every pair; None if none was stored.
+        order: int64 ``(n,)``, rows of the table, the most suspicious first.
+        name: name of the audit's folder, for the command on the page.
+    """
+    suspicious, surest = order[:SUSPICIOUS], order[::-1][:SUREST]
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    gallery = Gallery(dataset_spec(train.name), train)
+    row_of = pd.Series(np.arange(len(train)), index=train.pair_ids)
+
+    def caption(pair_id: int) -> str:
+        captions = train.captions
+        return f"caption {pair_id}" if captions is None else str(captions[int(row_of[pair_id])])
+
+    def card(place: int, row: int) -> dict[str, Any]:
+        """A pair as the page shows it, at its place in a list, from 1."""
+        line = table.iloc[row]
+        columns = ("clean_probability", "posterior", "loss", "similarity")
+        shown = [c for c in columns if c != result.chosen_by and c in line and not pd.isna(line[c])]
+        value, pair_id = line[result.chosen_by], int(line["pair_id"])
+        rank = f"{line['rank']:,} of {1 + min(SAMPLE, len(table)):,}"
+        better = (line[f"better_{n + 1}"] for n in range(BETTER))
+        return {
+            "place": place,
+            "pair_id": pair_id,
+            "image_id": str(line["image_id"]),
+            "picture": gallery.picture(int(train.caption_to_image[row_of[pair_id]])),
+            "caption": caption(pair_id),
+            "value": None if pd.isna(value) else float(value),
+            "numbers": [
+                *((c.replace("_", " "), f"{line[c]:.3f}") for c in shown),
+                ("rank of its caption", rank),
+            ],
+            "better": [caption(int(other)) for other in better if not pd.isna(other)],
+            "wrong": None if truth is None else not truth[row],
+            "curve": "" if history is None else _curve(history[:, row]),
+        }
+
+    values = table[result.chosen_by].to_numpy(np.float32)
+    low, high = (0.0, 1.0) if result.threshold is not None else (float(values.min()), float(values.max()))
+    limits = low + (high - low) * np.arange(STEPS + 1) / STEPS
+    called = _at_most(values, limits)
+    start = (
+        int(np.searchsorted(called, len(suspicious)))
+        if result.threshold is None
+        else round(result.threshold * STEPS)
+    )
+    wrong = [] if truth is None else _at_most(values[~truth], limits)
+    page = template.render(
+        result=result,
+        suspicious=[card(place, row) for place, row in enumerate(suspicious, 1)],
+        surest=[card(place, row) for place, row in enumerate(surest, 1)],
+        called=called,
+        low=low,
+        high=high,
+        start=min(start, STEPS - 1),
+        wrong=wrong,
+        n_wrong=None if truth is None else int((~truth).sum()),
+        steps=STEPS,
+        command=f"{command_name()} audit apply {name}",
+        size=(WIDTH, HEIGHT),
+    )
+    write_text(path, page + "\n")
+
+
+def _at_most(values: NDArray[np.float32], limits: NDArray[np.float64]) -> list[int]:
+    """Number of values at most each limit; NaN never counts."""
+    found = np.searchsorted(np.sort(values), limits.astype(np.float32), side="right")
+    return [int(count) for count in found]
+
+
+def _curve(values: NDArray[np.float32]) -> str:
+    """Points of an SVG polyline: the clean probability over the epochs; empty if it was not stored."""
+    if len(values) < 2 or np.isnan(values).any():
+        return ""
+    across = np.linspace(1, WIDTH - 1, len(values))
+    down = 1 + (HEIGHT - 2) * (1 - np.clip(values, 0, 1))
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(across, down, strict=True))

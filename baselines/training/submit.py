@@ -30,7 +30,7 @@ from baselines.training.statement import statement_of, statement_of_zero_shot
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError, first_line
-from ncl_bench.evaluation.protocol import evaluate
+from ncl_bench.evaluation.protocol import recalls_of
 from ncl_bench.evaluation.submission import (
     SUBMISSION_FILE,
     ArrayFile,
@@ -243,7 +243,7 @@ def _last_epoch(
 
 
 def _r_sum(matrix: Float32Array, test: PairedDataset) -> float:
-    return round(evaluate(matrix, dataset=test.name, intervals=False).r_sum, 4)
+    return round(recalls_of(matrix, dataset_spec(test.name), "test")["r_sum"], 4)
 
 
 def _written(

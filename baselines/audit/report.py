@@ -92,7 +92,7 @@ def write_audit(
     _refuse_existing(to)
     audited = open_runs(runs, root, noise_file=noise_file, keep=keep)
     train, truth = audited.train, truth_of(audited.train, audited.rows)
-    described, first = tuple(_runs(audited)), audited.described[0]
+    described, first = tuple(_runs(audited)), audited.runs[0]
     known = _read_labels(labels, train)
     with sole_owner(to):
         if method == LEMON:
@@ -102,15 +102,15 @@ def write_audit(
         else:
             table, history = pair_table(audited, device=device, console=console), _history(audited)
             own = any(run.has_clean_probability for run in described)
-            config = audited.jobs[0].recipe.method_config
+            config = first.job.recipe.method_config
             threshold = float(getattr(config, "clean_threshold", THRESHOLD)) if own else THRESHOLD
             thresholds = {CLEAN_PROBABILITY: threshold} if own else {}
             thresholds[POSTERIOR] = THRESHOLD
             remarks = _of_method(described, table)
             facts = {"epochs": () if truth is None else tuple(_epochs(audited, truth, threshold))}
-        labelled = labelled_pairs(*known, train, table, list(thresholds), first.seed) if known else None
+        labelled = labelled_pairs(*known, train, table, list(thresholds), first.job.seed) if known else None
         facts["runs"] = described
-        result = result_of(train, first.noise, table, truth, labelled, thresholds, remarks, **facts)
+        result = result_of(train, first.run.noise, table, truth, labelled, thresholds, remarks, **facts)
         _write(to, result, train, table, truth, history)
     return result
 
@@ -175,13 +175,13 @@ def _embeddings(files: tuple[Path, Path], train: PairedDataset) -> list[NDArray[
 
 
 def _lemon_of_runs(audited: AuditedRuns, device: str, console: Console | None) -> pd.DataFrame:
-    for job in audited.jobs:
-        if not job.backbone.dot_products:
+    for run in audited.runs:
+        if not run.job.backbone.dot_products:
             raise TrainingError(
-                f"backbone {job.backbone.name} has no embeddings, which LEMoN needs; audit a run of another backbone, "
-                "such as vse_infinity, or give two files of embeddings and --dataset"
+                f"backbone {run.job.backbone.name} has no embeddings, which LEMoN needs; audit a run of another "
+                "backbone, such as vse_infinity, or give two files of embeddings and --dataset"
             )
-    place = device_for(device, audited.jobs[0].precision)
+    place = device_for(device, audited.runs[0].job.precision)
     networks = [network for method in audited.methods(place) for network in method.networks]
     train = audited.train
     with bar("embed", train.n_images + len(train), console) as advance:
@@ -189,9 +189,9 @@ def _lemon_of_runs(audited: AuditedRuns, device: str, console: Console | None) -
     for side in sides:
         if not np.isfinite(side).all():
             raise TrainingError(
-                f"{audited.folders[0].path} gives embeddings that are not finite; train it again"
+                f"{audited.runs[0].folder.path} gives embeddings that are not finite; train it again"
             )
-    seed = audited.described[0].seed
+    seed = audited.runs[0].job.seed
     return lemon_table(train, audited.rows, seed, *sides, device=place, console=console)
 
 
@@ -235,35 +235,33 @@ def _without_formulas(table: pd.DataFrame) -> pd.DataFrame:
 def _runs(audited: AuditedRuns) -> list[AuditedRun]:
     return [
         AuditedRun(
-            folder=str(folder.path),
-            method=METHODS[job.recipe.method["name"]].title_of(job.recipe.method_config),
-            backbone=job.backbone.title_of(job.recipe.backbone_config),
-            seed=run.seed,
-            best_epoch=None if run.imported else outcome.best_epoch,
+            folder=str(each.folder.path),
+            method=METHODS[each.run.recipe.method["name"]].title_of(each.run.recipe.method_config),
+            backbone=each.job.backbone.title_of(each.run.recipe.backbone_config),
+            seed=each.run.seed,
+            best_epoch=None if each.run.imported else each.outcome.best_epoch,
             has_clean_probability=CLEAN_PROBABILITY
-            in folder.read_division(outcome.best_epoch, len(audited.train)),
+            in each.folder.read_division(each.outcome.best_epoch, len(audited.train)),
         )
-        for folder, job, run, outcome in zip(
-            audited.folders, audited.jobs, audited.described, audited.outcomes, strict=True
-        )
+        for each in audited.runs
     ]
 
 
 def _epochs(audited: AuditedRuns, truth: NDArray[np.bool_], threshold: float) -> list[EpochDetection]:
     """How well the clean probability of each run finds the wrong pairs after every stored epoch."""
     found = []
-    for number, outcome in enumerate(audited.outcomes):
-        for epoch in range(outcome.epochs):
+    for number, audited_run in enumerate(audited.runs):
+        for epoch in range(audited_run.outcome.epochs):
             each = detection_of(clean_probability(audited, epoch, run=number), truth, threshold)
             if each is not None:
-                run = str(audited.folders[number].path)
+                run = str(audited_run.folder.path)
                 found.append(EpochDetection(run=run, epoch=epoch, detection=each))
     return found
 
 
 def _history(audited: AuditedRuns) -> NDArray[np.float32]:
     """The first run's clean probability after every stored epoch, float32 ``(epochs, n)``."""
-    every = [clean_probability(audited, epoch, run=0) for epoch in range(audited.outcomes[0].epochs)]
+    every = [clean_probability(audited, epoch, run=0) for epoch in range(audited.runs[0].outcome.epochs)]
     kept = [values for values in every if not np.isnan(values).all()]
     return np.stack(kept) if kept else np.empty((0, len(audited.rows)), np.float32)
 

@@ -204,8 +204,7 @@ class Trainer:
             return from_first_rank(self._conclude)
 
     def _record_machine(self) -> None:
-        self.folder.add_machine(machine_of(self.device), goes_on=self.epochs > 0)
-        if changed := self.folder.add_plugins():
+        if changed := self.folder.add_machine(machine_of(self.device), goes_on=self.epochs > 0):
             print(f"WARNING: {changed}", file=sys.stderr)
         if self.epochs:
             print(f"{self.folder.path} resumes after epoch {self.epochs}", file=sys.stderr)

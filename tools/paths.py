@@ -25,14 +25,14 @@ from ncl_bench.cli.commands import app
 LIMITS = {
     "load": 8,
     "prepare": 20,
-    "prepared": 11,
+    "prepared": 10,
     "matrix": 13,
-    "train": 45,
-    "score": 38,
+    "train": 41,
+    "score": 36,
     "evaluate": 15,
     "add": 28,
     "build": 34,
-    "audit": 37,
+    "audit": 34,
 }
 
 ROOT = Path(__file__).resolve().parent.parent

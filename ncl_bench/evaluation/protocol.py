@@ -357,6 +357,13 @@ def evaluation_of(counted: Counted, spec: DatasetSpec, split: str, *, intervals:
     return evaluation.model_copy(update={"notes": notes})
 
 
+def recalls_of(similarities: Any, spec: DatasetSpec, split: str) -> dict[str, float]:
+    """The six recalls and ``r_sum`` of :func:`evaluate_scores` under the default protocol: what training asks for."""
+    protocol = protocols_of(spec, split)[0]
+    ranks = ranks_under(count(open_scores((similarities,), spec, split), spec, split), protocol)
+    return protocol_result(ranks, fold_size(protocol, len(ranks.i2t)), intervals=False).recalls()
+
+
 def protocol_result(ranks: Ranks, images_per_fold: int, *, intervals: bool) -> ProtocolResult:
     """Compute the metrics of ranks, averaged over consecutive folds of equal size.
 
@@ -459,7 +466,7 @@ def with_people(
     if judgements:
         return evaluation.model_copy(update={"people": people_of(sides[0], judgements, intervals=intervals)})
     files = " and ".join(spec.origin.judgements.values())
-    note = f"agreement with people was left out: it needs {spec.name} prepared with {files}; name its folder with --root"
+    note = f"agreement with people needs {spec.name} prepared with {files}; name the folder of the dataset with --root"
     return evaluation.model_copy(update={"notes": (*evaluation.notes, note)})
 
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 from ncl_bench.cli.doctor import Finding
-from ncl_bench.extras import require
 
 
 def cuda_devices() -> Iterator[Finding]:
@@ -24,7 +23,6 @@ def cuda_devices() -> Iterator[Finding]:
 
 def gpu_check() -> Iterator[str]:
     """Train every backbone on the GPU for a few steps, as Markdown."""
-    require("baselines", "torch", needed_by="doctor --gpu")
     from baselines.training.gpu_check import gpu_report
 
     return gpu_report()

@@ -100,10 +100,13 @@ class _Pairs:
     def of(cls, audited: AuditedRuns, device: str) -> "_Pairs":
         known, rows = hidden_correspondence(audited.train), audited.rows
         truth = None if known is None or known[rows].all() or not known[rows].any() else known[rows]
-        (folder,), (outcome,) = audited.folders, audited.outcomes
+        (run,) = audited.runs
         kept = [
-            {name: values[rows] for name, values in folder.read_division(epoch, len(audited.train)).items()}
-            for epoch in range(outcome.epochs)
+            {
+                name: values[rows]
+                for name, values in run.folder.read_division(epoch, len(audited.train)).items()
+            }
+            for epoch in range(run.outcome.epochs)
         ]
         return cls(audited, truth, own_values(audited, device=device, console=Console(stderr=True)), kept)
 
@@ -117,7 +120,7 @@ class _Pairs:
     @property
     def best(self) -> Mapping[str, Values]:
         """What the method kept after the best epoch."""
-        epoch = self.audited.outcomes[0].best_epoch
+        epoch = self.audited.runs[0].outcome.best_epoch
         return self.kept[epoch] if epoch < len(self.kept) else {}
 
     def over_epochs(self, name: str) -> list[tuple[int, str, float]]:
@@ -133,7 +136,7 @@ class _Pairs:
 def _of_pairs(pairs: _Pairs, plots: Path) -> list[Path]:
     """The figures that the finished run has the data of."""
     draw, own, best = partial(_pair_histogram, pairs), pairs.own, pairs.best
-    seed, config = pairs.audited.described[0].seed, pairs.audited.jobs[0].recipe.method_config
+    seed, config = pairs.audited.runs[0].job.seed, pairs.audited.runs[0].job.recipe.method_config
     fit = derive_seed(seed, "audit", "mixture")
     written = draw(plots / "losses", "loss of each pair", "NCR Fig. 3b", own["loss"], mixture=fit)
     written += draw(
@@ -180,7 +183,7 @@ def _pair_histogram(
             axes.plot(
                 centres, columns[f"component_{number + 1}"], color="#1c1c1c", lw=1, ls=("-", "--")[number]
             )
-    epoch = pairs.audited.outcomes[0].best_epoch
+    epoch = pairs.audited.runs[0].outcome.best_epoch
     axes.set(xlabel=label, ylabel="pairs", title=f"{paper}: epoch {epoch}")
     axes.legend(frameon=False)
     rows = list(zip(*(column.tolist() for column in columns.values()), strict=True))

@@ -60,7 +60,9 @@ def _replacing(target: Path, make: Callable[[Path], None]) -> Iterator[Path]:
         make(temporary)
         try:
             yield temporary
-            _flush(temporary)
+            if temporary.is_file():
+                with temporary.open("rb") as stream:
+                    os.fsync(stream.fileno())
             os.replace(temporary, target)
         finally:
             _remove(temporary)
@@ -214,16 +216,11 @@ def _quoted(
     # prose has a blank or a digit after a separator, a row has the next cell
     row_like = re.compile(rf"\S{delimiter}(?=[^\s\d])|[^\s\d]{delimiter}(?=\d)")
     while True:
-        where = f"{path} line {rows.line_num + 1}"
         begins = rows.line_num + 1
+        where = f"{path} line {begins}"
         try:
             cells = next(rows, None)
         except csv.Error as problem:
-            if "field limit" in str(problem):
-                raise error(
-                    f"{where}: a cell has more than {csv.field_size_limit():,} letters; close its quotation mark, or "
-                    "shorten it"
-                ) from None
             until = "" if rows.line_num <= begins else f", read up to line {rows.line_num}"
             raise error(
                 f"{where}: the quotation marks are wrong ({problem}{until}); close each, and double those inside a cell"
@@ -315,16 +312,6 @@ def file_finder(folder: Path) -> Callable[[str], Path | None]:
     return find
 
 
-def refuse_larger(path: Path, largest: int, error: type[NclBenchError], fix: str) -> None:
-    """Refuse a file of more than ``largest`` bytes unread; see :func:`read_limited`."""
-    try:
-        size = path.stat().st_size
-    except OSError as problem:
-        raise error(f"cannot read {path}: {problem.strerror}; {fix}") from None
-    if size > largest:
-        raise error(f"{path} has {size:,} bytes, expected at most {largest:,}; {fix}")
-
-
 def read_limited(path: Path, largest: int, error: type[NclBenchError], fix: str) -> bytes:
     """Read a whole file whose size is known; a larger one is refused unread.
 
@@ -334,8 +321,10 @@ def read_limited(path: Path, largest: int, error: type[NclBenchError], fix: str)
         error: class of what is raised.
         fix: what the user should do, in words that end the sentence.
     """
-    refuse_larger(path, largest, error, fix)
     try:
+        size = path.stat().st_size
+        if size > largest:
+            raise error(f"{path} has {size:,} bytes, expected at most {largest:,}; {fix}")
         return path.read_bytes()
     except OSError as problem:
         raise error(f"cannot read {path}: {problem.strerror}; {fix}") from None
@@ -437,21 +426,13 @@ def refuse_links_out(folder: Path, inside: Path | None = None) -> None:
         inside: folder that neither ``folder`` nor a link below it may leave (default: ``folder``).
     """
     home = Path(os.path.realpath(inside or folder))
-    for link in chain([folder], _links_below(folder)):
+    below = (Path(place, name) for place, folders, files in os.walk(folder) for name in (*folders, *files))
+    for link in chain([folder], filter(Path.is_symlink, below)):
         if not Path(os.path.realpath(link)).is_relative_to(home):
             raise NclBenchError(
                 f"{link} is a link out of {inside or folder}, where nothing may be written; remove the link, or put "
                 "the files themselves there"
             )
-
-
-def _links_below(folder: Path) -> Iterator[Path]:
-    with suppress(OSError), os.scandir(folder) as entries:  # it may not exist, or vanish meanwhile
-        for entry in entries:
-            if entry.is_symlink():
-                yield Path(entry.path)
-            elif entry.is_dir(follow_symlinks=False):
-                yield from _links_below(Path(entry.path))
 
 
 def is_leftover(path: Path) -> bool:
@@ -468,12 +449,6 @@ def _is_alive(process: int) -> bool:
     except (ProcessLookupError, OverflowError):
         return False
     return True
-
-
-def _flush(path: Path) -> None:
-    if path.is_file():
-        with path.open("rb") as stream:
-            os.fsync(stream.fileno())
 
 
 def _remove(path: Path) -> None:

@@ -20,7 +20,6 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from ncl_bench.errors import ScoresError
-from ncl_bench.files import readable
 
 _REMEDY = "write it with numpy.save"
 _READERS = {(1, 0): (2, npy_format.read_array_header_1_0), (2, 0): (4, npy_format.read_array_header_2_0)}
@@ -49,10 +48,8 @@ class NpyHeader:
 def read_header(path: Path) -> NpyHeader:
     """Read the header of an ``.npy`` file of plain numbers or text, and check the file's size against it.
 
-    Raises:
-        ScoresError: missing, unreadable, no ``.npy`` file, pickled, cut short or added to.
+    A path that a user named goes through :func:`ncl_bench.files.readable` first.
     """
-    readable(path, ScoresError, "an .npy file")
     try:
         with path.open("rb") as stream:
             size = os.fstat(stream.fileno()).st_size

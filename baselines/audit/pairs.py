@@ -21,8 +21,7 @@ from baselines.kit.losses import mean_triplet
 from baselines.kit.method import Method
 from baselines.kit.mixture import clean_posterior
 from baselines.methods.ncr import matching_prediction
-from baselines.training.job import TrainingJob
-from baselines.training.run_folder import Outcome, Run, RunFolder
+from baselines.training.job import FinishedRun
 from baselines.training.scoring import score_rows
 from baselines.training.statement import CLEAN_PROBABILITY
 from baselines.training.submit import Networks, check_alike, check_vocabulary, chosen_method
@@ -46,25 +45,18 @@ class AuditedRuns:
     """Finished runs on the same pairs.
 
     Attributes:
-        folders: folders of the runs.
-        described: their ``run.json``.
-        outcomes: their outcomes.
-        jobs: what was trained, with its noise.
+        runs: the runs, whose jobs have the noise that was trained on.
         train: the whole training split with its noise.
         rows: int64, ascending: the audited pairs; all of them unless the runs kept only some.
     """
 
-    folders: Sequence[RunFolder]
-    described: Sequence[Run]
-    outcomes: Sequence[Outcome]
-    jobs: Sequence[TrainingJob]
+    runs: Sequence[FinishedRun]
     train: PairedDataset
     rows: Int64Array
 
     def methods(self, device: torch.device) -> list[Method]:
         """Load the method of every run, with its best networks."""
-        pairs = zip(self.jobs, self.folders, strict=True)
-        return [chosen_method(job, folder, device) for job, folder in pairs]
+        return [chosen_method(run, device) for run in self.runs]
 
 
 def audit(
@@ -118,19 +110,15 @@ def open_runs(
         TrainingError: a run is unfinished, or runs or data do not match.
         DataError: a file of the training split has changed since the dataset was prepared.
     """
-    folders = [RunFolder(run) for run in runs]
-    described = [folder.read_run() for folder in folders]
-    outcomes = [folder.read_outcome() for folder in folders]
-    check_alike(runs, described)
-    jobs = [
-        _job_with_noise(folder, run, root, noise_file, keep)
-        for folder, run in zip(folders, described, strict=True)
-    ]
-    train = jobs[0].load("train")
-    check_vocabulary(runs[0], described[0], train)
+    finished = [FinishedRun.read(run, root) for run in runs]
+    check_alike(finished)
+    finished = [_with_noise(run, noise_file, keep) for run in finished]
+    first = finished[0]
+    train = first.job.load("train")
+    check_vocabulary(first, train)
     for name, then, now in (
-        ("fingerprint", described[0].fingerprint, train.fingerprint),
-        ("noise", described[0].noise.sha256, train.noise.sha256),
+        ("fingerprint", first.run.fingerprint, train.fingerprint),
+        ("noise", first.run.noise.sha256, train.noise.sha256),
     ):
         if then != now:
             raise TrainingError(
@@ -138,26 +126,25 @@ def open_runs(
                 f"{'--root' if name == 'fingerprint' else '--noise-file'} of the training"
             )
     refuse_damage(train.name, root, "train", progress=bar)
-    return AuditedRuns(folders, described, outcomes, jobs, train, jobs[0].kept_rows(train))
+    return AuditedRuns(finished, train, first.job.kept_rows(train))
 
 
-def _job_with_noise(
-    folder: RunFolder, run: Run, root: Path | None, noise_file: Path | None, keep: Path | None
-) -> TrainingJob:
-    """The job of a run with its recorded noise."""
+def _with_noise(finished: FinishedRun, noise_file: Path | None, keep: Path | None) -> FinishedRun:
+    """The run, whose job gets the recorded noise."""
+    folder, noise = finished.folder, finished.run.noise
     for name, needed, given in (
-        ("noise-file", run.noise.unit is not None and run.noise.seed is None, noise_file),
-        ("keep", run.keep is not None, keep),
+        ("noise-file", noise.unit is not None and noise.seed is None, noise_file),
+        ("keep", finished.run.keep is not None, keep),
     ):
         if needed and given is None:
             raise TrainingError(f"{folder.path} was trained with --{name}; give the same here")
         if given is not None and not needed:
             raise TrainingError(f"{folder.path} was trained without --{name}; leave {given} out")
-    job = replace(TrainingJob.of_run(run, root), noise_file=noise_file, keep=keep)
-    if run.noise.unit is None:
-        return job
-    ratio = run.noise.ratio if noise_file is None else None  # a noise file sets the ratio itself
-    return replace(job, noise_ratio=ratio, noise_unit=run.noise.unit, noise_seed=run.noise.seed)
+    job = replace(finished.job, noise_file=noise_file, keep=keep)
+    if noise.unit is not None:
+        ratio = noise.ratio if noise_file is None else None  # a noise file sets the ratio itself
+        job = replace(job, noise_ratio=ratio, noise_unit=noise.unit, noise_seed=noise.seed)
+    return replace(finished, job=job)
 
 
 def pair_table(audited: AuditedRuns, *, device: str = "auto", console: Console | None = None) -> pd.DataFrame:
@@ -166,17 +153,15 @@ def pair_table(audited: AuditedRuns, *, device: str = "auto", console: Console |
     Raises:
         TrainingError: the networks give similarities that are not finite.
     """
-    train, rows, seed = audited.train, audited.rows, audited.described[0].seed
-    place = device_for(device, audited.jobs[0].precision)
+    train, rows, first = audited.train, audited.rows, audited.runs[0]
+    seed, place = first.job.seed, device_for(device, first.job.precision)
     networks, batches = _opened(audited, place)
     sample = sample_of(rows, seed)
     n_images = len(np.unique(train.caption_to_image[rows]))
     with bar("audit", len(rows) + n_images, console) as advance:
         loss, similarity, score, _ = _own(networks, batches, advance)
         if not (np.isfinite(loss).all() and np.isfinite(score).all()):
-            raise TrainingError(
-                f"{audited.folders[0].path} gives similarities that are not finite; train it again"
-            )
+            raise TrainingError(f"{first.folder.path} gives similarities that are not finite; train it again")
 
         def scores_of(block: Int64Array, captions: Int64Array) -> Float32Array:
             return score_rows(
@@ -244,15 +229,14 @@ def clean_probability(
         run: number of one of the runs, to read it alone.
     """
     found = []
-    for number, (folder, job) in enumerate(zip(audited.folders, audited.jobs, strict=True)):
-        outcome = audited.outcomes[number]
-        if run not in (None, number):
-            continue
-        kept = folder.read_division(outcome.best_epoch if epoch is None else epoch, len(audited.train))
+    for each in audited.runs if run is None else [audited.runs[run]]:
+        kept = each.folder.read_division(
+            each.outcome.best_epoch if epoch is None else epoch, len(audited.train)
+        )
         if CLEAN_PROBABILITY not in kept:
             continue
         values = kept[CLEAN_PROBABILITY]
-        unseen = np.setdiff1d(np.arange(len(values)), job.rows(audited.train), assume_unique=True)
+        unseen = np.setdiff1d(np.arange(len(values)), each.job.rows(audited.train), assume_unique=True)
         values[unseen] = np.nan  # pairs that were never trained on still have the initial value of the memory
         found.append(values[audited.rows])
     if not found:
@@ -270,8 +254,8 @@ def _opened(audited: AuditedRuns, place: torch.device) -> tuple[Networks, Traini
     ]
     return networks, TrainingBatches(
         audited.train,
-        batch_size=audited.jobs[0].recipe.batch_size,
-        seed=audited.described[0].seed,
+        batch_size=audited.runs[0].job.recipe.batch_size,
+        seed=audited.runs[0].job.seed,
         device=place,
         pair_rows=audited.rows,
         features="mapped",
@@ -282,7 +266,7 @@ def own_values(
     audited: AuditedRuns, *, device: str = "auto", console: Console | None = None
 ) -> dict[str, Float32Array]:
     """``loss`` and ``similarity`` as in :func:`audit`, and ``prediction``: P of NCR's Eq. 5; float32 ``(n,)`` each."""
-    networks, batches = _opened(audited, device_for(device, audited.jobs[0].precision))
+    networks, batches = _opened(audited, device_for(device, audited.runs[0].job.precision))
     with bar("compare pairs", len(audited.rows), console) as advance:
         loss, similarity, _, prediction = _own(networks, batches, advance)
     return {"loss": loss, "similarity": similarity, "prediction": prediction}

@@ -13,13 +13,13 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from jinja2 import Environment, StrictUndefined
 from numpy.typing import NDArray
 from rich.console import Console
 
 from baselines.audit.labelled import labelled_pairs, read_labels
 from baselines.audit.lemon import FIXED, LEMON, MOST_REFERENCE, lemon_table
-from baselines.audit.page import write_page
-from baselines.audit.pairs import AuditedRuns, clean_probability, open_runs, pair_table
+from baselines.audit.pairs import BETTER, SAMPLE, AuditedRuns, clean_probability, open_runs, pair_table
 from baselines.audit.result import (
     RESULT,
     SUREST,
@@ -38,13 +38,21 @@ from baselines.methods import METHODS
 from baselines.training.scoring import embed
 from baselines.training.statement import CLEAN_PROBABILITY
 from ncl_bench.data import dataset_spec, refuse_damage
+from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import ScoresError, TrainingError
+from ncl_bench.evaluation.pages import Gallery
 from ncl_bench.evaluation.scores import check_embeddings, read_array
 from ncl_bench.files import atomic_folder, csv_cell, sole_owner, write_text
+from ncl_bench.plugins import command_name
 from ncl_bench.progress import bar
 
 PAIRS, PAGE = "pairs.parquet", "index.html"
+TEMPLATE = Path(__file__).parent / "page.html.j2"
+STEPS = 100
+"""Steps of the slider."""
+WIDTH, HEIGHT = 120, 28
+"""Size of the curve of a pair's clean probability over the epochs."""
 POSTERIOR = "posterior"
 THRESHOLD = 0.5
 """Threshold of the posterior, and of methods that state none."""
@@ -84,7 +92,7 @@ def write_audit(
     _refuse_existing(to)
     audited = open_runs(runs, root, noise_file=noise_file, keep=keep)
     train, truth = audited.train, truth_of(audited.train, audited.rows)
-    described, first = tuple(_runs(audited)), audited.described[0]
+    described, first = tuple(_runs(audited)), audited.runs[0]
     known = _read_labels(labels, train)
     with sole_owner(to):
         if method == LEMON:
@@ -94,15 +102,15 @@ def write_audit(
         else:
             table, history = pair_table(audited, device=device, console=console), _history(audited)
             own = any(run.has_clean_probability for run in described)
-            config = audited.jobs[0].recipe.method_config
+            config = first.job.recipe.method_config
             threshold = float(getattr(config, "clean_threshold", THRESHOLD)) if own else THRESHOLD
             thresholds = {CLEAN_PROBABILITY: threshold} if own else {}
             thresholds[POSTERIOR] = THRESHOLD
             remarks = _of_method(described, table)
             facts = {"epochs": () if truth is None else tuple(_epochs(audited, truth, threshold))}
-        labelled = labelled_pairs(*known, train, table, list(thresholds), first.seed) if known else None
+        labelled = labelled_pairs(*known, train, table, list(thresholds), first.job.seed) if known else None
         facts["runs"] = described
-        result = result_of(train, first.noise, table, truth, labelled, thresholds, remarks, **facts)
+        result = result_of(train, first.run.noise, table, truth, labelled, thresholds, remarks, **facts)
         _write(to, result, train, table, truth, history)
     return result
 
@@ -167,13 +175,13 @@ def _embeddings(files: tuple[Path, Path], train: PairedDataset) -> list[NDArray[
 
 
 def _lemon_of_runs(audited: AuditedRuns, device: str, console: Console | None) -> pd.DataFrame:
-    for job in audited.jobs:
-        if not job.backbone.dot_products:
+    for run in audited.runs:
+        if not run.job.backbone.dot_products:
             raise TrainingError(
-                f"backbone {job.backbone.name} has no embeddings, which LEMoN needs; audit a run of another backbone, "
-                "such as vse_infinity, or give two files of embeddings and --dataset"
+                f"backbone {run.job.backbone.name} has no embeddings, which LEMoN needs; audit a run of another "
+                "backbone, such as vse_infinity, or give two files of embeddings and --dataset"
             )
-    place = device_for(device, audited.jobs[0].precision)
+    place = device_for(device, audited.runs[0].job.precision)
     networks = [network for method in audited.methods(place) for network in method.networks]
     train = audited.train
     with bar("embed", train.n_images + len(train), console) as advance:
@@ -181,9 +189,9 @@ def _lemon_of_runs(audited: AuditedRuns, device: str, console: Console | None) -
     for side in sides:
         if not np.isfinite(side).all():
             raise TrainingError(
-                f"{audited.folders[0].path} gives embeddings that are not finite; train it again"
+                f"{audited.runs[0].folder.path} gives embeddings that are not finite; train it again"
             )
-    seed = audited.described[0].seed
+    seed = audited.runs[0].job.seed
     return lemon_table(train, audited.rows, seed, *sides, device=place, console=console)
 
 
@@ -215,17 +223,7 @@ def _write(
         table.to_parquet(folder / PAIRS, index=False)
         _without_formulas(table).to_csv(folder / "pairs.csv", index=False, lineterminator="\n")
         write_text(folder / RESULT, json.dumps(result.model_dump(mode="json"), indent=2) + "\n")
-        write_page(
-            folder / PAGE,
-            result,
-            table,
-            truth,
-            train,
-            suspicious=order[:SUSPICIOUS],
-            surest=order[::-1][:SUREST],
-            history=np.empty((0, len(table)), np.float32) if history is None else history,
-            name=to.name,
-        )
+        _write_page(folder / PAGE, result, train, table, truth, history, order, to.name)
 
 
 def _without_formulas(table: pd.DataFrame) -> pd.DataFrame:
@@ -237,35 +235,33 @@ def _without_formulas(table: pd.DataFrame) -> pd.DataFrame:
 def _runs(audited: AuditedRuns) -> list[AuditedRun]:
     return [
         AuditedRun(
-            folder=str(folder.path),
-            method=METHODS[job.recipe.method["name"]].title_of(job.recipe.method_config),
-            backbone=job.backbone.title_of(job.recipe.backbone_config),
-            seed=run.seed,
-            best_epoch=None if run.imported else outcome.best_epoch,
+            folder=str(each.folder.path),
+            method=METHODS[each.run.recipe.method["name"]].title_of(each.run.recipe.method_config),
+            backbone=each.job.backbone.title_of(each.run.recipe.backbone_config),
+            seed=each.run.seed,
+            best_epoch=None if each.run.imported else each.outcome.best_epoch,
             has_clean_probability=CLEAN_PROBABILITY
-            in folder.read_division(outcome.best_epoch, len(audited.train)),
+            in each.folder.read_division(each.outcome.best_epoch, len(audited.train)),
         )
-        for folder, job, run, outcome in zip(
-            audited.folders, audited.jobs, audited.described, audited.outcomes, strict=True
-        )
+        for each in audited.runs
     ]
 
 
 def _epochs(audited: AuditedRuns, truth: NDArray[np.bool_], threshold: float) -> list[EpochDetection]:
     """How well the clean probability of each run finds the wrong pairs after every stored epoch."""
     found = []
-    for number, outcome in enumerate(audited.outcomes):
-        for epoch in range(outcome.epochs):
+    for number, audited_run in enumerate(audited.runs):
+        for epoch in range(audited_run.outcome.epochs):
             each = detection_of(clean_probability(audited, epoch, run=number), truth, threshold)
             if each is not None:
-                run = str(audited.folders[number].path)
+                run = str(audited_run.folder.path)
                 found.append(EpochDetection(run=run, epoch=epoch, detection=each))
     return found
 
 
 def _history(audited: AuditedRuns) -> NDArray[np.float32]:
     """The first run's clean probability after every stored epoch, float32 ``(epochs, n)``."""
-    every = [clean_probability(audited, epoch, run=0) for epoch in range(audited.outcomes[0].epochs)]
+    every = [clean_probability(audited, epoch, run=0) for epoch in range(audited.runs[0].outcome.epochs)]
     kept = [values for values in every if not np.isnan(values).all()]
     return np.stack(kept) if kept else np.empty((0, len(audited.rows)), np.float32)
 
@@ -284,3 +280,103 @@ def _of_method(runs: Sequence[AuditedRun], table: pd.DataFrame) -> list[str]:
     if table[POSTERIOR].isna().all():
         remarks.append("All losses are equal, so there is no posterior.")
     return remarks
+
+
+def _write_page(
+    path: Path,
+    result: AuditResult,
+    train: PairedDataset,
+    table: pd.DataFrame,
+    truth: NDArray[np.bool_] | None,
+    history: NDArray[np.float32] | None,
+    order: Int64Array,
+    name: str,
+) -> None:
+    """Write one self-contained file, with a slider for the threshold and a list to export.
+
+    Args:
+        path: the ``.html`` file.
+        result: summary of the audit.
+        train: split of the pairs.
+        table: of all audited pairs.
+        truth: bool ``(n,)``, whether each pair is true; None if unknown.
+        history: float32 ``(epochs, n)``, clean probability of every pair; None if none was stored.
+        order: int64 ``(n,)``, rows of the table, the most suspicious first.
+        name: name of the audit's folder, for the command on the page.
+    """
+    suspicious, surest = order[:SUSPICIOUS], order[::-1][:SUREST]
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    gallery = Gallery(dataset_spec(train.name), train)
+    row_of = pd.Series(np.arange(len(train)), index=train.pair_ids)
+
+    def caption(pair_id: int) -> str:
+        captions = train.captions
+        return f"caption {pair_id}" if captions is None else str(captions[int(row_of[pair_id])])
+
+    def card(place: int, row: int) -> dict[str, Any]:
+        """A pair as the page shows it, at its place in a list, from 1."""
+        line = table.iloc[row]
+        columns = ("clean_probability", "posterior", "loss", "similarity")
+        shown = [c for c in columns if c != result.chosen_by and c in line and not pd.isna(line[c])]
+        value, pair_id = line[result.chosen_by], int(line["pair_id"])
+        rank = f"{line['rank']:,} of {1 + min(SAMPLE, len(table)):,}"
+        better = (line[f"better_{n + 1}"] for n in range(BETTER))
+        return {
+            "place": place,
+            "pair_id": pair_id,
+            "image_id": str(line["image_id"]),
+            "picture": gallery.picture(int(train.caption_to_image[row_of[pair_id]])),
+            "caption": caption(pair_id),
+            "value": None if pd.isna(value) else float(value),
+            "numbers": [
+                *((c.replace("_", " "), f"{line[c]:.3f}") for c in shown),
+                ("rank of its caption", rank),
+            ],
+            "better": [caption(int(other)) for other in better if not pd.isna(other)],
+            "wrong": None if truth is None else not truth[row],
+            "curve": "" if history is None else _curve(history[:, row]),
+        }
+
+    values = table[result.chosen_by].to_numpy(np.float32)
+    low, high = (0.0, 1.0) if result.threshold is not None else (float(values.min()), float(values.max()))
+    limits = low + (high - low) * np.arange(STEPS + 1) / STEPS
+    called = _at_most(values, limits)
+    start = (
+        int(np.searchsorted(called, len(suspicious)))
+        if result.threshold is None
+        else round(result.threshold * STEPS)
+    )
+    wrong = [] if truth is None else _at_most(values[~truth], limits)
+    page = template.render(
+        result=result,
+        suspicious=[card(place, row) for place, row in enumerate(suspicious, 1)],
+        surest=[card(place, row) for place, row in enumerate(surest, 1)],
+        called=called,
+        low=low,
+        high=high,
+        start=min(start, STEPS - 1),
+        wrong=wrong,
+        n_wrong=None if truth is None else int((~truth).sum()),
+        steps=STEPS,
+        command=f"{command_name()} audit apply {name}",
+        size=(WIDTH, HEIGHT),
+    )
+    write_text(path, page + "\n")
+
+
+def _at_most(values: NDArray[np.float32], limits: NDArray[np.float64]) -> list[int]:
+    """Number of values at most each limit; NaN never counts."""
+    found = np.searchsorted(np.sort(values), limits.astype(np.float32), side="right")
+    return [int(count) for count in found]
+
+
+def _curve(values: NDArray[np.float32]) -> str:
+    """Points of an SVG polyline: the clean probability over the epochs; empty if it was not stored."""
+    if len(values) < 2 or np.isnan(values).any():
+        return ""
+    across = np.linspace(1, WIDTH - 1, len(values))
+    down = 1 + (HEIGHT - 2) * (1 - np.clip(values, 0, 1))
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(across, down, strict=True))

@@ -7,14 +7,13 @@ from baselines.cli.features import features
 from baselines.cli.recipes import recipes_app
 from baselines.cli.runs import import_checkpoint, plot, score, train
 from baselines.cli.sweeps import quickstart, sweep, tune
-from baselines.doctor import cuda_devices, gpu_check
-from ncl_bench.cli import doctor
+from ncl_bench.cli.commands import CHECKS, GPU_CHECKS
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the app, and checks of torch and CUDA to `ncl-bench doctor`."""
-    doctor.CHECKS.append(cuda_devices)
-    doctor.GPU_CHECKS.append(gpu_check)
+    CHECKS.append("baselines.doctor:cuda_devices")
+    GPU_CHECKS.append("baselines.doctor:gpu_check")
     app.add_typer(recipes_app, name="recipes")
     app.add_typer(audit_app, name="audit")
     for command in (train, score, plot, import_checkpoint, tune, sweep, quickstart, features):

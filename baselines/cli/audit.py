@@ -8,9 +8,8 @@ import typer
 from typer.core import TyperGroup
 
 from baselines.cli.options import Device, Keep, NoiseFile, Target
-from ncl_bench.cli.options import NoiseRatio, NoiseSeed, NoiseUnit, Root, finite
+from ncl_bench.cli.options import NoiseRatio, NoiseSeed, NoiseUnit, Root
 from ncl_bench.errors import NclBenchError
-from ncl_bench.extras import require
 from ncl_bench.plugins import command_name
 
 
@@ -66,7 +65,6 @@ def audit_runs(
 
     Example: ncl-bench audit images.npy captions.npy --method lemon --dataset flickr30k --noise-ratio 0.4 --to audit
     """
-    require("baselines", "torch", "jinja2", needed_by="this command")
     from baselines.audit import write_audit, write_lemon
     from ncl_bench.data import load_dataset
 
@@ -123,7 +121,6 @@ def audit_apply(
     threshold: Annotated[
         float | None,
         typer.Option(
-            callback=finite,
             help="Keep the pairs whose clean probability is above it (default: 0.5, none for LEMoN).",
         ),
     ] = None,
@@ -144,7 +141,6 @@ def audit_apply(
     """
     if None not in (threshold, ids):
         raise NclBenchError("--threshold and --ids each say which pairs to keep; give one of them")
-    require("baselines", "torch", needed_by="this command")
     from baselines.audit import apply_audit
 
     kept = apply_audit(audit, to, threshold=threshold, ids=ids)

@@ -8,7 +8,6 @@ import typer
 
 from baselines.cli.options import Device, Target
 from ncl_bench.cli.options import DevImages, SplitSeed, TestImages
-from ncl_bench.extras import require
 
 
 def features(
@@ -66,7 +65,6 @@ def features(
 
     Example: ncl-bench features photos --to features
     """
-    require("baselines", "torch", needed_by="this command")
     from baselines.encoders import load_encoder
     from baselines.features import FeatureOptions, extract, list_images
     from ncl_bench.progress import bar

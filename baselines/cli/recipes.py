@@ -5,7 +5,6 @@ from typing import Annotated
 import typer
 
 from ncl_bench.errors import NclBenchError
-from ncl_bench.extras import require
 from ncl_bench.plugins import loaded
 
 recipes_app = typer.Typer(
@@ -47,7 +46,6 @@ def show(recipe: Annotated[str, typer.Argument(help="Recipe file, or name of a r
     from baselines.recipes import refuse_unknown
 
     refuse_unknown(recipe)
-    require("baselines", "torch", needed_by="this command")
     from baselines.training.printed import described
 
     typer.echo(described(recipe))

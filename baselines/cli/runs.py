@@ -12,9 +12,8 @@ from typing import Annotated, Literal
 import typer
 
 from baselines.cli.options import Arithmetic, Device, Features, Keep, NoiseFile, Settings, Target
-from ncl_bench.cli.options import LARGEST_SEED, NoiseRatio, NoiseSeed, NoiseUnit, Root, finite
+from ncl_bench.cli.options import LARGEST_SEED, NoiseRatio, NoiseSeed, NoiseUnit, Root
 from ncl_bench.errors import NclBenchError
-from ncl_bench.extras import require
 from ncl_bench.plugins import command_name
 
 
@@ -49,7 +48,6 @@ def train(
     from baselines.recipes import refuse_unknown
 
     refuse_unknown(recipe)
-    require("baselines", "torch", needed_by="this command")
     from rich.console import Console
 
     from baselines.kit.distributed import rank
@@ -113,7 +111,6 @@ def score(
 
     Example: ncl-bench score runs/ncr --to submissions/ncr
     """
-    require("baselines", "torch", needed_by="this command")
     from baselines.kit.distributed import rank
     from baselines.training.job import TrainingJob
     from baselines.training.recipe import Recipe, with_settings
@@ -152,7 +149,6 @@ def plot(
 
     Example: ncl-bench plot runs/ncr
     """
-    require("baselines", "torch", needed_by="this command")
     from baselines.plot import plot_run
     from baselines.training.run_folder import RunFolder
 
@@ -168,7 +164,7 @@ def import_checkpoint(
     to: Target,
     noise_ratio: Annotated[
         float | None,
-        typer.Option(callback=finite, help="Noise ratio of its training pairs, in [0, 1); 0 means no noise."),
+        typer.Option(help="Noise ratio of its training pairs, in [0, 1); 0 means no noise."),
     ] = None,
     noise_unit: NoiseUnit = None,
     noise_seed: NoiseSeed = None,
@@ -201,7 +197,6 @@ def import_checkpoint(
 
     Example: ncl-bench import-checkpoint best.tar --method ncr --dataset flickr30k --noise-ratio 0.4 --to runs/ncr
     """
-    require("baselines", "torch", needed_by="this command")
     from baselines.published.import_checkpoint import Provenance
     from baselines.published.import_checkpoint import import_checkpoint as import_file
 

@@ -10,7 +10,6 @@ import typer
 from baselines.cli.options import Arithmetic, Device, Features, Settings, Target
 from ncl_bench.cli.options import LARGEST_SEED, Root
 from ncl_bench.errors import NclBenchError
-from ncl_bench.extras import require
 from ncl_bench.plugins import command_name
 
 Executor = Annotated[
@@ -90,7 +89,6 @@ def sweep(
     from baselines.recipes import refuse_unknown
 
     refuse_unknown(*(() if table else recipe or ()))
-    require("baselines", "torch", needed_by="this command")
     from rich.console import Console
 
     from baselines.recipes.ablation import ablations
@@ -163,7 +161,6 @@ def tune(
     from baselines.recipes import refuse_unknown
 
     refuse_unknown(*(() if table else recipe or ()))
-    require("baselines", "torch", needed_by="this command")
     from baselines.recipes.ablation import ablations
     from baselines.training.grids import Grid, Tuning, chosen_rows
     from baselines.training.tune import trials_of
@@ -204,7 +201,6 @@ def quickstart(
 
     Example: ncl-bench quickstart --to quickstart
     """
-    require("baselines", "torch", needed_by="this command")
     from baselines.quickstart import quickstart as run_quickstart
 
     run_quickstart(to, dataset, device)

@@ -363,8 +363,6 @@ def memory_budget(device: torch.device) -> int:
     depends only on the device, not on its free memory: a constant on a CPU, a sixteenth of the total memory on a GPU,
     at most 1 GiB.
     """
-    if device.type == "meta":  # costs are counted there, as on a GPU with enough memory
-        return GPU_BYTES
     if device.type != "cuda":
         return CPU_BYTES
     return min(GPU_BYTES, torch.cuda.get_device_properties(device).total_memory // 16)

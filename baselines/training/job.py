@@ -17,7 +17,7 @@ from baselines.kit.method import EpochPlan, Method, Setting
 from baselines.methods import METHODS
 from baselines.training.measures import hidden_correspondence
 from baselines.training.recipe import Recipe
-from baselines.training.run_folder import Run
+from baselines.training.run_folder import Outcome, Run, RunFolder
 from ncl_bench.data import dataset_spec, load_dataset
 from ncl_bench.data.keep import read_keep
 from ncl_bench.data.paired import PairedDataset
@@ -75,11 +75,6 @@ class TrainingJob:
         )
         return self.backbone.inputs(recipe.backbone_config, dataset)
 
-    @classmethod
-    def of_run(cls, run: Run, root: Path | None = None) -> Self:
-        """Build the job that scores a run folder; its noise is not needed for that."""
-        return cls(run.recipe, seed=run.seed, root=root, precision=run.precision, settings=run.settings)
-
     @property
     def backbone(self) -> type[Backbone]:
         """Backbone class of the networks."""
@@ -127,6 +122,27 @@ class TrainingJob:
         method = METHODS[self.recipe.method["name"]]
         trusted = trusted_rows(method, self.recipe.method_config, train, self.seed)
         return np.setdiff1d(rows, trusted, assume_unique=True)
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run folder whose networks can be scored, and what was trained there, without its noise."""
+
+    folder: RunFolder
+    run: Run
+    outcome: Outcome
+    job: TrainingJob
+
+    @classmethod
+    def read(cls, path: Path, root: Path | None = None) -> Self:
+        """Read a run folder; ``root`` is the folder of prepared datasets."""
+        folder = RunFolder(path)
+        run = folder.read_run()
+        outcome = folder.read_outcome() if folder.finished or run.imported is None else Outcome()
+        job = TrainingJob(
+            run.recipe, seed=run.seed, root=root, precision=run.precision, settings=run.settings
+        )
+        return cls(folder, run, outcome, job)
 
 
 def build_method(job: TrainingJob, train: PairedDataset, seed: int, *, pretrained: bool = True) -> Method:

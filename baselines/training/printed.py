@@ -22,7 +22,7 @@ from ncl_bench.plugins import command_name
 _UNITS = ("none", "caption", "image", "natural")
 """Stated noise units, in the order of the comments."""
 _HEADER = "i2t R@1   R@5  R@10   t2i R@1   R@5  R@10    rSum   source"
-ARITHMETIC = "Arithmetic: float32 (--precision 32-true). Hours are counted for it, unless you name another."
+ARITHMETIC = "Arithmetic: float32 (--precision 32-true), unless you name another."
 
 
 def printed_row(name: str, unit: str, ratio: float, rows: Mapping[str, Sequence[Printed]]) -> Printed | None:
@@ -157,7 +157,7 @@ def _about_noise_files(shown: Sequence[Printed]) -> list[str]:
     return [
         f"Image-unit rows were trained with noise files of {' and '.join(files)}, which no seed draws: give one "
         "with --noise-file FILE --noise-unit image. Without a file, --noise-unit image draws other noise, and the "
-        "results belong to another cell."
+        "results belong to another condition."
     ]
 
 

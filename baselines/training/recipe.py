@@ -278,7 +278,9 @@ def named_value(text: str) -> tuple[str, Any]:
     name, separator, value = text.partition("=")
     with suppress(*YAML_ERRORS):
         if name and separator:
-            return name, yaml.safe_load(value)
+            read = yaml.safe_load(value)
+            str(read)  # Python writes no integer of more than 4,300 digits, which base 16 may hold
+            return name, read
     raise RecipeError(f"--set {_short(text)}: expected NAME=VALUE, such as method.epochs=10")
 
 

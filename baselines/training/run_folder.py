@@ -208,29 +208,23 @@ class RunFolder:
         else:
             self.write_run(wanted)
 
-    def add_machine(self, machine: Machine, *, goes_on: bool) -> None:
-        """Record in ``run.json`` the torch version and device that train from now on.
+    def add_machine(self, machine: Machine, *, goes_on: bool) -> str:
+        """Record in ``run.json`` the torch version, device and plugins that train from now on.
 
         Args:
             machine: result of :func:`machine_of`.
             goes_on: whether the run resumes. If its earlier machines are unknown, none is recorded.
-        """
-        run = self.read_run()
-        machines = run.trained_on if goes_on else ()
-        if machines is not None and machine not in machines:
-            self.write_run(run.model_copy(update={"trained_on": (*machines, machine)}))
-
-    def add_plugins(self) -> str:
-        """Record in ``run.json`` the plugins that train from now on.
 
         Returns:
             A warning about plugins that changed since the run began; empty if none did.
         """
         run = self.read_run()
+        machines = run.trained_on if goes_on else ()
+        if machines is not None and machine not in machines:
+            machines = (*machines, machine)
         now = [PluginFile(name=plugin.name, sha256=plugin.sha256) for plugin in loaded()]
         added = [plugin for plugin in now if plugin not in run.plugins]
-        if added:
-            self.write_run(run.model_copy(update={"plugins": (*run.plugins, *added)}))
+        self.write_run(run.model_copy(update={"trained_on": machines, "plugins": (*run.plugins, *added)}))
         before = {plugin.name for plugin in run.plugins}
         changed = [plugin.name for plugin in added if plugin.name in before]
         return f"{self.path} was started with another version of {', '.join(changed)}" if changed else ""

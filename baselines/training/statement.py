@@ -8,10 +8,10 @@ from typing import Any
 
 from baselines.kit.method import Method
 from baselines.methods import METHODS
-from baselines.training.job import TrainingJob, trusted_rows, with_own_images
+from baselines.training.job import FinishedRun, TrainingJob, trusted_rows, with_own_images
 from baselines.training.measures import Epoch, detection, hidden_correspondence
 from baselines.training.recipe import Recipe, own_name, shipped_name
-from baselines.training.run_folder import Imported, Run, RunFolder
+from baselines.training.run_folder import Imported
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.keep import Kept
 from ncl_bench.data.paired import PairedDataset
@@ -34,9 +34,7 @@ _SELECTIONS = ("dev", "none", "test")
 
 
 def statement_of(
-    jobs: Sequence[TrainingJob],
-    folders: Sequence[RunFolder],
-    described: Sequence[Run],
+    finished: Sequence[FinishedRun],
     test: PairedDataset,
     networks: int,
     scores: Scores,
@@ -45,18 +43,17 @@ def statement_of(
     """Build the statement of finished runs whose networks are scored together.
 
     Args:
-        jobs: jobs of the runs.
-        folders: folders of the runs, in the same order.
-        described: ``run.json`` of each run, in the same order.
+        finished: the runs.
         test: split that was scored.
         networks: number of networks averaged.
         scores: score files, as written.
         last_epoch: rSum on test after the last epoch; None if it was not scored.
     """
+    jobs, described = [run.job for run in finished], [run.run for run in finished]
     recipe = jobs[0].recipe
     imported = [run.imported for run in described if run.imported is not None]
     kept = list(dict.fromkeys(_choice(run.keep) for run in described if run.keep is not None))
-    training = _training(jobs, folders, described, last_epoch)
+    training = _training(finished, last_epoch)
     method = METHODS[recipe.method["name"]]
     backbones = sorted({job.backbone.title_of(job.recipe.backbone_config) for job in jobs})
     return Submission(
@@ -179,13 +176,9 @@ def stated_settings(jobs: Sequence[TrainingJob]) -> dict[str, Any]:
     }
 
 
-def _training(
-    jobs: Sequence[TrainingJob],
-    folders: Sequence[RunFolder],
-    described: Sequence[Run],
-    last_epoch: float | None,
-) -> Training | None:
+def _training(finished: Sequence[FinishedRun], last_epoch: float | None) -> Training | None:
     """Describe the training of the runs; None if one of them recorded nothing, like imported weights."""
+    described = [run.run for run in finished]
     if any(run.trained_on is None for run in described):
         return None
     machines = [machine for run in described for machine in run.trained_on or ()]
@@ -197,20 +190,20 @@ def _training(
         precision=described[0].precision,
         torch=torches,
         device=devices,
-        settings=stated_settings(jobs),
+        settings=stated_settings([run.job for run in finished]),
         plugins=tuple(dict.fromkeys(plugin.name for run in described for plugin in run.plugins)),
-        **_compute(jobs, folders),
-        found=_found(jobs[0], folders[0], described[0]) if len(jobs) == 1 else None,
+        **_compute(finished),
+        found=_found(finished[0]) if len(finished) == 1 else None,
         last_epoch=last_epoch,
     )
 
 
-def _compute(jobs: Sequence[TrainingJob], folders: Sequence[RunFolder]) -> dict[str, Any]:
+def _compute(finished: Sequence[FinishedRun]) -> dict[str, Any]:
     """Average steps, captions and cost over the runs; an entry is left out or None if a run did not record it."""
-    outcomes = [folder.read_outcome() for folder in folders]
+    outcomes = [run.outcome for run in finished]
     if any(not outcome.steps for outcome in outcomes):
         return {}
-    budgets = {job.recipe.steps for job in jobs}
+    budgets = {run.job.recipe.steps for run in finished}
     costs = [outcome.cost for outcome in outcomes if outcome.cost is not None]
     seen = [outcome.pairs_seen for outcome in outcomes if outcome.pairs_seen is not None]
     return {
@@ -218,14 +211,15 @@ def _compute(jobs: Sequence[TrainingJob], folders: Sequence[RunFolder]) -> dict[
         "steps": max(round(fmean(outcome.steps)) for outcome in outcomes),
         "pairs_seen": sum(seen) / len(seen),
         "cost": sum(costs) / len(costs) if len(costs) == len(outcomes) else None,
-        "curve": _curve(folders[0].read_history()) if len(folders) == 1 else None,
+        "curve": _curve(finished[0].folder.read_history()) if len(finished) == 1 else None,
     }
 
 
-def _found(job: TrainingJob, folder: RunFolder, run: Run) -> DetectedPairs | None:
+def _found(finished: FinishedRun) -> DetectedPairs | None:
     """Compare the last division of a run with the truth; None without a division, or if no seed draws the noise."""
-    last, noise = folder.read_outcome().epochs - 1, run.noise
-    if noise.unit is None or noise.seed is None or run.keep is not None:
+    job, folder, noise = finished.job, finished.folder, finished.run.noise
+    last = finished.outcome.epochs - 1
+    if noise.unit is None or noise.seed is None or finished.run.keep is not None:
         return None
     if not folder.division_file(last).is_file():
         return None

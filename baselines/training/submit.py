@@ -19,18 +19,16 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import nn
 
-from baselines.backbones import BACKBONES
 from baselines.kit.distributed import device_for, from_first_rank, rank
 from baselines.kit.method import Method
 from baselines.training.checkpoint import fitting, latest_state
-from baselines.training.job import TrainingJob, build_method, initial_network
-from baselines.training.run_folder import Run, RunFolder
+from baselines.training.job import FinishedRun, TrainingJob, build_method, initial_network
 from baselines.training.scoring import Float32Array, RankingScores, embed, score
 from baselines.training.statement import statement_of, statement_of_zero_shot
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError, first_line
-from ncl_bench.evaluation.protocol import evaluate
+from ncl_bench.evaluation.protocol import recalls_of
 from ncl_bench.evaluation.submission import (
     SUBMISSION_FILE,
     ArrayFile,
@@ -80,23 +78,18 @@ def submit(
         TrainingError: a run is unfinished, the runs do not belong together, a score is not finite, or the folder is in
             use.
     """
-    folders = [RunFolder(run) for run in runs]
-    described = [folder.read_run() for folder in folders]
-    finished = [
-        None if run.imported else folder.read_outcome()
-        for run, folder in zip(described, folders, strict=True)
-    ]
-    check_alike(runs, described)
+    finished = [FinishedRun.read(run, root) for run in runs]
+    check_alike(finished)
     _check_target(to)
-    jobs = [TrainingJob.of_run(run, root) for run in described]
+    jobs = [run.job for run in finished]
     test = jobs[0].load("test")
-    check_vocabulary(runs[0], described[0], test)
+    check_vocabulary(finished[0], test)
     place = device_for(device, jobs[0].precision)
     console = console if rank() == 0 else Console(quiet=True)
     titles = dict.fromkeys(job.title for job in jobs)
-    noise = noise_of(described[0].noise, dataset_spec(test.name))
+    noise = noise_of(finished[0].run.noise, dataset_spec(test.name))
     say(opening_line(test.name, noise, " + ".join(titles), str(place)))
-    methods = [chosen_method(job, folder, place) for job, folder in zip(jobs, folders, strict=True)]
+    methods = [chosen_method(run, place) for run in finished]
     networks = [
         (network, partial(method.ranking_scores, network))
         for method in methods
@@ -108,13 +101,13 @@ def submit(
         arrays = _scored(networks, test, embeddings, place, console, to)
         if any(job.recipe.steps is None for job in jobs):
             last_epoch = None
-        elif not embeddings and all(run and run.best_epoch == run.epochs - 1 for run in finished):
+        elif not embeddings and all(run.outcome.best_epoch == run.outcome.epochs - 1 for run in finished):
             last_epoch = from_first_rank(lambda: _r_sum(arrays[SCORES_FILE], test))
         else:
-            last_epoch = _last_epoch(folders, methods, networks, test, place, console)
+            last_epoch = _last_epoch(finished, methods, networks, test, place, console)
 
         def describe(scores: Scores) -> Submission:
-            return statement_of(jobs, folders, described, test, len(networks), scores, last_epoch)
+            return statement_of(finished, test, len(networks), scores, last_epoch)
 
         return from_first_rank(lambda: _written(to, arrays, describe))
 
@@ -224,7 +217,7 @@ def _matrix(
 
 
 def _last_epoch(
-    folders: Sequence[RunFolder],
+    finished: Sequence[FinishedRun],
     methods: Sequence[Method],
     networks: Networks,
     test: PairedDataset,
@@ -232,18 +225,18 @@ def _last_epoch(
     console: Console | None,
 ) -> float | None:
     """Compute the rSum on test after the last epoch; None if a checkpoint is missing."""
-    for folder, method in zip(folders, methods, strict=True):
-        state, _ = latest_state(folder.checkpoints)
+    for run, method in zip(finished, methods, strict=True):
+        state, _ = latest_state(run.folder.checkpoints)
         if state is None:
             return None
-        with fitting(folder.checkpoints):
+        with fitting(run.folder.checkpoints):
             method.load_state_dict(state["method"])
     matrix = _matrix("last epoch", networks, test, device, console)
     return _r_sum(matrix, test) if rank() == 0 else None
 
 
 def _r_sum(matrix: Float32Array, test: PairedDataset) -> float:
-    return round(evaluate(matrix, dataset=test.name, intervals=False).r_sum, 4)
+    return round(recalls_of(matrix, dataset_spec(test.name), "test")["r_sum"], 4)
 
 
 def _written(
@@ -264,19 +257,19 @@ def _written(
     return submission
 
 
-def chosen_method(job: TrainingJob, folder: RunFolder, device: torch.device) -> Method:
+def chosen_method(run: FinishedRun, device: torch.device) -> Method:
     """Load the method of a finished run with its best networks on dev, in evaluation mode."""
-    method = build_method(job, job.load("train"), job.seed, pretrained=False)
-    stated = folder.read_outcome().best_sha256 if folder.finished else None
+    method = build_method(run.job, run.job.load("train"), run.job.seed, pretrained=False)
+    best, stated = run.folder.best, run.outcome.best_sha256
     fix = "train or import it again"
     largest = LONGEST_HEADER + sum(x.nbytes for x in method.networks.state_dict().values())
     try:
-        content = read_limited(folder.best, largest, TrainingError, fix)
+        content = read_limited(best, largest, TrainingError, fix)
         if stated not in (None, sha256(content).hexdigest()):
             raise SafetensorError("its sha256 differs from the one in training.json")
         method.networks.load_state_dict(load(content))
     except (SafetensorError, RuntimeError) as error:
-        raise TrainingError(f"{folder.best} is damaged ({first_line(error)}); {fix}") from None
+        raise TrainingError(f"{best} is damaged ({first_line(error)}); {fix}") from None
     return method.eval().to(device)
 
 
@@ -295,36 +288,36 @@ def _check_dot_products(jobs: Sequence[TrainingJob], methods: Sequence[Method]) 
             )
 
 
-def check_alike(runs: Sequence[Path], described: Sequence[Run]) -> None:
+def check_alike(finished: Sequence[FinishedRun]) -> None:
     """Check that the scores of several runs can be averaged."""
-    for number, run in enumerate(runs):
-        if any(run.samefile(earlier) for earlier in runs[:number]):
-            raise TrainingError(f"{run} is given twice; name every run once")
-    for run, other in zip(runs[1:], described[1:], strict=True):
-        for key in ("fingerprint", "vocabulary", "noise", "precision", "keep"):
-            if getattr(other, key) != getattr(described[0], key):
-                raise TrainingError(
-                    f"{run} and {runs[0]} differ in {key}; only runs with the same {key} can be averaged"
-                )
-        for key in ("dataset", "language", "tokenizer", "clean_only"):
-            if getattr(other.recipe, key) != getattr(described[0].recipe, key):
-                raise TrainingError(
-                    f"{run} and {runs[0]} differ in {key}; only runs with the same {key} can be averaged"
-                )
-        pair = [BACKBONES[each.recipe.backbone["name"]].reads_images for each in (other, described[0])]
-        if any(pair) and other.recipe.backbone != described[0].recipe.backbone:
+    first = finished[0]
+    for number, each in enumerate(finished):
+        if any(each.folder.path.samefile(earlier.folder.path) for earlier in finished[:number]):
+            raise TrainingError(f"{each.folder.path} is given twice; name every run once")
+        both = f"{each.folder.path} and {first.folder.path}"
+        for here, there, keys in (
+            (each.run, first.run, ("fingerprint", "vocabulary", "noise", "precision", "keep")),
+            (each.run.recipe, first.run.recipe, ("dataset", "language", "tokenizer", "clean_only")),
+        ):
+            for key in keys:
+                if getattr(here, key) != getattr(there, key):
+                    raise TrainingError(
+                        f"{both} differ in {key}; only runs with the same {key} can be averaged"
+                    )
+        reads_images = each.job.backbone.reads_images or first.job.backbone.reads_images
+        if reads_images and each.run.recipe.backbone != first.run.recipe.backbone:
             raise TrainingError(
-                f"{run} and {runs[0]} have different backbones, which may read images in different ways; only runs "
+                f"{both} have different backbones, which may read images in different ways; only runs "
                 "with the same backbone can be averaged"
             )
 
 
-def check_vocabulary(run: Path, described: Run, test: PairedDataset) -> None:
+def check_vocabulary(finished: FinishedRun, split: PairedDataset) -> None:
     """Check that token ids mean the same words as in training."""
-    trained = described.vocabulary
-    if trained is not None and trained != test.vocabulary.sha256:
+    trained, here = finished.run.vocabulary, split.vocabulary.sha256
+    if trained is not None and trained != here:
         raise TrainingError(
-            f"{run} was trained with the vocabulary {trained[:8]}, but {test.name} was prepared here with "
-            f"{test.vocabulary.sha256[:8]}, so token ids differ; use the --root of the training, or prepare the "
-            "dataset with that vocabulary (ncl-bench prepare --vocabulary)"
+            f"{finished.folder.path} was trained with the vocabulary {trained[:8]}, but {split.name} was prepared here "
+            f"with {here[:8]}, so token ids differ; use the --root of the training, or prepare the dataset with that "
+            "vocabulary (ncl-bench prepare --vocabulary)"
         )

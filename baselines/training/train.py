@@ -39,7 +39,7 @@ from baselines.training.scoring import score
 from baselines.training.step import Budget, OptimiserStep, StepsSpent
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import TrainingError
-from ncl_bench.evaluation.protocol import evaluate, selection_images
+from ncl_bench.evaluation.protocol import recalls_of, selection_images
 from ncl_bench.files import sole_owner, write_bytes
 from ncl_bench.progress import is_live, live_bar
 
@@ -204,8 +204,7 @@ class Trainer:
             return from_first_rank(self._conclude)
 
     def _record_machine(self) -> None:
-        self.folder.add_machine(machine_of(self.device), goes_on=self.epochs > 0)
-        if changed := self.folder.add_plugins():
+        if changed := self.folder.add_machine(machine_of(self.device), goes_on=self.epochs > 0):
             print(f"WARNING: {changed}", file=sys.stderr)
         if self.epochs:
             print(f"{self.folder.path} resumes after epoch {self.epochs}", file=sys.stderr)
@@ -331,7 +330,7 @@ class Trainer:
         means: dict[str, float],
         estimates: dict[str, NDArray[np.float32]],
     ) -> Epoch:
-        result = evaluate(similarities, dataset=self.dev_split.name, split="dev", intervals=False)
+        dev = recalls_of(similarities, dataset_spec(self.dev_split.name), "dev")
         if plan.forget_best:
             self.history = [entry.model_copy(update={"best": False}) for entry in self.history]
         best = max((entry.dev["r_sum"] for entry in self.history if entry.best), default=-1.0)
@@ -344,8 +343,8 @@ class Trainer:
             learning_rate=plan.learning_rate,
             steps=self.step.count,
             taken=tuple(self.budget.taken),
-            dev=result.recalls(),
-            best=plan.select and result.r_sum > best,
+            dev=dev,
+            best=plan.select and dev["r_sum"] > best,
             loss=means.pop("loss", None),
             terms=means,
             diagnosis={

@@ -3,6 +3,7 @@
 import io
 import os
 import sys
+from typing import NoReturn
 
 from ncl_bench.cli.commands import app
 from ncl_bench.errors import NclBenchError, one_line, shorten
@@ -13,6 +14,9 @@ TRACEBACK = "NCL_BENCH_TRACEBACK"
 """Environment variable that shows the full traceback of an error in a plugin."""
 _ROOMS = ("baselines", "leaderboard")
 """Packages installed with this one. ``baselines`` is also the name of a well-known package."""
+
+_TO_TRAIN = ("torch", "tensorboard", "jinja2")
+"""What the extra ``baselines`` brings."""
 
 
 def main() -> None:
@@ -25,7 +29,12 @@ def main() -> None:
     except NclBenchError as error:
         _refuse(str(error))
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _ROOMS:
+        package = (error.name or "").partition(".")[0]
+        if package in _TO_TRAIN:
+            from ncl_bench.extras import install_command
+
+            _refuse(f"this command needs {package}; install with: {install_command('baselines')}")
+        if package not in _ROOMS:
             raise
         _refuse(f"{error}; another package has the same name, so install ncl_bench in its own environment")
     except MemoryError:
@@ -42,6 +51,6 @@ def main() -> None:
         _refuse(f"{one_line(fault)}; fix it, or set {TRACEBACK}=1 to see the full traceback")
 
 
-def _refuse(sentence: str) -> None:
+def _refuse(sentence: str) -> NoReturn:
     print(f"ncl-bench: {sentence}", file=sys.stderr)
     sys.exit(2)

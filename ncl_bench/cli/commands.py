@@ -27,6 +27,10 @@ COMMANDS = {
     "submission": "ncl_bench.cli.evaluate:submission",
     "doctor": "ncl_bench.cli.doctor:doctor",
 }
+CHECKS = ["ncl_bench.cli.doctor:versions", "ncl_bench.cli.doctor:processors"]
+"""What `doctor` runs before it looks at the data, imported then; other packages add theirs with their commands."""
+GPU_CHECKS: list[str] = []
+"""What `doctor --gpu` runs instead; each yields lines to print."""
 
 
 class _Commands(TyperGroup):
@@ -55,9 +59,14 @@ class _Commands(TyperGroup):
         return super().parse_args(ctx, args)
 
 
+def imported(place: str) -> Any:
+    """Import what stands at a place, such as ``ncl_bench.cli.doctor:versions``."""
+    module, _, attribute = place.partition(":")
+    return getattr(import_module(module), attribute)
+
+
 def _own(name: str) -> Any:
-    module, _, attribute = COMMANDS[name].partition(":")
-    command, alone = getattr(import_module(module), attribute), typer.Typer()
+    command, alone = imported(COMMANDS[name]), typer.Typer()
     if isinstance(command, typer.Typer):
         alone.add_typer(command, name=name)
     else:

@@ -1,13 +1,13 @@
 """``ncl-bench doctor``: report versions, devices and data, and the commands that fix what is missing.
 
-Other packages append their own checks to ``CHECKS`` and ``GPU_CHECKS`` when their commands are imported.
+:data:`ncl_bench.cli.commands.CHECKS` lists the checks.
 """
 
 import json
 import os
 import platform
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -133,12 +133,6 @@ def _prepared(root: Path, name: str, images: dict[str, int], fix: str, deep: boo
         yield Finding("data", name, "ok", f"prepared in {root / name} ({sizes} images{compared})")
 
 
-CHECKS: list[Callable[[], Iterable[Finding]]] = [versions, processors]
-"""Checks that the report runs before it looks at the data."""
-
-GPU_CHECKS: list[Callable[[], Iterable[str]]] = []
-"""What ``--gpu`` runs instead; each yields lines to print."""
-
 _MARKS = {"ok": "ok", "absent": "--", "broken": "!!"}
 
 
@@ -162,17 +156,17 @@ def doctor(
 
     Example: ncl-bench doctor --root data
     """
-    from ncl_bench.cli.commands import package_commands
+    from ncl_bench.cli.commands import CHECKS, GPU_CHECKS, imported, package_commands
 
     package_commands()  # and with them their checks
     if gpu:
         if root or deep or as_json:
             raise NclBenchError("--gpu prints a table of its own; leave --root, --deep and --json out")
         for check in GPU_CHECKS:
-            for line in check():
+            for line in imported(check)():
                 typer.echo(line)
         return
-    findings = [finding for check in CHECKS for finding in check()] + list(data(root, deep=deep))
+    findings = [finding for check in CHECKS for finding in imported(check)()] + list(data(root, deep=deep))
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ncl_bench.cli.options import finite
 from ncl_bench.errors import NoiseError, unknown_name
 
 if TYPE_CHECKING:
@@ -26,9 +25,7 @@ UnitOption = Annotated[
 @noise_app.command()
 def make(
     dataset: Annotated[str, typer.Argument(help="Name of a dataset with synthetic noise.")],
-    ratio: Annotated[
-        float, typer.Option(callback=finite, help="Share of captions or images to move, in [0, 1).")
-    ],
+    ratio: Annotated[float, typer.Option(help="Share of captions or images to move, in [0, 1).")],
     to: Annotated[
         Path | None,
         typer.Option(

@@ -1,6 +1,5 @@
 """Options that commands of several modules share, each declared once."""
 
-import math
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,18 +12,10 @@ Root = Annotated[
 ]
 
 
-def finite(number: float | None) -> float | None:
-    """Refuse NaN and infinity: the callback of every option that takes a ratio or a threshold."""
-    if number is not None and not math.isfinite(number):
-        raise typer.BadParameter(f"{number} is not a finite number, expected one such as 0.4")
-    return number
-
-
 NoiseRatio = Annotated[
     float | None,
     typer.Option(
         "--noise-ratio",
-        callback=finite,
         help="Nominal noise ratio of the training pairs, in [0, 1) (default: no noise).",
     ),
 ]

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import DataError, NclBenchError, first_problem, shorten
-from ncl_bench.files import as_csv, atomic_folder, read_table, readable, refuse_larger, write_text
+from ncl_bench.files import as_csv, atomic_folder, read_table, readable, write_text
 from ncl_bench.noise.draw import Noise, noise_sha256
 from ncl_bench.schema import Record
 
@@ -101,7 +101,9 @@ def read_keep(folder: Path, train: PairedDataset) -> tuple[Int64Array, Kept]:
                 "give the noise and the dataset of the audited run"
             )
     what = f"the list {expected}"
-    refuse_larger(readable(listed, DataError, what), LONGEST_LINE * (1 + len(train)), DataError, _REMAKE)
+    size, largest = readable(listed, DataError, what).stat().st_size, LONGEST_LINE * (1 + len(train))
+    if size > largest:
+        raise DataError(f"{listed} has {size:,} bytes, expected at most {largest:,}; {_REMAKE}")
     ids = read_pair_ids(listed, DataError, what)
     if noise_sha256(ids) != kept.sha256:
         raise DataError(f"{listed} does not hold the pairs that {KEEP_JSON} states; {_REMAKE}")

@@ -69,6 +69,11 @@ class Tokenization(Record):
     origin: Literal["built", "imported", "shipped"]
 
     @property
+    def key(self) -> tuple[str | None, str]:
+        """Language and tokenizer, which name the token ids of a :class:`ncl_bench.data.spec.Split`."""
+        return self.language, self.tokenizer
+
+    @property
     def vocabulary(self) -> str:
         """Vocabulary file in the prepared folder."""
         return f"vocab/{self.name}.json"

@@ -28,7 +28,7 @@ from ncl_bench.data.layout import (
 )
 from ncl_bench.data.order import order_of_captions
 from ncl_bench.data.spec import DatasetSpec, Material, Split
-from ncl_bench.data.tokenize import PrepareOptions, make_tokens, planned_tokenizations
+from ncl_bench.data.tokenize import PrepareOptions, make_tokens, planned_tokenizations, unknown_words
 from ncl_bench.data.verify import (
     Findings,
     find_vocabulary,
@@ -61,10 +61,10 @@ def check(name: str, place: Path | None, *, progress: Progress = silent) -> Find
         DataError: a file is missing or damaged, or its layout, count or type differs from the published one.
     """
     spec, place = dataset_spec(name), _required(place, name)
-    inspection = inspect(spec, place)
-    dtype = _resolved_dtype(None, inspection.material)
+    material = inspect(spec, place)
+    dtype = _resolved_dtype(None, material)
     vocabulary = find_vocabulary(spec, place)
-    found = verify(inspection, spec, vocabulary=vocabulary, dtype=dtype, journal=None, progress=progress)
+    found = verify(material, spec, vocabulary=vocabulary, dtype=dtype, journal=None, progress=progress)
     sha256 = sha256_of_file(vocabulary) if vocabulary else None
     warning = vocabulary_warning(spec.origin, spec.tokenizers[spec.languages[0]], sha256)
     return replace(found, warnings=(*found.warnings, warning)) if warning else found
@@ -102,8 +102,7 @@ def prepare(
     spec = dataset_spec(name)
     target, work = root / name, root / f".{name}.partial"
     with sole_owner(target, inside=root):
-        inspection = None if spec.embedded else inspect(spec, _required(place, name))
-        material = inspection.material if inspection else embedded_material(spec)
+        material = embedded_material(spec) if spec.embedded else inspect(spec, _required(place, name))
         options = _with_vocabulary(options, spec, material, place)
         dtype = _resolved_dtype(options.dtype, material)
         key = _settings_key(spec, material, options, dtype)
@@ -115,16 +114,14 @@ def prepare(
         try:
             _check_space(work, spec, dtype)
             journal = Journal(work, [key, material.times])
-            findings = Findings()
-            if inspection:
-                findings = verify(
-                    inspection,
-                    spec,
-                    vocabulary=options.vocabulary,
-                    dtype=dtype,
-                    journal=journal,
-                    progress=progress,
-                )
+            findings = verify(
+                material,
+                spec,
+                vocabulary=options.vocabulary,
+                dtype=dtype,
+                journal=journal,
+                progress=progress,
+            )
             _write(work / "result", spec, material, options, dtype, key, findings, journal, progress)
             os.rename(work / "result", target)
             shutil.rmtree(work)
@@ -235,12 +232,13 @@ def _write(
 ) -> None:
     """Write everything into the work folder; features listed in the journal are not written again."""
     folder.mkdir(exist_ok=True)
-    tokenized = make_tokens(folder, spec, material, options, progress)
-    languages = tuple(material.splits["train"].captions)
+    contents, tokenizations = make_tokens(folder, spec, material, options, progress)
+    unknown = list(unknown_words(folder, spec, contents, tokenizations))
+    languages = tuple(contents["train"].captions)
     known, splits = {}, {}
-    for split, content in material.splits.items():
-        for tokenization in tokenized.tokenizations:
-            table, names = tokenized.tokens[split][tokenization.name], tokenization.token_files(split)
+    for split, content in contents.items():
+        for tokenization in tokenizations:
+            table, names = content.tokens[tokenization.key], tokenization.token_files(split)
             (folder / names[0]).parent.mkdir(parents=True, exist_ok=True)
             np.save(folder / names[0], table.ids)
             np.save(folder / names[1], table.offsets)
@@ -262,7 +260,7 @@ def _write(
         vocabulary_warning(
             spec.origin, own.tokenizer, None if own.origin == "built" else own.vocabulary_sha256
         )
-        for own in tokenized.tokenizations
+        for own in tokenizations
     ]
     manifest = Manifest(
         layout_version=LAYOUT_VERSION,
@@ -274,13 +272,13 @@ def _write(
         n_regions=spec.n_regions,
         feature_dim=spec.feature_dim,
         texts={language: text_column(language, languages) for language in languages},
-        tokenizations=tuple(tokenized.tokenizations),
+        tokenizations=tuple(tokenizations),
         sources=findings.files,
-        encoding=findings.encoding,
+        encoding=material.encoding,
         splits=splits,
         files=(),
         checked=findings.checked,
-        warnings=(*findings.warnings, *filter(None, vocabulary), *tokenized.warnings),
+        warnings=(*findings.warnings, *filter(None, vocabulary), *unknown),
     )
     write_text(folder / "README.md", render_card(spec, manifest))
     write_manifest(folder, manifest.model_copy(update={"files": records_of(folder, known)}))

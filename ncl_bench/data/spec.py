@@ -11,6 +11,7 @@ import numpy as np
 
 from ncl_bench.data.columns import FloatArray, Int64Array, TokenTable
 from ncl_bench.data.download import Download
+from ncl_bench.data.encoding import Encoding
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import DataError
 from ncl_bench.noise.draw import Noise, NoiseUnit, draw_noise
@@ -132,7 +133,7 @@ class Split:
     Attributes:
         image_ids: one id per unique image.
         captions: language to captions, in the order of the clean pairing; empty if only token ids are published.
-        tokens: published token ids; empty if text is published.
+        tokens: token ids: the published ones, and those that ``prepare`` makes.
         warnings: what deserves a look, in sentences.
         image_features: ``(n_images, n_regions, feature_dim)``; empty if only the texts were read.
         fingerprint: sha256 (hex) of an embedded split's content; a download's is computed while it is written.
@@ -369,16 +370,22 @@ def _similar_noise(spec: DatasetSpec, ratio: float, seed: int | None) -> tuple[I
 
 @dataclass(frozen=True)
 class Material:
-    """A whole dataset with checked names, sizes and texts, ready to be verified and written.
+    """A whole dataset with checked names, sizes and texts; a download's numbers are not read yet.
 
     Attributes:
         splits: content of each split.
         vocabularies: json bytes behind the published token ids, with their source.
         identity: names and sizes of the source files, or the fingerprints of an embedded dataset.
         times: modification times of those files; an interrupted preparation resumes only if they are unchanged.
+        download: the folder or zip file; None for an embedded dataset.
+        texts: every file that is read, except the features, by its path in the download.
+        encoding: how ``ncl-bench features`` made the features; None for features from elsewhere.
     """
 
     splits: Mapping[str, Split]
     vocabularies: Mapping[TokenKey, tuple[bytes, str]]
     identity: object
     times: tuple[int, ...] = ()
+    download: Download | None = None
+    texts: tuple[str, ...] = ()
+    encoding: Encoding | None = None

@@ -2,8 +2,8 @@
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ncl_bench.data.columns import Int64Array, TokenTable
 from ncl_bench.data.layout import Dtype, Tokenization
-from ncl_bench.data.spec import DatasetSpec, Material, TokenKey
+from ncl_bench.data.spec import DatasetSpec, Material, Split, TokenKey
 from ncl_bench.data.tokenizers import Tokenizer, tokenizer, train_bpe
 from ncl_bench.data.vocabulary import (
     Vocabulary,
@@ -36,39 +36,26 @@ Origin = Literal["built", "imported", "shipped"]
 _Chunk = tuple[list[str], NDArray[np.int32], NDArray[np.int32]]
 
 
-@dataclass(frozen=True)
-class TokenizedCaptions:
-    """Captions as words, with every different word stored once.
+def with_ids(words: Sequence[str], tokens: TokenTable, vocabulary: Vocabulary) -> TokenTable:
+    """Return the ids of a vocabulary, between start and end token, equal to :meth:`Vocabulary.encode`.
 
-    Attributes:
-        words: every word, in order of first use.
+    Args:
+        words: different words.
         tokens: caption ``c`` is ``words[i] for i in tokens.ids[offsets[c]:offsets[c + 1]]``.
+        vocabulary: of the ids.
     """
-
-    words: list[str]
-    tokens: TokenTable
-
-    def vocabulary(self, threshold: int) -> Vocabulary:
-        """Build the vocabulary of these captions, in its stable order."""
-        counts = np.bincount(self.tokens.ids, minlength=len(self.words)).tolist()
-        return vocabulary_from_counts(dict(zip(self.words, counts, strict=True)), threshold=threshold)
-
-    def encoded(self, vocabulary: Vocabulary) -> TokenTable:
-        """Return token ids between start and end token, equal to :meth:`Vocabulary.encode`."""
-        known = [vocabulary.index.get(word, vocabulary.unknown) for word in self.words]
-        offsets = self.tokens.offsets + 2 * np.arange(len(self.tokens) + 1)
-        ids = np.empty(offsets[-1], np.int32)
-        first, last = offsets[:-1], offsets[1:] - 1
-        inner = np.ones(len(ids), bool)
-        inner[first] = inner[last] = False
-        ids[first], ids[last] = vocabulary.start, vocabulary.end
-        ids[inner] = np.array(known, np.int32)[self.tokens.ids]
-        return TokenTable(ids, offsets)
+    known = np.array([vocabulary.index.get(word, vocabulary.unknown) for word in words], np.int32)
+    n = len(tokens)
+    places = np.repeat(tokens.offsets, 2)[
+        1:-1
+    ]  # where a caption ends and the next begins, the end comes first
+    ids = np.insert(known[tokens.ids], places, np.tile([vocabulary.start, vocabulary.end], n))
+    return TokenTable(ids, tokens.offsets + 2 * np.arange(n + 1))
 
 
 def tokenize_captions(
     captions: Sequence[str], tokenizer_name: str, file: Path | None, advance: Advance
-) -> TokenizedCaptions:
+) -> tuple[list[str], TokenTable]:
     """Split captions into words; the result does not depend on the number of processes.
 
     Args:
@@ -76,6 +63,9 @@ def tokenize_captions(
         tokenizer_name: see :func:`ncl_bench.data.tokenizers.tokenizer`.
         file: its ``tokenizer.json``, if needed.
         advance: called with the number of captions done.
+
+    Returns:
+        Every different word once, in order of first use, and the captions as rows of that list, int32.
     """
     chunks = [list(captions[start : start + CHUNK]) for start in range(0, len(captions), CHUNK)]
     words: dict[str, int] = {}
@@ -86,7 +76,7 @@ def tokenize_captions(
         lengths.append(chunk_lengths)
         advance(len(chunk_lengths))
     offsets: Int64Array = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64)
-    return TokenizedCaptions(list(words), TokenTable(np.concatenate(ids), offsets))
+    return list(words), TokenTable(np.concatenate(ids), offsets)
 
 
 def _tokenize_chunks(chunks: list[list[str]], name: str, file: Path | None) -> Iterator[_Chunk]:
@@ -138,15 +128,6 @@ class PrepareOptions:
     vocabulary: Path | None = None
 
 
-@dataclass
-class Tokenized:
-    """Token ids by split and name, the manifest's record of each, and what deserves a look, in sentences."""
-
-    tokenizations: list[Tokenization] = field(default_factory=list)
-    tokens: dict[str, dict[str, TokenTable]] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
-
-
 def planned_tokenizations(spec: DatasetSpec, material: Material, options: PrepareOptions) -> list[TokenKey]:
     """Token ids to make, in addition to those in the download.
 
@@ -191,8 +172,8 @@ def token_name(language: str | None, tokenizer: str, languages: tuple[str, ...])
 
 def make_tokens(
     folder: Path, spec: DatasetSpec, material: Material, options: PrepareOptions, progress: Progress
-) -> Tokenized:
-    """Write the vocabularies and the token ids of every caption.
+) -> tuple[dict[str, Split], list[Tokenization]]:
+    """Write the vocabularies, and make the token ids of every caption.
 
     Args:
         folder: becomes the prepared folder; gets ``vocab/``.
@@ -201,28 +182,36 @@ def make_tokens(
         options: options accepted by :func:`planned_tokenizations`.
         progress: shows the captions done.
 
-    Raises:
-        DataError: a vocabulary knows less than two thirds of the words of train.
+    Returns:
+        The splits, each with the token ids of every tokenization, and the manifest's record of each.
     """
     languages = tuple(material.splits["train"].captions)
-    result = Tokenized(tokens={split: {} for split in material.splits})
-    for key, (content, version) in material.vocabularies.items():
-        name = token_name(*key, languages)
-        result.tokenizations.append(_describe(folder, key, version, name, content, "shipped"))
-        for split, clean in material.splits.items():
-            result.tokens[split][name] = clean.tokens[key]
+    tokenizations = [
+        _describe(folder, key, version, token_name(*key, languages), content, "shipped")
+        for key, (content, version) in material.vocabularies.items()
+    ]
+    splits = dict(material.splits)
     for key in planned_tokenizations(spec, material, options):
-        _tokenize(folder, key, languages, material, options, progress, result)
-    for own in result.tokenizations:
+        own, tokens = _tokenize(folder, key, material, options, progress)
+        tokenizations.append(own)
+        for split, content in splits.items():
+            splits[split] = replace(content, tokens={**content.tokens, key: tokens[split]})
+    return splits, tokenizations
+
+
+def unknown_words(
+    folder: Path, spec: DatasetSpec, splits: Mapping[str, Split], tokenizations: Sequence[Tokenization]
+) -> Iterator[str]:
+    """Warn of a vocabulary that knows less than two thirds of the words of dev or test; refuse one for train."""
+    for own in tokenizations:
         vocabulary = parse_vocabulary((folder / own.vocabulary).read_bytes(), own.vocabulary)
-        for split in result.tokens:
-            unknown = unknown_share(result.tokens[split][own.name], vocabulary)
+        for split, content in splits.items():
+            unknown = unknown_share(content.tokens[own.key], vocabulary)
             if unknown > MOST_UNKNOWN:
                 fault = _misfit(spec.name, split, own, unknown)
                 if split == "train":
                     raise DataError(fault)
-                result.warnings.append(fault)
-    return result
+                yield fault
 
 
 def unknown_share(tokens: TokenTable, vocabulary: Vocabulary) -> float:
@@ -247,19 +236,13 @@ def _misfit(dataset: str, split: str, own: Tokenization, unknown: float) -> str:
 
 
 def _tokenize(
-    folder: Path,
-    key: TokenKey,
-    languages: tuple[str, ...],
-    material: Material,
-    options: PrepareOptions,
-    progress: Progress,
-    result: Tokenized,
-) -> None:
+    folder: Path, key: TokenKey, material: Material, options: PrepareOptions, progress: Progress
+) -> tuple[Tokenization, dict[str, TokenTable]]:
     language, name = key
-    own = token_name(language, name, languages)
+    own = token_name(language, name, tuple(material.splits["train"].captions))
     texts = {split: content.captions[str(language)] for split, content in material.splits.items()}
     file = _tokenizer_file(folder, name, own, texts["train"], options)
-    found: dict[str, TokenizedCaptions] = {}
+    found: dict[str, tuple[list[str], TokenTable]] = {}
     for split, captions in texts.items():
         with progress(f"tokenizing {split} ({name})", len(captions)) as advance:
             found[split] = tokenize_captions(captions, name, file, advance)
@@ -268,12 +251,15 @@ def _tokenize(
     if imported:
         content, vocabulary = imported.read_bytes(), load_vocabulary(imported)
     else:
-        vocabulary = found["train"].vocabulary(described.threshold)
+        words, tokens = found["train"]
+        counts = np.bincount(tokens.ids, minlength=len(words)).tolist()
+        vocabulary = vocabulary_from_counts(
+            dict(zip(words, counts, strict=True)), threshold=described.threshold
+        )
         content = vocabulary_json(vocabulary).encode()
     origin: Origin = "imported" if imported else "built"
-    result.tokenizations.append(_describe(folder, key, described.version, own, content, origin))
-    for split in texts:
-        result.tokens[split][own] = found[split].encoded(vocabulary)
+    tokenization = _describe(folder, key, described.version, own, content, origin)
+    return tokenization, {split: with_ids(*each, vocabulary) for split, each in found.items()}
 
 
 def _tokenizer_file(

@@ -1,12 +1,12 @@
 """Verify a download: names, sizes, texts and every number; report findings in sentences."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from ncl_bench.data.download import Download, features_folder, find_file, open_download, read_text, require
-from ncl_bench.data.encoding import ENCODING_FILE, Encoding, parse_encoding
+from ncl_bench.data.download import features_folder, find_file, open_download, read_text, require
+from ncl_bench.data.encoding import ENCODING_FILE, parse_encoding
 from ncl_bench.data.features import FeatureFile, open_features, scan
 from ncl_bench.data.layout import Dtype, FileRecord
 from ncl_bench.data.spec import SPLITS, DatasetSpec, KnownFile, Material, Origin, Split
@@ -18,27 +18,8 @@ NAMED = 5
 """Images that a warning names."""
 
 
-@dataclass(frozen=True)
-class Inspection:
-    """A user's files with checked names, sizes, headers and texts; the numbers are not read yet.
-
-    Attributes:
-        download: the folder or zip file.
-        features: the feature file of each split.
-        texts: every other file that is read, by its path in the download.
-        material: content of the files.
-        encoding: how ``ncl-bench features`` made the features; None for features from elsewhere.
-    """
-
-    download: Download
-    features: Mapping[str, FeatureFile]
-    texts: tuple[str, ...]
-    material: Material
-    encoding: Encoding | None
-
-
-def inspect(spec: DatasetSpec, place: Path) -> Inspection:
-    """Check everything except the features' numbers.
+def inspect(spec: DatasetSpec, place: Path) -> Material:
+    """Open a download, and check everything except the features' numbers.
 
     Args:
         spec: a dataset that is not embedded.
@@ -64,18 +45,20 @@ def inspect(spec: DatasetSpec, place: Path) -> Inspection:
     described = f"{folder}{ENCODING_FILE}"
     texts += [described] if described in download.sizes else []
     files = sorted([*texts, *(file.path for file in features.values())])
-    material = Material(
-        splits,
-        spec.read_vocabularies(download),
-        identity=sorted([PurePosixPath(name).name, download.sizes[name]] for name in files),
-        times=tuple(download.changed_at(name) for name in files),
-    )
     encoding = (
         parse_encoding(read_text(download, described), f"{download.place}/{described}")
         if described in texts
         else None
     )
-    return Inspection(download, features, tuple(texts), material, encoding)
+    return Material(
+        splits,
+        spec.read_vocabularies(download),
+        identity=sorted([PurePosixPath(name).name, download.sizes[name]] for name in files),
+        times=tuple(download.changed_at(name) for name in files),
+        download=download,
+        texts=tuple(texts),
+        encoding=encoding,
+    )
 
 
 def _check_disjoint(splits: Mapping[str, Split], place: Path) -> None:
@@ -109,23 +92,15 @@ def find_vocabulary(spec: DatasetSpec, place: Path) -> Path | None:
 
 @dataclass(frozen=True)
 class Findings:
-    """Findings of a complete check of a download.
-
-    Attributes:
-        files: name, size and sha256 of every file.
-        checked: the checks made, in sentences.
-        warnings: what deserves a look, in sentences.
-        encoding: how ``ncl-bench features`` made the features; None for features from elsewhere.
-    """
+    """What the checks of a download found: all of its files, and sentences on what was checked and deserves a look."""
 
     files: tuple[FileRecord, ...] = ()
     checked: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    encoding: Encoding | None = None
 
 
 def verify(
-    inspection: Inspection,
+    material: Material,
     spec: DatasetSpec,
     *,
     vocabulary: Path | None = None,
@@ -136,24 +111,19 @@ def verify(
     """Read every byte once: numbers are finite, no row is all zero, repeated rows are equal, known hashes match.
 
     Args:
-        inspection: from :func:`inspect`.
+        material: a download; an embedded dataset has no files, and nothing is found.
         spec: the dataset.
         vocabulary: vocabulary file to use.
         dtype: number type to write; the numbers must fit it.
         journal: files listed there are not read again.
         progress: shows the bytes read.
-
-    Returns:
-        Every file, the checks made, and what deserves a look.
-
-    Raises:
-        DataError: see :func:`ncl_bench.data.features.scan`.
     """
-    download, origin = inspection.download, spec.origin
-    digests = {path: hashlib.sha256(read_text(download, path)).hexdigest() for path in inspection.texts}
-    warnings = [warning for split in SPLITS for warning in inspection.material.splits[split].warnings]
+    download, origin = material.download, spec.origin
+    if download is None:
+        return Findings()
+    digests = {path: hashlib.sha256(read_text(download, path)).hexdigest() for path in material.texts}
     keys: dict[str, Sequence[int]] = {}
-    for split, file in inspection.features.items():
+    for split, file in _feature_files(material):
         step = f"scan {split}"
         result = journal.result(step) if journal else None
         if result is None:
@@ -162,17 +132,24 @@ def verify(
             if journal:
                 journal.finish(step, result)
         digests[file.path], keys[split] = result
-        if file.dtype.itemsize > 4:
-            warnings.append(f"{file.path}: the numbers are {file.dtype} and are written as {dtype}")
-    warnings += copies_warnings(inspection, keys)
     files = [
         FileRecord(name=path, bytes=download.sizes[path], sha256=digests[path]) for path in sorted(digests)
     ]
     files += [hashed(vocabulary, origin.vocabulary)] if vocabulary else []
     if origin.archive and download.place.is_file() and download.place.stat().st_size == origin.archive.bytes:
         files.append(hashed(download.place, origin.archive))
-    checked = checked_facts(spec, inspection.features, files)
-    return Findings(tuple(files), checked, tuple(warnings), inspection.encoding)
+    warnings = (
+        *(warning for content in material.splits.values() for warning in content.warnings),
+        *_shortened_numbers(material, dtype),
+        *_copies(material, keys),
+    )
+    return Findings(tuple(files), tuple(_checked(spec, material, files)), warnings)
+
+
+def _feature_files(material: Material) -> Iterator[tuple[str, FeatureFile]]:
+    for split, content in material.splits.items():
+        assert isinstance(content.image_features, FeatureFile)  # of a download
+        yield split, content.image_features
 
 
 def has_known_hash(sha256: str, known: KnownFile | None) -> bool | None:
@@ -188,71 +165,61 @@ def hashed(path: Path, known: KnownFile | None) -> FileRecord:
     )
 
 
-def checked_facts(
-    spec: DatasetSpec, features: Mapping[str, FeatureFile], files: Sequence[FileRecord]
-) -> tuple[str, ...]:
-    """Sentences on what a download was compared with, after all checks passed.
-
-    Args:
-        spec: the dataset.
-        features: the feature file of each split.
-        files: records of the files read.
-    """
+def _checked(spec: DatasetSpec, material: Material, files: Sequence[FileRecord]) -> Iterator[str]:
+    """Say what a download was compared with, after all checks passed."""
     images = " / ".join(f"{spec.images[split]:,}" for split in SPLITS)
-    dtypes = " and ".join(sorted({str(file.dtype) for file in features.values()}))
+    dtypes = " and ".join(sorted({str(content.image_features.dtype) for content in material.splits.values()}))
     same = [file.name for file in files if file.published]
     other = [file.name for file in files if file.published is False]
     unknown = sum(file.published is None for file in files)
     hashes = [f"{', '.join(same)} has the published sha256"] if same else []
     hashes += [f"{', '.join(other)} has another sha256 than the published file"] if other else []
-    hashes += (
-        [f"no sha256 is known of {_files(unknown)}, so their content was not compared"] if unknown else []
-    )
-    return (
-        "layout: every file has its published name and place",
-        f"counts: {images} images in train / dev / test, {spec.captions_per_image} caption(s) each",
-        f"types: {dtypes}, {spec.n_regions} regions of {spec.feature_dim} numbers, all finite, no row all zero",
-        f"content: {'; '.join(hashes)}",
-    )
+    if unknown:
+        of = "1 file" if unknown == 1 else f"{unknown} files"
+        hashes.append(f"no sha256 is known of {of}, so their content was not compared")
+    yield "layout: every file has its published name and place"
+    yield f"counts: {images} images in train / dev / test, {spec.captions_per_image} caption(s) each"
+    yield f"types: {dtypes}, {spec.n_regions} regions of {spec.feature_dim} numbers, all finite, no row all zero"
+    yield f"content: {'; '.join(hashes)}"
 
 
-def _files(n: int) -> str:
-    return "1 file" if n == 1 else f"{n} files"
+def _shortened_numbers(material: Material, dtype: Dtype) -> Iterator[str]:
+    """Warn of numbers of 64 bits."""
+    for _, file in _feature_files(material):
+        if file.dtype.itemsize > 4:
+            yield f"{file.path}: the numbers are {file.dtype} and are written as {dtype}"
 
 
-def copies_warnings(inspection: Inspection, keys: Mapping[str, Sequence[int]]) -> list[str]:
-    """Warnings about images whose features equal those of an earlier image, in their split or in another.
+def _copies(material: Material, keys: Mapping[str, Sequence[int]]) -> Iterator[str]:
+    """Warn of images whose features equal those of an earlier image, in their split or in another.
 
     Args:
-        inspection: names the files and the images.
+        material: names the files and the images.
         keys: split to the key of every image, see :func:`ncl_bench.data.features.scan`.
     """
-    warnings = []
     first_with: dict[int, tuple[str, int]] = {}
-    for split in SPLITS:
-        file, splits = inspection.features[split], inspection.material.splits
+    for split, file in _feature_files(material):
         within, across = [], []
         for row, key in enumerate(keys[split]):
             other, earlier = first_with.setdefault(key, (split, row))
             if other != split:
-                names = splits[split].image_ids[row], splits[other].image_ids[earlier]
-                across.append(f"{names[0]} (row {row * file.repeat}) is {names[1]} of {other}")
+                own, same = material.splits[split].image_ids[row], material.splits[other].image_ids[earlier]
+                across.append(f"{own} (row {row * file.repeat}) is {same} of {other}")
             elif earlier != row:
                 within.append(f"row {row * file.repeat} is row {earlier * file.repeat}")
         of_all = f"of {len(keys[split]):,} images"
         if within:
-            warnings.append(
+            yield (
                 f"{file.path}: {len(within):,} {of_all} have exactly the features of an earlier one ({within[0]}); a "
                 "download that was not finished looks like that, so compare its size and date with its source"
             )
         if across:
             more = f", and {len(across) - NAMED:,} more" if len(across) > NAMED else ""
-            warnings.append(
+            yield (
                 f"{file.path}: {len(across):,} {of_all} have exactly the features of an image of another split "
                 f"({', '.join(across[:NAMED])}{more}); scores on images that were trained on are too high, so take "
                 "them out of one split"
             )
-    return warnings
 
 
 def vocabulary_warning(origin: Origin, tokenizer: str, sha256: str | None) -> str | None:

@@ -40,7 +40,7 @@ class Difference(Record):
         difference: first minus second.
         interval: 95 % interval of the difference. Bootstrap over images if both sides have one run; otherwise over
             training runs and images.
-        verdict: which side is better, or that they cannot be significantly different.
+        verdict: which side is better, or that they do not differ significantly.
     """
 
     r_sums: tuple[float, float]
@@ -99,7 +99,7 @@ def compare(
             spreads=(_spread(first), _spread(second)),
             difference=float(first.mean() - second.mean()),
             interval=(low, high),
-            verdict="cannot be significantly different" if better is None else f"{better} is better",
+            verdict="no significant difference" if better is None else f"{better} is better",
         )
     return found
 

@@ -355,6 +355,13 @@ def evaluation_of(counted: Counted, spec: DatasetSpec, split: str, *, intervals:
     return evaluation.model_copy(update={"notes": notes})
 
 
+def recalls_of(similarities: Any, spec: DatasetSpec, split: str) -> dict[str, float]:
+    """The six recalls and ``r_sum`` of :func:`evaluate_scores` under the default protocol: what training asks for."""
+    protocol = protocols_of(spec, split)[0]
+    ranks = ranks_under(count(open_scores((similarities,), spec, split), spec, split), protocol)
+    return protocol_result(ranks, fold_size(protocol, len(ranks.i2t)), intervals=False).recalls()
+
+
 def protocol_result(ranks: Ranks, images_per_fold: int, *, intervals: bool) -> ProtocolResult:
     """Compute the metrics of ranks, averaged over consecutive folds of equal size.
 

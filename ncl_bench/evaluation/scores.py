@@ -73,9 +73,8 @@ def read_array(path: Path) -> NDArray[Any]:
     """
     # everything else is read as .npy, whose header says whether it is one
     reader = _READERS.get(path.suffix.lower())
-    if reader is None:
-        return map_npy(path, read_header(path))
-    return reader(readable(path, ScoresError, f"a {path.suffix} file"))
+    readable(path, ScoresError, f"a {path.suffix} file" if reader else "an .npy file")
+    return reader(path) if reader else map_npy(path, read_header(path))
 
 
 def _read_safetensors(path: Path) -> NDArray[Any]:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.errors import NoiseError, ScoresError, unknown_name
+from ncl_bench.files import readable
 from ncl_bench.noise.draw import UNITS, Noise, NoiseUnit, clean_pairing, noise_sha256
 from ncl_bench.npy import map_npy, read_header
 
@@ -195,7 +196,7 @@ def read_index(path: Path) -> NDArray[np.int64]:
             f"noise file {path} does not exist, and no noise is drawn instead; did you mean {suffixed.name}?"
         )
     try:
-        header = read_header(path)
+        header = read_header(readable(path, ScoresError, "an .npy file"))
     except ScoresError as error:
         raise NoiseError(f"noise file {error}") from None
     if header.dtype not in DTYPES or len(header.shape) != 1:

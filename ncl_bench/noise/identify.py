@@ -60,7 +60,7 @@ def identify(
 
     Args:
         index: int64, the image of every caption or of every image of a train split.
-        datasets: candidates, significantly different by the length of their train split.
+        datasets: candidates, distinguished by the length of their train split.
         captions_per_image: for a dataset of your own: its captions per image if the index has one entry per caption; 1
             if it has one entry per image.
         seeds: tried in this order if no shared file matches.

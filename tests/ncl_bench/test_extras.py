@@ -1,6 +1,8 @@
 """The hint that names an extra leads to where ncl_bench came from; the project need not be on a package index."""
 
 import json
+import sys
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from types import SimpleNamespace
@@ -52,3 +54,15 @@ def test_sources_that_were_never_installed_are_installed_in_place(monkeypatch: p
 
     monkeypatch.setattr(extras, "distribution", missing)
     assert extras.install_command("docs") == f"pip install --editable '{ROOT}[docs]'"
+
+
+def test_a_command_that_trains_names_the_extra_it_needs(
+    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for module in [name for name in sys.modules if name.startswith(("baselines.kit", "baselines.training"))]:
+        monkeypatch.delitem(sys.modules, module)
+    ran = run("train", "ncr/digits_vse_infinity", "--to", tmp_path / "run")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert ran.err.startswith("ncl-bench: this command needs torch; install with: pip install")
+    assert not (tmp_path / "run").exists()

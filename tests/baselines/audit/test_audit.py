@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import baselines.audit.pairs
 from baselines.audit import apply_audit, audit, report, write_audit
-from baselines.training.job import TrainingJob
+from baselines.training.job import FinishedRun, TrainingJob
 from baselines.training.run_folder import RunFolder
 from baselines.training.scoring import score_rows
 from baselines.training.submit import chosen_method
@@ -66,7 +66,8 @@ def test_the_table_holds_every_pair_as_a_slow_loop_finds_it(
     assert list(table.columns) == COLUMNS
     folder = RunFolder(runs["ncr"])
     described = folder.read_run()
-    whole = replace(TrainingJob.of_run(described), noise_ratio=0.4)
+    finished = FinishedRun.read(folder.path)
+    whole = replace(finished.job, noise_ratio=0.4)
     data = whole.load("train")
     assert table["pair_id"].tolist() == list(range(1000))
     assert table["caption"].tolist() == list(data.captions)
@@ -74,7 +75,7 @@ def test_the_table_holds_every_pair_as_a_slow_loop_finds_it(
     best = folder.read_division(folder.read_outcome().best_epoch, 1000)["clean_probability"]
     np.testing.assert_array_equal(table["clean_probability"], best)
 
-    method = chosen_method(whole, folder, torch.device("cpu"))
+    method = chosen_method(replace(finished, job=whole), torch.device("cpu"))
     matrix = score_rows(method.networks, data, np.arange(data.n_images), np.arange(len(data)))
     own = matrix[data.caption_to_image, np.arange(1000)]
     np.testing.assert_allclose(table["similarity"], own, atol=1e-5)

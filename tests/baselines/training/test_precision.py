@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from baselines.kit.batches import Batch, TrainingBatches
 from baselines.methods import METHODS
-from baselines.training.job import build_method
+from baselines.training.job import FinishedRun, build_method
 from baselines.training.scoring import score
 from baselines.training.submit import chosen_method
 from ncl_bench.evaluation.protocol import evaluate
@@ -27,7 +27,8 @@ def test_half_precision_moves_scores_a_little(tmp_path: Path) -> None:
     run = trained(job, tmp_path / "run").folder
     dev, device, scores = load_few("digits", split="dev"), torch.device("cpu"), {}
     for precision in ("32-true", "bf16-mixed"):
-        networks = chosen_method(replace(job, precision=precision), run, device).networks
+        finished = replace(FinishedRun.read(run.path), job=replace(job, precision=precision))
+        networks = chosen_method(finished, device).networks
         scores[precision] = score(networks, dev, n_images=200, device=device)
     exact, half = scores.values()
     assert evaluate(exact, dataset="digits", split="dev").r_sum == run.read_outcome().dev["r_sum"]

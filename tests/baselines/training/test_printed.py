@@ -273,7 +273,7 @@ def test_the_page_on_reproduction_names_the_rows_that_have_a_recipe() -> None:
     for key, paper in implemented.items():
         rows = [row for row in read_published(families) if sources[row.source].method == key]
         assert table[paper].split(", ") == sorted({row.method for row in rows if row.command})
-        known = [row for row in rows if row.cell.noise_unit != "unknown" and row.backbone]
+        known = [row for row in rows if row.condition.noise_unit != "unknown" and row.backbone]
         without |= {row.method for row in known if families[row.family].recipes and not row.command}
     ablations = {name for name in without if base_name(name) != name}
     assert ablations

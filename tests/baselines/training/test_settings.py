@@ -60,6 +60,7 @@ def test_a_setting_is_typed_and_what_it_changes_is_known(given: list[str], chang
         ("method.epochs", "--set method.epochs: expected NAME=VALUE, such as method.epochs=10"),
         ("batch_size=[", r"--set batch_size=\[: expected NAME=VALUE"),
         (f"method.epochs={'9' * 5_000}", r"--set method.epochs=9{63}\.\.\.: expected NAME=VALUE"),
+        (f"batch_size=[0x{'f' * 4_000}]", r"--set batch_size=\[0xf{63}\.\.\.: expected NAME=VALUE"),
         (
             f"batch_size={'9' * 4_000}",
             r"--set batch_size=9{77}\.\.\.: batch_size is 9{77}\.\.\., expected a finite",

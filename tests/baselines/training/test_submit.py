@@ -15,7 +15,7 @@ from support.rounding import assert_near
 
 import baselines.training.submit
 from baselines.kit.distributed import device_for
-from baselines.training.job import TrainingJob
+from baselines.training.job import FinishedRun
 from baselines.training.measures import detection, hidden_correspondence
 from baselines.training.run_folder import RunFolder, machine_of
 from baselines.training.scoring import score
@@ -48,7 +48,7 @@ def with_other_words(name: str, **options: Any) -> PairedDataset:
 def test_a_run_with_another_vocabulary_is_neither_resumed_nor_averaged_nor_scored(
     runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = TrainingJob.of_run(RunFolder(runs[0]).read_run())
+    job = FinishedRun.read(runs[0]).job
     monkeypatch.setattr("baselines.training.job.load_dataset", with_other_words)
     other = trained(job, tmp_path / "other")
     assert other.train_split.fingerprint == RunFolder(runs[0]).read_run().fingerprint

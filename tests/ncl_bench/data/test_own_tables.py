@@ -136,7 +136,7 @@ def test_a_cell_with_line_ends_is_one_caption() -> None:
         (
             b'image,en\n1.jpg,"x\n' + b"2.jpg,y\n" * 90_000,
             "a.csv",
-            "a.csv line 2: a cell has more than 131,072 letters",
+            "a.csv line 2: the quotation marks are wrong .field larger than",
         ),
         (
             b"image,en\n" + b"1.jpg,x\n" * 9_000 + b"2.jpg,\xff\n",

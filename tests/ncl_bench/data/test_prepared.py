@@ -1,4 +1,4 @@
-"""Opening a prepared folder: mapped from disk, in any order, and damage significantly different."""
+"""Opening a prepared folder: mapped from disk, in any order, and finding damage."""
 
 import json
 import os

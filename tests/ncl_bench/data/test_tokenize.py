@@ -1,5 +1,7 @@
 """Tokenizing in parallel: the same result as one caption after the other."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -16,12 +18,12 @@ def test_tokenized_captions_equal_one_after_the_other(chunk, monkeypatch):
     if chunk == 7:
         monkeypatch.setattr(tokenize.os, "cpu_count", lambda: 1)
     done: list[int] = []
-    found = tokenize.tokenize_captions(CAPTIONS, "word", None, done.append)
+    different, rows = tokenize.tokenize_captions(CAPTIONS, "word", None, done.append)
     words = [tokenizer("word")(caption) for caption in CAPTIONS]
     vocabulary = build_vocabulary(words, threshold=12)
     assert sum(done) == len(CAPTIONS)
-    assert found.vocabulary(12) == vocabulary
-    table = found.encoded(vocabulary)
+    assert [[different[i] for i in rows.ids[a:b]] for a, b in pairwise(rows.offsets)] == words
+    table = tokenize.with_ids(different, rows, vocabulary)
     for c, expected in enumerate(words):
         ids = table.ids[table.offsets[c] : table.offsets[c + 1]]
         assert ids.tolist() == vocabulary.encode(expected)
@@ -30,6 +32,7 @@ def test_tokenized_captions_equal_one_after_the_other(chunk, monkeypatch):
 
 def test_other_vocabularies_make_unknown_words(monkeypatch):
     vocabulary = build_vocabulary([["dog"]] * 4)
-    table = tokenize.tokenize_captions(["a dog", "", "cat"], "word", None, lambda n: None).encoded(vocabulary)
+    words = tokenize.tokenize_captions(["a dog", "", "cat"], "word", None, lambda n: None)
+    table = tokenize.with_ids(*words, vocabulary)
     assert table.ids.tolist() == [1, 3, 4, 2, 1, 2, 1, 3, 2]
     assert table.offsets.tolist() == [0, 4, 6, 9]

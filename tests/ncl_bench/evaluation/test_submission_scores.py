@@ -97,7 +97,7 @@ def test_verdicts() -> None:
     assert found.difference == pytest.approx(found.r_sums[0] - found.r_sums[1])
     assert found.spreads == (None, None)
     assert compare((worse, good), spec, "test", ("mine", "yours"))["200"].verdict == "yours is better"
-    assert compare((good, other), spec, "test")["200"].verdict == "cannot be significantly different"
+    assert compare((good, other), spec, "test")["200"].verdict == "no significant difference"
     assert compare((good, good), spec, "test")["200"].interval == (0.0, 0.0)
 
 
@@ -112,7 +112,7 @@ def test_several_runs_are_compared_over_runs_and_images() -> None:
     ]
     assert found.r_sums == pytest.approx([np.mean(side) for side in sums])
     assert found.spreads == pytest.approx([np.std(side, ddof=1) for side in sums])
-    assert found.verdict == "cannot be significantly different", "each side has one good and one bad run"
+    assert found.verdict == "no significant difference", "each side has one good and one bad run"
     one = compare((runs[0][:1], runs[1][1:]), spec, "test", ("first", "second"))["200"]
     assert one.verdict == "first is better"
     with_two = compare((runs[0][:1], runs[1]), spec, "test")["200"]

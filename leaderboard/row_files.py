@@ -106,7 +106,7 @@ class RowFile(Record):
     @property
     def name(self) -> str:
         """Path in ``results/`` without an ending; it follows from the header."""
-        return cell_name(self.header)
+        return row_name(self.header)
 
     def to_yaml(self) -> str:
         """Format the file; a seed's text does not depend on the other seeds."""
@@ -157,7 +157,7 @@ def record_of(submission: Submission) -> SeedRecord:
     return SeedRecord(scores_sha256=hashes[0] if len(hashes) == 1 else whole, **content)
 
 
-def cell_name(header: Header) -> str:
+def row_name(header: Header) -> str:
     """Path of a row in ``results/`` without an ending: ``digits/ncr/vse-infinity-2net-caption-60-1500steps``.
 
     Recipes of this repository, trained by its maintainers on standard noise, have a plain name. Other names end with

@@ -26,7 +26,7 @@ JUDGEMENTS = {"expert": "ExpertAnnotations.txt", "crowd": "CrowdFlowerAnnotation
 _PAIR = r"(?P<image>[^\t]+)\t(?P<of>[^\t]+)#(?P<number>[0-4])\t"
 _JUDGED = {
     "expert": re.compile(_PAIR + r"(?P<said>[1-4]\t[1-4]\t[1-4])"),
-    "crowd": re.compile(_PAIR + r"(?P<share>\d+(?:\.\d+)?)\t(?P<yes>\d{1,3})\t(?P<no>\d{1,3})"),
+    "crowd": re.compile(_PAIR + r"(?P<share>\d+(?:\.\d+)?)\t(?P<yes>[0-7])\t(?P<no>[0-7])"),
 }
 _EXPECTED = {
     "expert": "IMAGE, IMAGE#NUMBER and three ratings from 1 to 4, separated by tabs",
@@ -206,4 +206,8 @@ SPEC = Flickr8K(
     languages=("en",),
     tokenizers={"en": "word"},
     origin=ORIGIN,
+    judged={
+        "expert": (5_664, "ff7f0630eb4faa5eb38fbbdabe5c33838a438918044998a72076e73b2206ac63"),
+        "crowd": (47_830, "5c46f5e357d8519042d1c525835b3100fd8abb13299f4505a23999a979c79a68"),
+    },
 )

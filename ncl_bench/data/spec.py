@@ -246,6 +246,8 @@ class DatasetSpec:
         all_captions: split to its number of captions including those that the protocol leaves out, because their image
             already has ``captions_per_image``.
         labels: split to labels with more true matches than the pairs of the dataset.
+        judged: kind of people's judgements of test pairs to the number of those that a result is measured on, and the
+            sha256 of what they say, sorted (:func:`ncl_bench.evaluation.people.in_order`).
         pair_labels: CSV file of labels of training pairs with natural noise (:mod:`ncl_bench.data.pair_labels`).
     """
 
@@ -265,6 +267,7 @@ class DatasetSpec:
     noise_files: tuple[KnownNoise, ...] = ()
     all_captions: Mapping[str, int] = field(default_factory=dict)
     labels: Mapping[str, LabelSource] = field(default_factory=dict)
+    judged: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     pair_labels: Path | None = None
 
     embedded: ClassVar[bool] = False

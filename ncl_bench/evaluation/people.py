@@ -27,6 +27,8 @@ from ncl_bench.evaluation.scores import BLOCK, Rows
 PRINTED = {"expert_tau_c": ("CLIPScore", 51.2), "crowd_tau_b": ("CLIPScore", 34.4)}
 """What Hessel et al. (EMNLP 2021, Table 1 and Table 2) print for the same pairs."""
 MEASURES = ("expert_tau_c", "expert_auroc", "crowd_tau_b", "crowd_auroc")
+TIED = 128
+"""Bit 7 of :func:`in_order`."""
 DESCRIBES = 3
 """Median rating from which on a caption describes the image, up to minor mistakes."""
 PAIRS_AT_ONCE = 160
@@ -166,19 +168,21 @@ def agreements(
 
 
 def people_of(
-    scores: Rows, judgements: Mapping[str, Judgements], *, intervals: bool = True
+    scores: Mapping[str, Float64Array],
+    judgements: Mapping[str, Judgements],
+    n_images: int,
+    *,
+    intervals: bool = True,
 ) -> dict[str, PeopleResult]:
     """Every measure of one model, with its interval over images.
 
     Args:
-        scores: ``(n_images, n_captions)``, images as rows.
-        judgements: kind to judgements.
+        scores, judgements, n_images: see :func:`agreements`.
         intervals: compute the 95 % intervals.
     """
-    n_images = scores.shape[0]
     counts = image_counts(n_images)
     found = {}
-    for name, one in agreements(judged_scores(scores, judgements), judgements, n_images).items():
+    for name, one in agreements(scores, judgements, n_images).items():
         interval = percentiles(one.resampled(counts)[:, None])[0] if intervals else None
         most = ceiling(judgements["expert"], n_images) if name == "expert_tau_c" else None
         found[name] = PeopleResult(
@@ -190,6 +194,61 @@ def people_of(
 def image_counts(n_images: int) -> Float64Array:
     """How often each bootstrap resample of the recalls holds each image, float64 ``(1000, n_images)``."""
     return resamples(n_images, n_images, RESAMPLES)[0].astype(np.float64)
+
+
+def in_order(
+    scores: Mapping[str, Float64Array], judgements: Mapping[str, Judgements]
+) -> dict[str, NDArray[np.uint8]]:
+    """What people say of the judged pairs, in ascending order of their similarities: evidence of the four values.
+
+    It names no image and no caption, so it can be published where the judgements cannot. Bit 7 marks a similarity equal
+    to the one before. Experts: the three ratings minus one, ascending, two bits each; pairs of an image and its own
+    caption are left out. Crowd: bit 6 marks an own caption; then three bits for Yes and three for No.
+
+    Args:
+        scores: see :func:`agreements`.
+        judgements: see :func:`agreements`.
+
+    Returns:
+        Kind to uint8 ``(n,)``.
+    """
+    found = {}
+    for kind, own_scores in scores.items():
+        one = judgements[kind]
+        said = one.rows[:, 2:]
+        if kind == "expert":
+            kept, low, middle, high = ~one.own, *(np.sort(said, axis=1) - 1).T
+            code = low << 4 | middle << 2 | high
+        else:
+            kept, code = (
+                np.ones(len(said), np.bool_),
+                one.own.astype(np.int64) << 6 | said[:, 0] << 3 | said[:, 1],
+            )
+        order = np.lexsort((code[kept], own_scores[kept]))  # equal scores say nothing of their own order
+        tied = np.diff(own_scores[kept][order], prepend=-np.inf) == 0
+        found[kind] = (code[kept][order] | tied.astype(np.int64) << 7).astype(np.uint8)
+    return found
+
+
+def agreement_in_order(said: Mapping[str, NDArray[np.uint8]]) -> dict[str, float]:
+    """Compute the measures from :func:`in_order` alone: name from ``MEASURES`` to value."""
+    from scipy.stats import kendalltau
+    from sklearn.metrics import roc_auc_score
+
+    found = {}
+    for kind, codes in said.items():
+        place = np.cumsum(codes < TIED)  # grows where the similarity does
+        code = codes % TIED
+        if kind == "expert":
+            ratings = np.stack([code >> 4, code >> 2 & 3, code & 3], axis=1) + 1
+            tau = kendalltau(np.repeat(place, ratings.shape[1]), ratings.ravel(), variant="c")
+            found["expert_tau_c"] = 100 * float(tau.statistic)
+            found["expert_auroc"] = float(roc_auc_score(ratings[:, 1] >= DESCRIBES, place))  # 1: the median
+        else:
+            own, yes, no = code >> 6 == 1, code >> 3 & 7, code & 7
+            found["crowd_tau_b"] = 100 * float(kendalltau(place, yes / (yes + no), variant="b").statistic)
+            found["crowd_auroc"] = float(roc_auc_score((yes > no)[~own], place[~own]))
+    return found
 
 
 def ceiling(judgements: Judgements, n_images: int) -> float:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -292,7 +293,7 @@ def measure(
     counted = count(sides, spec, split, on_rows)
     evaluation = evaluation_of(counted, spec, split, intervals=intervals)
     evaluation = with_more_matches(evaluation, sides, spec, root)
-    return with_people(evaluation, sides, spec, root, intervals=intervals), counted
+    return with_people(evaluation, counted, sides, spec, root, intervals=intervals)
 
 
 def count(sides: Sides, spec: DatasetSpec, split: str, on_rows: OnRows | None = None) -> Counted:
@@ -447,27 +448,39 @@ def with_more_matches(
 
 
 def with_people(
-    evaluation: Evaluation, sides: Sides, spec: DatasetSpec, root: Path | None, *, intervals: bool
-) -> Evaluation:
+    evaluation: Evaluation,
+    counted: Counted,
+    sides: Sides,
+    spec: DatasetSpec,
+    root: Path | None,
+    *,
+    intervals: bool,
+) -> tuple[Evaluation, Counted]:
     """Add agreement with people's judgements to an evaluation of test, or a note on what it needs.
 
     Args:
         evaluation: of one split; returned unchanged if people judged no pairs of it.
+        counted: ranks of the same scores; they get the judgements in the order of the scores.
         sides: the scores; those of images as queries count.
         spec: the dataset.
         root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
         intervals: compute the 95 % intervals.
     """
     if evaluation.split != "test" or not spec.origin.judgements:
-        return evaluation
-    from ncl_bench.evaluation.people import people_of
+        return evaluation, counted
+    from ncl_bench.evaluation.people import in_order, judged_scores, people_of
 
     judgements = local_judgements(spec, root)
     if judgements:
-        return evaluation.model_copy(update={"people": people_of(sides[0], judgements, intervals=intervals)})
+        scores, n_images = judged_scores(sides[0], judgements), sides[0].shape[0]
+        people = people_of(scores, judgements, n_images, intervals=intervals)
+        return (
+            evaluation.model_copy(update={"people": people}),
+            replace(counted, judged=in_order(scores, judgements)),
+        )
     files = " and ".join(spec.origin.judgements.values())
     note = f"agreement with people needs {spec.name} prepared with {files}; name the folder of the dataset with --root"
-    return evaluation.model_copy(update={"notes": (*evaluation.notes, note)})
+    return evaluation.model_copy(update={"notes": (*evaluation.notes, note)}), counted
 
 
 def local_judgements(spec: DatasetSpec, root: Path | None) -> dict[str, Judgements]:

@@ -135,8 +135,9 @@ def _folded(rows: Sequence[Row]) -> list[list[Row]]:
 def boards(rows: Iterable[Row]) -> list[Row]:
     """The boards of ranked rows in their order: one per condition, with a table per category.
 
-    A board has its ``condition``, the number ``n`` of its rows, ``categories``, ``eccv``, whether any row was
-    evaluated with the labels of ECCV Caption, and ``people``, whether one was with people's judgements. A category has ``key``, ``title`` and the ``rows`` that lead.
+    A board has its ``condition``, the number ``n`` of its rows, ``categories``, and ``eccv`` and ``people``: whether
+    any row was evaluated with the labels of ECCV Caption, or with people's judgements. A category has ``key``,
+    ``title`` and the ``rows`` that lead.
     """
     found = []
     for shown in grouped(rows, "slug").values():
@@ -146,9 +147,7 @@ def boards(rows: Iterable[Row]) -> list[Row]:
             leads = [row for row in group if row["also"] is not None]
             categories.append({"key": key, "title": title, "rows": leads})
         more = {name: any(row[name] for row in shown) for name in ("eccv", "people")}
-        found.append(
-            {"condition": shown[0]["condition"], "n": len(shown), "categories": categories} | more
-        )
+        found.append({"condition": shown[0]["condition"], "n": len(shown), "categories": categories} | more)
     return found
 
 

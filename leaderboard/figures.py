@@ -218,9 +218,7 @@ def curves(
     ).strip()
 
 
-def scatter(
-    points: Sequence[tuple[str, float, float]], *, title: str, x_title: str, y_title: str
-) -> object:
+def scatter(points: Sequence[tuple[str, float, float]], *, title: str, x_title: str, y_title: str) -> object:
     """Draw named points, with their names in the right margin.
 
     Args:

@@ -154,14 +154,19 @@ def epoch_curves(table: Row, slug: str, of: str) -> Charts:
             points = mean_curve(row["curves"], of)
             if points and row["tuned"] == tuned:
                 name = title_of(row, tuned=False)
-                # names of a method's variants differ at their ends, so cut the middle
-                short = name if len(name) <= _LONGEST_NAME else f"{name[:7]}…{name[8 - _LONGEST_NAME :]}"
-                series.append(Curve(short, tuple((x, factor * y, 0.0) for x, y in points), marks=False))
+                series.append(
+                    Curve(short_name(name), tuple((x, factor * y, 0.0) for x, y in points), marks=False)
+                )
         if series:
             whole = f"{title}, {table['places'][slug][0]['condition'].title}"
             chart = curves(series[:MOST_CURVES], title=whole, x_title="steps", y_title=title)
             charts.append((kind, markup(chart)))
     return charts
+
+
+def short_name(name: str) -> str:
+    """A name that fits into the margin. Names of a method's variants differ at their ends, so the middle is cut."""
+    return name if len(name) <= _LONGEST_NAME else f"{name[:7]}…{name[8 - _LONGEST_NAME :]}"
 
 
 def curves(

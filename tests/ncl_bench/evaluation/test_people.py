@@ -1,15 +1,23 @@
 """Agreement with people's judgements, against scipy and scikit-learn on the same observations."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.stats import kendalltau
 from sklearn.metrics import roc_auc_score
+from support import flickr8k_miniature
 
+from ncl_bench.data import DATASETS, load_dataset
 from ncl_bench.data.judgements import Judgements
+from ncl_bench.data.prepare import prepare
+from ncl_bench.evaluation.compare import compare_agreement
 from ncl_bench.evaluation.difference import difference_interval
 from ncl_bench.evaluation.metrics import resamples
-from ncl_bench.evaluation.people import agreements, ceiling, concordance
+from ncl_bench.evaluation.people import agreement_in_order, agreements, ceiling, concordance, in_order
+from ncl_bench.evaluation.protocol import evaluate_scores
+from ncl_bench.evaluation.results import lines_of_labels
 
 N_IMAGES = 40
 
@@ -111,3 +119,62 @@ def test_blocks_count_every_pair_once(longest_tie: int) -> None:
     want = np.zeros((7, 7))
     np.add.at(want, (image[:, None], image[None]), sign)
     np.testing.assert_array_equal(concordance(scores, judged, image, 7), want)
+
+
+@pytest.mark.parametrize("step", [0.0, 0.5])
+def test_the_order_alone_gives_the_values_and_names_no_pair(step: float) -> None:
+    judged = judgements()
+    scores = {kind: similarities(step)[one.image, one.caption] for kind, one in judged.items()}
+    said = in_order(scores, judged)
+    assert agreement_in_order(said) == pytest.approx(expected(scores, judged), rel=1e-12)
+    # the order of the files, which would tell the pairs, is gone
+    shuffled = {kind: np.random.default_rng(2).permutation(len(one.rows)) for kind, one in judged.items()}
+    again = in_order(
+        {kind: scores[kind][order] for kind, order in shuffled.items()},
+        {kind: Judgements(kind, judged[kind].rows[order], 5) for kind, order in shuffled.items()},
+    )
+    assert all(np.array_equal(said[kind], again[kind]) for kind in said)
+
+
+@pytest.fixture
+def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Flickr8K with three test images, prepared with its judgements."""
+    monkeypatch.setitem(DATASETS, "flickr8k", flickr8k_miniature.SPEC)
+    prepare("flickr8k", flickr8k_miniature.make(tmp_path / "flickr8k"), tmp_path / "data")
+    return tmp_path / "data"
+
+
+def test_evaluate_adds_agreement_where_the_judgements_are_prepared(prepared: Path, tmp_path: Path) -> None:
+    scores = np.random.default_rng(3).random((3, 15))
+    # three images are too few for a bootstrap: some resamples hold no pair that people call matching
+    evaluation = evaluate_scores(scores, dataset="flickr8k", root=prepared, intervals=False)
+    test = load_dataset("flickr8k", split="test", root=prepared)
+    judged = {kind: test.judged(kind) for kind in ("expert", "crowd")}
+    of_pairs = {kind: scores[one.image, one.caption] for kind, one in judged.items()}
+    found = {name: one.value for name, one in evaluation.people.items()}
+    assert found["expert_tau_c"] == pytest.approx(expected(of_pairs, judged)["expert_tau_c"])
+    assert found["crowd_tau_b"] == pytest.approx(expected(of_pairs, judged)["crowd_tau_b"])
+    assert "CLIPScore 51.2; people's own mean" in "".join(lines_of_labels(evaluation))
+    elsewhere = evaluate_scores(scores, dataset="flickr8k", root=prepared / "none", intervals=False)
+    assert elsewhere.people == {}
+    assert any(
+        "agreement with people needs flickr8k prepared with Expert" in note for note in elsewhere.notes
+    )
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_a_side_that_agrees_more_is_better(runs: int) -> None:
+    judged = judgements(n_expert=800)
+    sides = []
+    for weight in (2.0, 0.0):
+        side = []
+        for run in range(runs):
+            noise = np.random.default_rng(run).normal(size=800)
+            scores = {"expert": weight * judged["expert"].judged.mean(axis=1) + noise}
+            side.append(agreements(scores, judged, N_IMAGES))
+        sides.append(side)
+    found = compare_agreement((sides[0], sides[1]))["expert_tau_c"]
+    assert found.verdict == "A is better"
+    assert found.difference == pytest.approx(found.values[0] - found.values[1])
+    assert found.values[0] == pytest.approx(np.mean([run["expert_tau_c"].value for run in sides[0]]))
+    assert compare_agreement((sides[0], sides[0]))["expert_auroc"].verdict == "no significant difference"

@@ -9,7 +9,7 @@ from scipy.stats import kendalltau
 from sklearn.metrics import roc_auc_score
 from support import flickr8k_miniature
 
-from ncl_bench.data import DATASETS, load_dataset
+from ncl_bench.data import DATASETS, ROOT_VARIABLE, load_dataset
 from ncl_bench.data.judgements import Judgements
 from ncl_bench.data.prepare import prepare
 from ncl_bench.evaluation.compare import compare_agreement
@@ -144,7 +144,10 @@ def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "data"
 
 
-def test_evaluate_adds_agreement_where_the_judgements_are_prepared(prepared: Path, tmp_path: Path) -> None:
+def test_evaluate_adds_agreement_where_the_judgements_are_prepared(
+    prepared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(ROOT_VARIABLE, raising=False)
     scores = np.random.default_rng(3).random((3, 15))
     # three images are too few for a bootstrap: some resamples hold no pair that people call matching
     evaluation = evaluate_scores(scores, dataset="flickr8k", root=prepared, intervals=False)
@@ -155,7 +158,7 @@ def test_evaluate_adds_agreement_where_the_judgements_are_prepared(prepared: Pat
     assert found["expert_tau_c"] == pytest.approx(expected(of_pairs, judged)["expert_tau_c"])
     assert found["crowd_tau_b"] == pytest.approx(expected(of_pairs, judged)["crowd_tau_b"])
     assert "CLIPScore 51.2; people's own mean" in "".join(lines_of_labels(evaluation))
-    elsewhere = evaluate_scores(scores, dataset="flickr8k", root=prepared / "none", intervals=False)
+    elsewhere = evaluate_scores(scores, dataset="flickr8k", intervals=False)
     assert elsewhere.people == {}
     assert any(
         "agreement with people needs flickr8k prepared with Expert" in note for note in elsewhere.notes

@@ -379,11 +379,12 @@ def rows_by_recipe(folder: Path = PUBLISHED) -> Mapping[str, Sequence[Printed]]:
 def best_published(dataset: str) -> Mapping[str, float]:
     """Protocol to the highest rSum that any paper prints, at any noise ratio and with any encoder.
 
-    Only rows with all six recalls count.
+    Only rows with all six recalls and without a doubt count.
     """
     best: dict[str, float] = {}
-    for row in read_rows().values():
-        if row.dataset == dataset and (r_sum := recall_sum(row)) is not None:
+    for each in read_printed(read_families()):
+        row, r_sum = each.row, recall_sum(each.row)
+        if row.dataset == dataset and r_sum is not None and not each.doubts:
             best[row.protocol] = max(best.get(row.protocol, 0.0), r_sum)
     return best
 

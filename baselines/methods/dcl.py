@@ -175,27 +175,29 @@ class DCL(FineTuning):
         """Divide the batch and take a step on both parts."""
         c, network = self.config, self.networks[0].train()
         output = network(batch)
+        s = output.similarities
         # in float32 the fit could not keep off 1, and every batch would collapse
-        p, q = matching(output.similarities.double(), c.temperature)
+        p, q = matching(s.double(), c.temperature)
         if not c.mixture:
-            step(network, negatives_alone(p, q).mean() + output.auxiliary.mean(), batch, learning_rate=rate)
+            loss = negatives_alone(p, q).mean().to(s) + output.auxiliary.mean()
+            step(network, loss, batch, learning_rate=rate)
             return
         losses = pair_losses(p, q).detach()
         posterior = clean_posterior(losses)
         clean = posterior > threshold_of(posterior, c.clean_threshold)
         self.clean_probability.write(batch.pair_ids, posterior)
         of_clean, of_rest = loss_terms(p, q, clean)
-        loss = c.clean_weight * of_clean + c.complementary_weight * of_rest
+        loss = (c.clean_weight * of_clean + c.complementary_weight * of_rest).to(s)
         step(
             network,
             loss + (clean * output.auxiliary).mean(),
             batch,
             learning_rate=rate,
-            clean_pairs=of_clean,
-            complement=of_rest,
-            clean_share=clean.double().mean(),
-            surest_refused=1 - clean[losses.argmin()].double(),
-            worst_trusted=clean[losses.argmax()].double(),
+            clean_pairs=of_clean.to(s),
+            complement=of_rest.to(s),
+            clean_share=clean.to(s).mean(),
+            surest_refused=1 - clean[losses.argmin()].to(s),
+            worst_trusted=clean[losses.argmax()].to(s),
         )
 
     def estimates(self) -> dict[str, Tensor]:

@@ -17,12 +17,15 @@ from support.parity import (
     gradients_of,
     names_between,
     network_of,
+    small_batch,
+    small_network,
     state_of,
     tensor,
 )
 from support.rounding import assert_near
 from torch import Tensor, nn
 
+from baselines.backbones import BACKBONES
 from baselines.backbones.encoders import WordEncoder, unit_length, xavier_linear
 from baselines.kit.backbone import Backbone, Encoded
 from baselines.kit.batches import Batch, to_device
@@ -485,3 +488,34 @@ def test_an_epoch_matches_the_published_code(file: str, kind: str, faults: Any, 
         assert_near(method.prediction[0].values, stored[f"repaired.{kind}.bank__f64"], 1e-6)
     if faults == "published" or kind == "ambiguous":
         assert_after(method, stored, f"{of}{kind}.after.", "__f64", near)
+
+
+def small(backbone: str) -> PCSR:
+    config = {"classes": 5, "hidden_size": 7}
+    return PCSR(PCSRConfig(**config), Setting(20, 16, 40, lambda: small_network(backbone))).double().train()
+
+
+@pytest.mark.parametrize("backbone", sorted(name for name in BACKBONES if not BACKBONES[name].reads_images))
+def test_every_backbone_takes_every_step(backbone: str) -> None:
+    method, batch = small(backbone), small_batch(8)
+    step = Steps(method, 1e-3)
+    method.warmup_step(0, batch, step)
+    method.co_divide(EpochPlan(0, 0, "train", 1.0), StoredBatches(batch))
+    method.clean_step(0, batch, torch.ones(8).double(), step)
+    for robust in (True, False):
+        method.borrowed_step(0, batch, batch, step, robust=robust)
+    assert len(step.losses) == 4
+    assert np.isfinite(step.losses).all()
+    # a borrowed step lends a pair its own caption here, for its image is nearest to itself
+    assert method.votes[0].values[:8].sum(dim=1).tolist() == [1 + VOTES_PER_DIVISION] * 8
+
+
+def test_votes_and_predictions_are_those_of_a_pair_and_outlive_a_set() -> None:
+    method, batch = small("vse_infinity"), small_batch(8)
+    ids = torch.tensor([3, 19, 8, 0, 5, 6, 7, 9])
+    moved = Batch(batch.image_features, batch.image_lengths, batch.caption_tokens, batch.caption_lengths, ids)
+    method.borrowed_step(1, moved, moved, Steps(method), robust=False)
+    stored = method.prediction[1].values.sum(dim=1)
+    assert stored[ids].tolist() == pytest.approx([1] * 8)
+    assert stored.sum().item() == pytest.approx(8)
+    assert {"votes.0.values", "threshold", "classes_used"} <= method.state_dict().keys()

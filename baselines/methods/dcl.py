@@ -16,7 +16,7 @@ The posterior does not fall as the loss grows, and we keep it so. The log counts
 ``surest_refused``, the pair with the least loss is not clean, and ``worst_trusted``, the pair with the greatest is.
 """
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -45,6 +45,7 @@ class DCLConfig(FineTuningConfig):
         complementary_weight: b2, of everything else, at least 0 (code: 1; script: 128).
         mixture: False pushes the negatives apart and uses no given pair (the code's option ``--bmm``).
         learning_rate: largest rate of AdamW (code: 1e-6).
+        faults: the code has none of those that the other methods of this kind repair.
     """
 
     temperature: Annotated[float, Field(gt=0)] = 0.05
@@ -53,6 +54,7 @@ class DCLConfig(FineTuningConfig):
     complementary_weight: Annotated[float, Field(ge=0)] = 1.0
     mixture: bool = True
     learning_rate: Annotated[float, Field(gt=0)] = 1e-6
+    faults: Literal["repaired"] = "repaired"
 
 
 def matching(similarities: Tensor, temperature: float) -> tuple[Tensor, Tensor]:

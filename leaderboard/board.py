@@ -12,17 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leaderboard.entries import STATUSES, Entry, Recalls, Row
-from leaderboard.methods import with_look_alikes
-from leaderboard.published import own_published, read_published
-from leaderboard.results import Run, read_measured
+from leaderboard.results import Run, read_measured, read_published
 from leaderboard.significance import SignificanceTest
 from ncl_bench.evaluation.difference import Hits
 from ncl_bench.evaluation.metrics import RECALLS
+from ncl_bench.lookalike import lookalike
 from ncl_bench.papers import (
     PUBLISHED,
     Family,
     Paper,
     PrintedDetection,
+    base_name,
+    family_of,
     read_families,
     read_papers,
     read_printed_detection,
@@ -276,6 +277,23 @@ def compared(seeds: Iterable[Entry], hits: Mapping[Run, Hits]) -> tuple[list[Row
     return board_of(rows, significantly_different), significantly_different
 
 
+def with_look_alikes(entries: Iterable[Entry], families: Mapping[str, Family]) -> list[Entry]:
+    """Add a remark to entries whose name looks like another method's name in other letters."""
+    entries = list(entries)
+    standing = [name for family in families.values() for name in family.names]
+    standing += sorted({base_name(entry.method) for entry in entries if entry.method.isascii()})
+    remarks = {
+        name: lookalike(base_name(name), () if family_of(name, dict(families)) else standing)
+        for name in {entry.method for entry in entries}
+    }
+    return [
+        entry.model_copy(update={"notes": (remark, *entry.notes)})
+        if (remark := remarks[entry.method])
+        else entry
+        for entry in entries
+    ]
+
+
 def _with_lone_ablations(entries: Sequence[Entry]) -> list[Entry]:
     """The full method of an ablation takes no rank under a noise that nothing else was trained on."""
     alone = {entry.condition for entry in entries if entry.kind == "ablation"}
@@ -284,6 +302,12 @@ def _with_lone_ablations(entries: Sequence[Entry]) -> list[Entry]:
         entry.model_copy(update={"kind": "ablation"}) if entry.condition in alone else entry
         for entry in entries
     ]
+
+
+def own_published(root: Path) -> Path | None:
+    """Folder of a leaderboard's own printed results, or of those of the checkout that it belongs to; else None."""
+    checkout = root.parent / "ncl_bench" / "papers" / "published"
+    return next((folder for folder in (root / "published", checkout) if folder.is_dir()), None)
 
 
 def published_folder(root: Path) -> Path:

@@ -10,19 +10,20 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from baselines.recipes import beginning, split_name
 from leaderboard.board import Content, boards, grouped
 from leaderboard.entries import RECALL_TITLES, SEEDS_FOR_A_RANK, STATUSES, Condition, Row
 from leaderboard.figures import epoch_curves, forest, method_charts, overview_charts
 from leaderboard.measured import PRECISION_AT, ablation_tables, measured_tables
-from leaderboard.methods import family_recipes
 from leaderboard.rendering import markup, render
+from leaderboard.row_files import known_recipes
 from ncl_bench.data import DATASETS
 from ncl_bench.data.pair_labels import FEWEST, read_pair_labels
 from ncl_bench.data.spec import DatasetSpec, protocol_title
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
 from ncl_bench.noise.draw import clean_pairing
 from ncl_bench.noise.similar import share_without_common_word
-from ncl_bench.papers import Family
+from ncl_bench.papers import Family, command_lines, drawn_noise
 
 STATIC = Path(__file__).parent / "static"
 _ANSWERED = ("single", "ensemble", "pretrained")
@@ -202,6 +203,22 @@ def _method(key: str, family: Family, content: Content) -> dict[str, Any]:
         "datasets": [(title, list(members)) for title, members in datasets],
         "papers": content.papers,
     }
+
+
+def family_recipes(family: Family) -> list[tuple[str, tuple[str, ...]]]:
+    """Recipes of a method in this repository by name, each with the commands that use it.
+
+    The commands use 40 % caption noise as an example.
+    """
+    found = []
+    for name in known_recipes():
+        method, dataset, rest = split_name(name)
+        if method not in (family.recipes, family.ensemble_recipes):
+            continue
+        if not family.backbones or beginning(rest, family.backbones):
+            options = drawn_noise(0.4 if DATASETS[dataset].noise == "synthetic" else 0.0, "caption")
+            found.append((name, command_lines([name], options, f"{dataset}_{rest}")))
+    return found
 
 
 def _gaps(rows: Sequence[Row], family: Family) -> list[Row]:

@@ -357,7 +357,7 @@ class DatasetSpec:
 
 @lru_cache(typed=True)
 def _similar_noise(spec: DatasetSpec, ratio: float, seed: int | None) -> tuple[Int64Array, Noise]:
-    """Comparing the captions takes a second, and a board states the same noise in every cell."""
+    """Comparing the captions takes a second, and a board states the same noise in every row."""
     return draw_noise(
         spec.images["train"],
         spec.captions_per_image,

@@ -240,9 +240,9 @@ def _found(finished: FinishedRun) -> DetectedPairs | None:
     found = detection(kept[CLEAN_PROBABILITY], truth, threshold)
     assert found.own is not None  # it has a threshold
     by_epoch = [
-        _division(folder.read_division(epoch, len(train))[CLEAN_PROBABILITY], truth, threshold)
+        _division(folder.read_estimates(epoch, len(train))[CLEAN_PROBABILITY], truth, threshold)
         for epoch in range(last + 1)
-        if folder.division_file(epoch).is_file()
+        if folder.estimates_file(epoch).is_file()
     ]
     whole = by_epoch if len(by_epoch) == last + 1 else []
     return DetectedPairs(

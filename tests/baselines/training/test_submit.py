@@ -106,7 +106,7 @@ def test_a_run_of_so_many_steps_states_its_compute_and_the_last_epoch_beside_the
     assert [values[2] for values in by_epoch[:2]] == [training.found.precision, training.found.recall]
     truth = hidden_correspondence(trainer.train_split)
     for epoch, left in enumerate(training.found.noise_left):
-        called_clean = trainer.folder.read_division(epoch, 1000)["clean_probability"] > 0.5
+        called_clean = trainer.folder.read_estimates(epoch, 1000)["clean_probability"] > 0.5
         assert left == pytest.approx((called_clean & ~truth).sum() / max(1, called_clean.sum()), abs=1e-4)
     assert read_submission(tmp_path / "to").training == training
     # where another epoch was the best one, its scores say nothing of the last

@@ -114,8 +114,9 @@ def new_row(
         report, counted = evaluate_submission(opened, on_rows=advance)
     evaluation = report.splits["test"]
     record = record.model_copy(update={"eccv": evaluation.eccv, "cxc": evaluation.cxc})
+    people = {measure: found.value for measure, found in evaluation.people.items()}
     for protocol, result in evaluation.protocols.items():
-        entry_of(header, record, protocol, result, read_families(), "submitted", str(folder))
+        entry_of(header, record, protocol, result, people, read_families(), "submitted", str(folder))
     return NewRow(folder, header, record, counted["test"])
 
 

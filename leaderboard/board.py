@@ -135,8 +135,9 @@ def _folded(rows: Sequence[Row]) -> list[list[Row]]:
 def boards(rows: Iterable[Row]) -> list[Row]:
     """The boards of ranked rows in their order: one per condition, with a table per category.
 
-    A board has its ``condition``, the number ``n`` of its rows, ``categories``, and ``eccv``, whether any row was
-    evaluated with the labels of ECCV Caption. A category has ``key``, ``title`` and the ``rows`` that lead.
+    A board has its ``condition``, the number ``n`` of its rows, ``categories``, and ``eccv`` and ``people``: whether
+    any row was evaluated with the labels of ECCV Caption, or with people's judgements. A category has ``key``,
+    ``title`` and the ``rows`` that lead.
     """
     found = []
     for shown in grouped(rows, "slug").values():
@@ -145,10 +146,8 @@ def boards(rows: Iterable[Row]) -> list[Row]:
             title = f"{CATEGORIES[key]}: {encoder}" if encoder else CATEGORIES[key]
             leads = [row for row in group if row["also"] is not None]
             categories.append({"key": key, "title": title, "rows": leads})
-        eccv = any(row["eccv"] for row in shown)
-        found.append(
-            {"condition": shown[0]["condition"], "n": len(shown), "eccv": eccv, "categories": categories}
-        )
+        more = {name: any(row[name] for row in shown) for name in ("eccv", "people")}
+        found.append({"condition": shown[0]["condition"], "n": len(shown), "categories": categories} | more)
     return found
 
 
@@ -175,6 +174,8 @@ def _merged(entries: list[Entry]) -> Entry:
     values = {name: [getattr(entry.recalls, name) for entry in entries] for name in RECALLS}
     sums = [entry.r_sum for entry in entries]
     spread = {name: statistics.stdev(column) for name, column in {**values, "r_sum": sums}.items()}
+    people = _means([entry.people for entry in entries])
+    spread |= {name: statistics.stdev(entry.people[name] for entry in entries) for name in people}
     joined = {
         name: tuple(one for entry in entries for one in getattr(entry, name))
         for name in ("curves", "found", "runs", "trained_on", "notes")
@@ -190,6 +191,7 @@ def _merged(entries: list[Entry]) -> Entry:
             "intervals": {},
             "eccv": _means([entry.eccv for entry in entries]),
             "cxc": _means([entry.cxc for entry in entries]),
+            "people": people,
             "spread": spread,
             "seeds": tuple(sorted(seed for entry in entries for seed in entry.seeds)),
             "status": min((entry.status for entry in entries), key=STATUSES.index),

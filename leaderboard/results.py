@@ -29,6 +29,7 @@ from ncl_bench.errors import NclBenchError, SubmissionError
 from ncl_bench.evaluation.difference import Hits
 from ncl_bench.evaluation.evaluate import check_noise
 from ncl_bench.evaluation.metrics import RECALLS
+from ncl_bench.evaluation.people import agreement_in_order
 from ncl_bench.evaluation.protocol import IMAGES_PER_FOLD, fold_size, protocol_result, ranks_under
 from ncl_bench.evaluation.ranks import Counted
 from ncl_bench.evaluation.results import ProtocolResult
@@ -192,10 +193,11 @@ def entries_of(
     name: str,
 ) -> Iterator[tuple[Entry, Hits]]:
     """Evaluate the ranks of one seed: one entry per protocol, and the hits."""
+    people = agreement_in_order(counted.judged)
     for protocol, answered in hits_of(counted, dataset_spec(header.dataset)).items():
         ranks = ranks_under(counted, protocol)
         result = protocol_result(ranks, fold_size(protocol, len(ranks.i2t)), intervals=True)
-        yield entry_of(header, record, protocol, result, families, status, name), answered
+        yield entry_of(header, record, protocol, result, people, families, status, name), answered
 
 
 def run_name(name: str, seed: str) -> str:
@@ -247,6 +249,7 @@ def entry_of(
     record: SeedRecord,
     protocol: str,
     result: ProtocolResult,
+    people: Mapping[str, float],
     families: dict[str, Family],
     status: Status,
     name: str,
@@ -290,6 +293,7 @@ def entry_of(
         "intervals": _intervals(result),
         "eccv": record.eccv if whole else {},
         "cxc": record.cxc if whole else {},
+        "people": people,
         "seeds": record.training_seeds,
         "status": status,
         "source": "submission",

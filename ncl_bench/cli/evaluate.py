@@ -374,14 +374,19 @@ def _print_comparison(differences: "dict[str, Difference]", notes: list[str], na
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("protocol", *names, "difference", "95 % interval", title="rSum")
-    for protocol, found in differences.items():
+    from ncl_bench.evaluation.people import MEASURES
+
+    table = Table("", *names, "difference", "95 % interval")
+    for name, found in differences.items():
         low, high = found.interval
-        sums = [
-            f"{value:.1f}" if spread is None else f"{value:.1f} ± {spread:.1f}"
-            for value, spread in zip(found.r_sums, found.spreads, strict=True)
+        digits = 3 if name.endswith("auroc") else 1
+        values = [
+            f"{value:.{digits}f}" if spread is None else f"{value:.{digits}f} ± {spread:.{digits}f}"
+            for value, spread in zip(found.values, found.spreads, strict=True)
         ]
-        table.add_row(protocol, *sums, f"{found.difference:+.1f}", f"{low:+.1f} to {high:+.1f}")
+        title = name.replace("_", " ") if name in MEASURES else f"rSum, {name}"
+        interval = f"{low:+.{digits}f} to {high:+.{digits}f}"
+        table.add_row(title, *values, f"{found.difference:+.{digits}f}", interval)
     console = Console()
     console.print(table)
     for protocol, found in differences.items():

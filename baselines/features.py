@@ -58,11 +58,13 @@ class Listing:
         folder: folder that the names are paths in.
         names: unique ids of the images, in order, in Unicode's composed form.
         splits: split to names; None if the splits are drawn.
+        files: name to file (default: each name is a path in the folder).
     """
 
     folder: Path
     names: list[str]
     splits: Splits | None
+    files: Mapping[str, Path] | None = None
 
 
 def list_images(source: Path, lists: Sequence[str] = ()) -> Listing:
@@ -187,8 +189,10 @@ def extract(
     work = to.parent / f".{to.name}.partial"
     with sole_owner(to):
         refuse_links_out(work, work.parent)
-        find = file_finder(listing.folder)
-        files = {name: find(name) or listing.folder / name for name in listing.names}
+        files = listing.files
+        if files is None:
+            find = file_finder(listing.folder)
+            files = {name: find(name) or listing.folder / name for name in listing.names}
         stamps = [_stamp(name, file) for name, file in files.items()]
         settings = _settings(encoder, options)
         draw = [] if listing.splits else [options.dev, options.test, options.seed]
@@ -358,7 +362,7 @@ def _readable_splits(listing: Listing, damaged: Mapping[str, str], options: Feat
     splits = {
         split: [name for name in names if name not in damaged] for split, names in listing.splits.items()
     }
-    if empty := [split for split in SPLITS if not splits[split]]:
+    if empty := [split for split in splits if not splits[split]]:
         raise DataError(f"no image is left in {' and '.join(empty)}; every split needs one")
     return splits
 

@@ -187,8 +187,9 @@ def _opened(
 ) -> OwnPairs:
     if pairs is not None:
         return read_pairs(pairs, image_column, caption_column)
-    if images is None or captions is None:
+    if images is None and captions is None:
         raise DataError("no pairs are given; give a table of images and captions, or embeddings of both")
+    _embeddings(images, captions)
     n = len(_array(images, "image embeddings"))
     frame = pd.DataFrame(
         {"image": [f"image {row}" for row in range(n)], "caption": [f"caption {row}" for row in range(n)]}

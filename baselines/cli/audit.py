@@ -35,7 +35,9 @@ def _are_pairs(args: list[str]) -> bool:
         return True
     first = Path(args[0])
     if first.is_dir():
-        saved = any((first / name).exists() for name in ("dataset_info.json", "dataset_dict.json", *_METADATA))
+        saved = any(
+            (first / name).exists() for name in ("dataset_info.json", "dataset_dict.json", *_METADATA)
+        )
         return not (first / "run.json").exists() and (saved or any(first.glob("*.tar")))
     return first.suffix.lower() in _TABLES
 

@@ -189,13 +189,7 @@ def extract(
         raise DataError("the images' splits are given, and none is drawn; leave --dev and --test out")
     work = to.parent / f".{to.name}.partial"
     with sole_owner(to):
-        refuse_links_out(work, work.parent)
-        files = listing.files
-        if files is None:
-            find = file_finder(listing.folder)
-            files = {name: find(name) or listing.folder / name for name in listing.names}
-        stamps = [_stamp(name, file) for name, file in files.items()]
-        settings = _settings(encoder, options)
+        files, stamps, settings, chunks = _planned(listing, encoder, work, options)
         draw = [] if listing.splits else [options.dev, options.test, options.seed]
         key = _sha256(
             [settings, stamps, listing.splits, [options.pca, options.dtype, options.skip_damaged, *draw]]
@@ -203,11 +197,6 @@ def extract(
         if to.exists():
             shutil.rmtree(work, ignore_errors=True)
             return _same(to, key)
-        size = max(CHUNK // options.batch_size, 1) * options.batch_size
-        chunks = {
-            work / f"{_sha256([settings, stamps[i : i + size]])}.npz": listing.names[i : i + size]
-            for i in range(0, len(stamps), size)
-        }
         damaged = _encode(chunks, files, encoder, options, workers, progress)
         if damaged and not options.skip_damaged:
             (name, reason), *others = damaged.items()
@@ -234,6 +223,52 @@ def extract(
             write_text(result / ENCODING_FILE, encoding.model_dump_json(indent=2) + "\n")
         shutil.rmtree(work)
     return encoding
+
+
+def extract_shard(
+    listing: Listing,
+    encoder: Encoder,
+    to: Path,
+    shard: tuple[int, int],
+    options: FeatureOptions | None = None,
+    *,
+    workers: int = 1,
+    progress: Progress = silent,
+) -> int:
+    """Encode a share of the chunks; when all shards are done, :func:`extract` with the same arguments joins them.
+
+    Args:
+        listing, encoder, to, options, workers, progress: as for :func:`extract`.
+        shard: number of the shard, from 1, and how many there are.
+
+    Returns:
+        Number of images of the shard.
+    """
+    work = to.parent / f".{to.name}.partial"
+    with sole_owner(to.with_name(f"{to.name}-shard-{shard[0]}-of-{shard[1]}")):
+        files, _, _, chunks = _planned(listing, encoder, work, options or FeatureOptions())
+        own = dict(list(chunks.items())[shard[0] - 1 :: shard[1]])
+        _encode(own, files, encoder, options or FeatureOptions(), workers, progress)
+    return sum(map(len, own.values()))
+
+
+def _planned(
+    listing: Listing, encoder: Encoder, work: Path, options: FeatureOptions
+) -> tuple[Mapping[str, Path], list[list[object]], dict[str, Any], dict[Path, list[str]]]:
+    """File and stamp of every image, the settings, and the chunks: a file in ``work`` to the images in it."""
+    refuse_links_out(work, work.parent)
+    files = listing.files
+    if files is None:
+        find = file_finder(listing.folder)
+        files = {name: find(name) or listing.folder / name for name in listing.names}
+    stamps = [_stamp(name, files[name]) for name in listing.names]
+    settings = _settings(encoder, options)
+    size = max(CHUNK // options.batch_size, 1) * options.batch_size
+    chunks = {
+        work / f"{_sha256([settings, stamps[i : i + size]])}.npz": listing.names[i : i + size]
+        for i in range(0, len(stamps), size)
+    }
+    return files, stamps, settings, chunks
 
 
 def _stamp(name: str, file: Path) -> list[object]:

@@ -13,7 +13,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,90 +20,22 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from baselines.audit.own_pairs import OwnPairs, read_pairs
+from baselines.audit.found import Judgement, write_found
+from baselines.audit.own_pairs import OwnPairs, array_of, read_embeddings, read_pairs
 from baselines.audit.own_pictures import Pictures, find_pictures, other_script
 from ncl_bench.data.columns import Int64Array
-from ncl_bench.data.pair_labels import LABELS
-from ncl_bench.errors import DataError, TrainingError, listed, shorten
-from ncl_bench.evaluation.scores import check_embeddings, read_array
-from ncl_bench.files import atomic_path, csv_cell, read_table, sole_owner, write_text
+from ncl_bench.errors import DataError, TrainingError, shorten
+from ncl_bench.files import sole_owner, write_text
 from ncl_bench.progress import Advance, Progress, live_bar
-from ncl_bench.schema import Record
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 FEWEST = 50
 """Pairs with different pictures that a judgement needs."""
-WORK, INPUT, SUMMARY, PAIRS, PAGE = "work", "input.json", "summary.json", "pairs", "index.html"
-BETTER = 3
-ADDED = (
-    "rank",
-    "score",
-    "probability",
-    "similarity",
-    *(f"better_{n + 1}" for n in range(BETTER)),
-    "left_out",
-)
-"""Columns that the table of pairs adds; a column of the user's with such a name stays, and ours begins with audit_."""
+WORK, INPUT = "work", "input.json"
 SECONDS_PER_PICTURE, SECONDS_PER_PAIR, SECONDS_OF_PAGE = 0.06, 0.02, 5.0
 """What the bar starts from; it corrects itself."""
-
-
-class Summary(Record):
-    """``summary.json``.
-
-    Attributes:
-        source: file or folder of the pairs.
-        image_column, caption_column: what was read.
-        n_rows: rows of the input.
-        n_judged: rows that were judged.
-        n_pictures: different pictures among them.
-        left_out: reason to number of rows.
-        doubled: copies of pictures, judged as one picture.
-        wrong, low, high: estimated number of wrong pairs, and its 95 % interval.
-        n_suspects: rows in ``suspects``: the estimated number of wrong pairs from the top, corrected by labels.
-        labels: label to number of labelled rows.
-        remarks: what else a reader has to know, in sentences.
-    """
-
-    source: str
-    image_column: str
-    caption_column: str
-    n_rows: int
-    n_judged: int
-    n_pictures: int
-    left_out: dict[str, int]
-    doubled: int
-    wrong: int
-    low: int
-    high: int
-    n_suspects: int
-    labels: dict[str, int]
-    remarks: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """What is known of the judged rows.
-
-    Attributes:
-        rows: int64 ``(n,)``, the judged rows of the input, ascending.
-        image_of: int64 ``(n,)``, a number for each row's picture.
-        values: score, probability and other columns, one row per judged row.
-        better: int64 ``(n, 3)``, judged rows whose captions fit better; -1 for none.
-        share, low, high: estimated share of wrong pairs, with its 95 % interval.
-        files: picture of each number of ``image_of``; None for embeddings.
-    """
-
-    rows: Int64Array
-    image_of: Int64Array
-    values: pd.DataFrame
-    better: Int64Array
-    share: float
-    low: float
-    high: float
-    files: list[Path] | None
 
 
 def find_wrong_pairs(
@@ -150,10 +81,11 @@ def find_wrong_pairs(
     """
     start = time.monotonic()
     own = _opened(pairs, image_column, caption_column, image_embeddings, caption_embeddings)
-    arrays = _embeddings(image_embeddings, caption_embeddings)
+    arrays = read_embeddings(image_embeddings, caption_embeddings)
     if arrays is not None and len(arrays[0]) != len(own.captions):
         raise DataError(
-            f"{own.form.name} has {len(own.captions):,} rows, the embeddings {len(arrays[0]):,}; give one of each per row"
+            f"{own.form.name} has {len(own.captions):,} rows, the embeddings {len(arrays[0]):,}; give one of each per "
+            "row"
         )
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch, "audit") if to is None else Path(to)
@@ -179,7 +111,9 @@ def find_wrong_pairs(
                 _begin(work, key)
                 judgement = _judge_arrays(arrays, image_of, reasons, work, seed, steps)
                 doubled, remarks = {}, own.remarks
-            return _written(folder, own, judgement, reasons, doubled, remarks, labels, steps)
+            return write_found(
+                folder, own, judgement, reasons, doubled, remarks, labels, steps.progress("writing the page")
+            )
 
 
 def _opened(
@@ -189,53 +123,19 @@ def _opened(
         return read_pairs(pairs, image_column, caption_column)
     if images is None and captions is None:
         raise DataError("no pairs are given; give a table of images and captions, or embeddings of both")
-    _embeddings(images, captions)
-    n = len(_array(images, "image embeddings"))
+    read_embeddings(images, captions)
+    n = len(array_of(images, "image embeddings"))
     frame = pd.DataFrame(
         {"image": [f"image {row}" for row in range(n)], "caption": [f"caption {row}" for row in range(n)]}
     )
     return read_pairs(frame)
 
 
-def _array(given: Any, name: str) -> NDArray[np.floating]:
-    return read_array(Path(given)) if isinstance(given, str | Path) else np.asarray(given)
-
-
-def _embeddings(images: Any, captions: Any) -> tuple[NDArray[np.float32], NDArray[np.float32]] | None:
-    """Both sides as float32, checked: as many of each, of one length, finite and not zero."""
-    if images is None and captions is None:
-        return None
-    if images is None or captions is None:
-        raise DataError(
-            "embeddings of one side are given; give both --image-embeddings and --caption-embeddings"
-        )
-    sides = []
-    for given, name in ((images, "image embeddings"), (captions, "caption embeddings")):
-        array = _array(given, name)
-        label = str(given) if isinstance(given, str | Path) else name
-        if array.ndim != 2 or array.dtype.kind != "f":
-            raise DataError(
-                f"{label} holds {array.dtype} of shape {array.shape}, expected floats of shape (pairs, dim)"
-            )
-        check_embeddings(array, label, "cosine")
-        sides.append(np.array(array, np.float32))
-    x, y = sides
-    if x.shape != y.shape:
-        repeat = ""
-        if x.shape[1] == y.shape[1] and len(y) % max(1, len(x)) == 0 and len(x) < len(y):
-            repeat = f", such as numpy.repeat(images, {len(y) // len(x)}, axis=0) where the captions of an image are neighbours"
-        raise DataError(
-            f"the image embeddings have shape {x.shape}, those of the captions {y.shape}; give one row of each per "
-            f"pair and one length{repeat}"
-        )
-    return x, y
-
-
 def _key(own: OwnPairs, arrays: Any, encoder: str, seed: int) -> str:
     """Hash of all that the judgement depends on, but for the pictures' files."""
     digest = hashlib.sha256(json.dumps([own.images, own.captions, encoder, seed]).encode())
     for array in arrays or ():
-        digest.update(np.ascontiguousarray(array))
+        digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
 
@@ -277,14 +177,14 @@ def _refuse(own: OwnPairs, reasons: NDArray[np.object_], pictures: Pictures) -> 
     if len(rows):
         row = int(rows[0])
         raise DataError(
-            f"{own.form.name} row {row + 1} ({shorten(own.images[row])}): {reasons[row]}, and {len(rows) - 1:,} more rows "
-            "cannot be judged; correct them, or leave --strict out"
+            f"{own.form.name} row {row + 1} ({shorten(own.images[row])}): {reasons[row]}, and {len(rows) - 1:,} more "
+            "rows cannot be judged; correct them, or leave --strict out"
         )
     if pictures.doubled:
         copy, first = next(iter(pictures.doubled.items()))
         raise DataError(
-            f"{copy} is the same picture as {first}, and {len(pictures.doubled) - 1:,} more are copies; remove them, or "
-            "leave --strict out"
+            f"{copy} is the same picture as {first}, and {len(pictures.doubled) - 1:,} more are copies; remove them, "
+            "or leave --strict out"
         )
 
 
@@ -295,8 +195,8 @@ def _refuse_few(own: OwnPairs, reasons: NDArray[np.object_], image_of: Int64Arra
         counts = pd.Series(reasons[reasons != ""]).value_counts()
         why = "".join(f"; {count:,} rows: {reason}" for reason, count in counts.items())
         raise DataError(
-            f"{own.form.name} has {n_pictures:,} different pictures with a caption, and at least {FEWEST} are needed to "
-            f"learn what fits{why}; add pairs"
+            f"{own.form.name} has {n_pictures:,} different pictures with a caption, and at least {FEWEST} are needed "
+            f"to learn what fits{why}; add pairs"
         )
     captions = {own.captions[row] for row in rows.tolist()}
     if len(captions) < 2:
@@ -351,8 +251,8 @@ def _judge_pictures(
     if strict and damaged:
         image, reason = next(iter(damaged.items()))
         raise DataError(
-            f"{names[image]} {reason.partition(';')[0]}, and {len(damaged) - 1:,} more cannot be read; correct them, or "
-            "leave --strict out"
+            f"{names[image]} {reason.partition(';')[0]}, and {len(damaged) - 1:,} more cannot be read; correct them, "
+            "or leave --strict out"
         )
     _refuse_few(own, reasons, pictures.image_of)
     ids = (work / "features" / "all_ids.txt").read_text(encoding="utf-8").split()
@@ -451,107 +351,3 @@ class _Steps:
             advance(total - done)
 
         return shown
-
-
-def _read_labels(file: Path | str | None, n: int) -> dict[int, str]:
-    """Row to label, as the page downloads them."""
-    if file is None:
-        return {}
-    found: dict[int, str] = {}
-    expected = "the labels that the page downloads: columns row and label"
-    for where, line in read_table(Path(file), DataError, ("row", "label"), expected=expected)[1]:
-        row, label = line["row"].strip(), line["label"].strip()
-        if not (row.isascii() and row.isdecimal() and 1 <= int(row) <= n) or label not in LABELS:
-            raise DataError(
-                f"{where}: row is {shorten(row)} and label {shorten(label)}, expected a row from 1 to {n:,} and one of "
-                f"{', '.join(LABELS)}; correct it"
-            )
-        if found.setdefault(int(row) - 1, label) != label:
-            raise DataError(f"{where}: row {row} has another label above; keep one")
-    return found
-
-
-def _written(
-    folder: Path,
-    own: OwnPairs,
-    judgement: Judgement,
-    reasons: NDArray[np.object_],
-    doubled: Mapping[str, str],
-    remarks: list[str],
-    labels: Path | str | None,
-    steps: _Steps,
-) -> pd.DataFrame:
-    """Write the folder's tables, lists and page, and return the table of pairs."""
-    from baselines.audit.find_page import write_page
-
-    rows, values, n = judgement.rows, judgement.values, len(own.captions)
-    known = _read_labels(labels, n)
-    order = np.argsort(-values["score"].to_numpy(np.float64), kind="stable")
-    rank = np.empty(len(rows), np.int64)
-    rank[order] = np.arange(1, len(rows) + 1)
-    wrong, low, high = (
-        round(share * len(rows)) for share in (judgement.share, judgement.low, judgement.high)
-    )
-    label = np.array([known.get(row, "") for row in rows.tolist()], object)
-    suspect = ((rank <= wrong) & (label != "matches")) | (label == "wrong")
-    added = pd.DataFrame(index=range(n))
-    for name, column in {"rank": rank, **{c: values[c].to_numpy() for c in values}}.items():
-        spread: Any = pd.array([pd.NA] * n, "Int64" if name == "rank" else "Float64")
-        spread[rows] = column
-        added[name] = spread
-    for place in range(BETTER):
-        texts = np.full(n, None, object)
-        texts[rows] = [
-            own.captions[rows[other]] if other >= 0 else None for other in judgement.better[:, place].tolist()
-        ]
-        added[f"better_{place + 1}"] = pd.array(texts, "string")
-    added["left_out"] = pd.array(reasons, "string")
-    if known:
-        added["label"] = pd.array([known.get(row, "") for row in range(n)], "string")
-    added = added.rename(columns={name: f"audit_{name}" for name in added if name in own.form.table.columns})
-    table = pd.concat([own.form.table.reset_index(drop=True), added], axis=1)
-    counts = pd.Series(reasons[reasons != ""]).value_counts()
-    summary = Summary(
-        source=own.form.name,
-        image_column=own.image_column,
-        caption_column=own.caption_column,
-        n_rows=n,
-        n_judged=len(rows),
-        n_pictures=len(np.unique(judgement.image_of)),
-        left_out={str(reason): int(count) for reason, count in counts.items()},
-        doubled=len(doubled),
-        wrong=wrong,
-        low=low,
-        high=high,
-        n_suspects=int(suspect.sum()),
-        labels={name: sum(each == name for each in known.values()) for name in LABELS} if known else {},
-        remarks=tuple(remarks),
-    )
-    with steps.progress("writing the page")("writing", 3) as advance:
-        _write_table(folder, table)
-        own.form.save(folder / "clean", rows[~suspect])
-        own.form.save(folder / "suspects", rows[suspect])
-        write_text(
-            folder / SUMMARY, json.dumps(summary.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
-        )
-        advance(1)
-        write_page(folder / PAGE, summary, own, judgement, order, reasons, doubled, known)
-    table.attrs["summary"] = summary.model_dump(mode="json")
-    return table
-
-
-def _write_table(folder: Path, table: pd.DataFrame) -> None:
-    """Write the pairs twice; CSV cells that a spreadsheet would compute get an apostrophe."""
-    with atomic_path(folder / f"{PAIRS}.parquet") as temporary:
-        mixed = [name for name in table if table[name].dtype == object]
-        plain = table.assign(**{name: table[name].map(_plain, na_action="ignore") for name in mixed})
-        plain.to_parquet(temporary, index=False)
-    texts = table.select_dtypes(["object", "string"]).columns
-    safe = table.assign(**{name: table[name].map(csv_cell, na_action="ignore") for name in texts})
-    with atomic_path(folder / f"{PAIRS}.csv") as temporary:
-        safe.to_csv(temporary, index=False, lineterminator="\n")
-
-
-def _plain(value: object) -> object:
-    """A cell as Parquet stores a column of mixed types: as text."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

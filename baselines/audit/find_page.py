@@ -8,7 +8,7 @@ import numpy as np
 from jinja2 import Environment, StrictUndefined
 from numpy.typing import NDArray
 
-from baselines.audit.find import SUMMARY, Judgement, Summary
+from baselines.audit.found import SUMMARY, Judgement, Summary
 from baselines.audit.own_pairs import OwnPairs
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.evaluation.pages import thumbnail

@@ -16,8 +16,8 @@ class Judged:
 
 
 def judge_pairs(features, image_of, captions, *, work, seed=0, budget_minutes=None, advance=lambda n: None):
-    from sklearn.feature_extraction.text import TfidfVectorizer
     from scipy.sparse.linalg import svds
+    from sklearn.feature_extraction.text import TfidfVectorizer
 
     x = np.stack([np.sqrt(np.maximum(np.asarray(f, np.float32).mean(0), 0)) for f in features])[image_of]
     x -= x.mean(0)

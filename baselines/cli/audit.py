@@ -47,8 +47,8 @@ _TABLES = (".csv", ".tsv", ".txt", ".token", ".jsonl", ".ndjson", ".json", ".par
 
 audit_app = typer.Typer(
     cls=_RunsOrPairs,
-    help="Find wrong pairs: among your images and captions (`audit captions.csv --images photos --to FOLDER`), or among "
-    "the training pairs of finished runs (`audit RUN... --to FOLDER`).",
+    help="Find wrong pairs: among your images and captions (`audit captions.csv --images photos --to FOLDER`), or "
+    "among the training pairs of finished runs (`audit RUN... --to FOLDER`).",
     no_args_is_help=True,
 )
 

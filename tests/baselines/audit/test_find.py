@@ -291,9 +291,9 @@ def test_what_cannot_be_judged_is_left_out_and_listed(given: Path) -> None:
     assert f"row 2 ({rows[1][0]})" in page
     with pytest.raises(DataError, match="more rows cannot be judged; correct them, or leave --strict out"):
         find_wrong_pairs(frame, images=given / "photos", strict=True)
-    with pytest.raises(DataError, match="000.png is not an image of a known format"):
+    with pytest.raises(DataError, match=r"000\.png is not an image of a known format"):
         find_wrong_pairs(pd.concat([frame[:1], frame[6:]]), images=given / "photos", strict=True)
-    with pytest.raises(DataError, match="is the same picture as 002.png"):
+    with pytest.raises(DataError, match="is the same picture as 002"):
         find_wrong_pairs(pd.concat([frame[2:4], frame[6:]]), images=given / "photos", strict=True)
 
 
@@ -350,7 +350,7 @@ def test_names_are_found_in_subfolders_if_they_are_unique(given: Path) -> None:
     assert "found by the name of their file alone" in " ".join(table.attrs["summary"]["remarks"])
     (given / "photos" / "b").mkdir()
     shutil.copy(given / "photos" / "050.png", given / "photos" / "b" / "000.png")
-    with pytest.raises(DataError, match="2 files named 000.png .a/000.png, b/000.png."):
+    with pytest.raises(DataError, match=r"2 files named 000\.png \(a/000\.png, b/000\.png\)"):
         find_wrong_pairs(frame, images=given / "photos")
     doubled = frame.assign(image=[f"{'xy'[n % 2]}/{30 + n // 2:03}.png" for n in range(N)])
     with pytest.raises(DataError, match="holds one file of this name"):
@@ -382,5 +382,7 @@ def test_a_folder_without_rights(given: Path, monkeypatch: pytest.MonkeyPatch) -
 
     frame = pd.DataFrame(rows_of(given), columns=["image", "caption"])
     monkeypatch.setattr("baselines.audit.own_pictures.os.walk", refuse)
-    with pytest.raises(DataError, match="photos cannot be read .Permission denied.; check its permissions"):
+    with pytest.raises(
+        DataError, match=r"photos cannot be read \(Permission denied\); check its permissions"
+    ):
         find_wrong_pairs(frame, images=given / "photos")

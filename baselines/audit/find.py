@@ -9,10 +9,11 @@
 
 import hashlib
 import json
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +21,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from baselines.audit.found import Judgement, write_found
+from baselines.audit.find_page import write_page
+from baselines.audit.found import PAGE, Judgement, read_labels, write_found
 from baselines.audit.own_pairs import OwnPairs, array_of, read_embeddings, read_pairs
 from baselines.audit.own_pictures import Pictures, find_pictures, other_script
 from ncl_bench.data.columns import Int64Array
-from ncl_bench.errors import DataError, TrainingError, shorten
+from ncl_bench.errors import DataError, NclBenchError, TrainingError, shorten
 from ncl_bench.files import sole_owner, write_text
 from ncl_bench.progress import Advance, Progress, live_bar
 
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
 FEWEST = 50
 """Pairs with different pictures that a judgement needs."""
-WORK, INPUT = "work", "input.json"
+WORK, INPUT, PICTURES = "work", "input.json", "pictures.sha256"
 SECONDS_PER_PICTURE, SECONDS_PER_PAIR, SECONDS_OF_PAGE = 0.06, 0.02, 5.0
 """What the bar starts from; it corrects itself."""
 
@@ -87,6 +89,7 @@ def find_wrong_pairs(
             f"{own.form.name} has {len(own.captions):,} rows, the embeddings {len(arrays[0]):,}; give one of each per "
             "row"
         )
+    known = read_labels(labels, len(own.captions))
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch, "audit") if to is None else Path(to)
         key = _key(own, arrays, encoder, seed)
@@ -94,26 +97,30 @@ def find_wrong_pairs(
         with sole_owner(folder), _Steps(console) as steps:
             work = folder / WORK
             if arrays is None:
-                pictures = find_pictures(own, None if images is None else Path(images), work / "pictures")
-                reasons = _reasons(own, pictures)
-                if strict:
-                    _refuse(own, reasons, pictures)
-                _refuse_few(own, reasons, pictures.image_of)
-                _begin(work, key)
+                with _begun(folder, key):
+                    pictures = find_pictures(own, None if images is None else Path(images), work / "pictures")
+                    reasons = _reasons(own, pictures)
+                    if strict:
+                        _refuse(own, reasons, pictures)
+                    _refuse_few(own, reasons, pictures.image_of)
                 judgement, reasons = _judge_pictures(
                     own, pictures, reasons, work, encoder, device, seed, budget, start, strict, steps
                 )
                 doubled, remarks = pictures.doubled, [*own.remarks, *pictures.remarks]
             else:
-                reasons = _reasons(own, None)
-                image_of = np.unique(arrays[0], axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
-                _refuse_few(own, reasons, image_of)
-                _begin(work, key)
-                judgement = _judge_arrays(arrays, image_of, reasons, work, seed, steps)
+                with _begun(folder, key):
+                    reasons = np.full(len(own.captions), "", object)
+                    image_of = (
+                        np.unique(arrays[0], axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+                    )
+                    _refuse_few(own, reasons, image_of)
+                judgement = _judge_arrays(arrays, image_of, work, seed, steps)
                 doubled, remarks = {}, own.remarks
-            return write_found(
-                folder, own, judgement, reasons, doubled, remarks, labels, steps.progress("writing the page")
-            )
+            with steps.progress("writing the page")("writing", 2) as advance:
+                table, summary = write_found(folder, own, judgement, reasons, doubled, remarks, known)
+                advance(1)
+                write_page(folder / PAGE, summary, own, judgement, reasons, doubled, known)
+    return table
 
 
 def _opened(
@@ -154,15 +161,24 @@ def _refuse_other(folder: Path, key: str) -> None:
         )
 
 
-def _begin(work: Path, key: str) -> None:
-    write_text(work / INPUT, json.dumps({"key": key}) + "\n")
+@contextmanager
+def _begun(folder: Path, key: str) -> Iterator[None]:
+    """Name the pairs of a new audit; if they are refused, nothing of it stays."""
+    new = not (folder / WORK / INPUT).exists()
+    write_text(folder / WORK / INPUT, json.dumps({"key": key}) + "\n")
+    try:
+        yield
+    except NclBenchError:
+        if new:
+            shutil.rmtree(folder / WORK)
+            with suppress(OSError):  # the user's own folder may hold a hidden file
+                folder.rmdir()
+        raise
 
 
-def _reasons(own: OwnPairs, pictures: Pictures | None) -> NDArray[np.object_]:
+def _reasons(own: OwnPairs, pictures: Pictures) -> NDArray[np.object_]:
     """Why each row is left out; empty for the others."""
     reasons = np.full(len(own.captions), "", object)
-    if pictures is None:
-        return reasons
     other, reason = other_script(own.captions)
     reasons[other] = reason
     reasons[pictures.image_of < 0] = "no picture of this name"
@@ -233,6 +249,7 @@ def _judge_pictures(
             "writing the page": SECONDS_OF_PAGE,
         }
     )
+    _forget_other_pictures(work, wanted)
     listing = Listing(work, list(wanted), {"all": list(wanted)}, wanted)
     network = encoders.load_encoder(encoder, None, device)
     done = extract(
@@ -279,32 +296,42 @@ def _judge_pictures(
         found.share,
         found.low,
         found.high,
+        found.obtained,
         [files[int(name)] for name in ids],
     ), reasons
+
+
+def _forget_other_pictures(work: Path, wanted: Mapping[str, Path]) -> None:
+    """Delete what was computed from other files, as when a missing picture was added since."""
+    stamps = [
+        [name, str(file), file.stat().st_size, file.stat().st_mtime_ns]
+        if file.is_file()
+        else [name, str(file)]
+        for name, file in wanted.items()
+    ]
+    digest = hashlib.sha256(json.dumps(stamps).encode()).hexdigest()
+    record = work / PICTURES
+    if not record.exists() or record.read_text(encoding="utf-8") != digest:
+        for made in ("features", "judge"):
+            shutil.rmtree(work / made, ignore_errors=True)
+        write_text(record, digest)
 
 
 def _judge_arrays(
     arrays: tuple[NDArray[np.float32], NDArray[np.float32]],
     image_of: Int64Array,
-    reasons: NDArray[np.object_],
     work: Path,
     seed: int,
     steps: "_Steps",
 ) -> Judgement:
     from baselines.audit.judge import judge_embeddings
 
-    rows = np.flatnonzero(reasons == "")
+    rows = np.arange(len(image_of))
     steps.plan({"judging pairs": SECONDS_PER_PAIR * len(rows), "writing the page": SECONDS_OF_PAGE})
     with steps.progress("judging pairs")("judging", len(rows)) as advance:
-        found = judge_embeddings(
-            *(array[rows] for array in arrays),
-            image_of[rows],
-            work=work / "judge",
-            seed=seed,
-            advance=advance,
-        )
+        found = judge_embeddings(*arrays, image_of, work=work / "judge", seed=seed, advance=advance)
     return Judgement(
-        rows, image_of[rows], found.table, found.better, found.share, found.low, found.high, None
+        rows, image_of, found.table, found.better, found.share, found.low, found.high, found.obtained, None
     )
 
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from baselines.audit.found import SUMMARY, Judgement, Summary
 from baselines.audit.own_pairs import OwnPairs
-from ncl_bench.data.columns import Int64Array
 from ncl_bench.evaluation.pages import thumbnail
 from ncl_bench.files import write_text
 
@@ -24,7 +23,6 @@ def write_page(
     summary: Summary,
     own: OwnPairs,
     judgement: Judgement,
-    order: Int64Array,
     reasons: NDArray[np.object_],
     doubled: Mapping[str, str],
     labels: Mapping[int, str],
@@ -36,11 +34,11 @@ def write_page(
         summary: of the audit.
         own: the rows as they came.
         judgement: of the judged rows.
-        order: int64 ``(n,)``, judged rows, the most suspicious first.
         reasons: why each row of the input was left out; empty for judged rows.
         doubled: name of a copy of a picture to the name of the first.
         labels: row of the input to its label.
     """
+    order = judgement.order
     probability = judgement.values["probability"].to_numpy(np.float64)
 
     def card(place: int, number: int) -> dict[str, Any]:

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from baselines.audit.own_pairs import OwnPairs
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pair_labels import LABELS
-from ncl_bench.errors import DataError, shorten
+from ncl_bench.errors import DataError, listed, shorten
 from ncl_bench.files import atomic_path, csv_cell, read_table, write_text
-from ncl_bench.progress import Progress
 from ncl_bench.schema import Record
 
 SUMMARY, PAIRS, PAGE = "summary.json", "pairs", "index.html"
@@ -43,6 +42,7 @@ class Summary(Record):
         left_out: reason to number of rows.
         doubled: copies of pictures, judged as one picture.
         wrong, low, high: estimated number of wrong pairs, and its 95 % interval.
+        obtained: how this was estimated, in a sentence.
         n_suspects: rows in ``suspects``: the estimated number of wrong pairs from the top, corrected by labels.
         labels: label to number of labelled rows.
         remarks: what else a reader has to know, in sentences.
@@ -59,6 +59,7 @@ class Summary(Record):
     wrong: int
     low: int
     high: int
+    obtained: str
     n_suspects: int
     labels: dict[str, int]
     remarks: tuple[str, ...]
@@ -74,6 +75,7 @@ class Judgement:
         values: score, probability and other columns, one row per judged row.
         better: int64 ``(n, 3)``, judged rows whose captions fit better; -1 for none.
         share, low, high: estimated share of wrong pairs, with its 95 % interval.
+        obtained: how the share was obtained, in a sentence.
         files: picture of each number of ``image_of``; None for embeddings.
     """
 
@@ -84,10 +86,16 @@ class Judgement:
     share: float
     low: float
     high: float
+    obtained: str
     files: list[Path] | None
 
+    @property
+    def order(self) -> Int64Array:
+        """Judged rows as places in ``rows``, the most suspicious first, int64 ``(n,)``."""
+        return np.argsort(-self.values["score"].to_numpy(np.float64), kind="stable")
 
-def _read_labels(file: Path | str | None, n: int) -> dict[int, str]:
+
+def read_labels(file: Path | str | None, n: int) -> dict[int, str]:
     """Row to label, as the page downloads them."""
     if file is None:
         return {}
@@ -112,17 +120,25 @@ def write_found(
     reasons: NDArray[np.object_],
     doubled: Mapping[str, str],
     remarks: list[str],
-    labels: Path | str | None,
-    progress: Progress,
-) -> pd.DataFrame:
-    """Write the folder's tables, lists and page, and return the table of pairs."""
-    from baselines.audit.find_page import write_page
+    known: Mapping[int, str],
+) -> tuple[pd.DataFrame, Summary]:
+    """Write the tables, the lists and the summary.
 
+    Args:
+        folder: of the audit.
+        own: the rows as they came.
+        judgement: of the judged rows.
+        reasons: why each row of the input was left out; empty for judged rows.
+        doubled: name of a copy of a picture to the name of the first.
+        remarks: for the summary.
+        known: row of the input to its label.
+
+    Returns:
+        The table of pairs and the summary.
+    """
     rows, values, n = judgement.rows, judgement.values, len(own.captions)
-    known = _read_labels(labels, n)
-    order = np.argsort(-values["score"].to_numpy(np.float64), kind="stable")
     rank = np.empty(len(rows), np.int64)
-    rank[order] = np.arange(1, len(rows) + 1)
+    rank[judgement.order] = np.arange(1, len(rows) + 1)
     wrong, low, high = (
         round(share * len(rows)) for share in (judgement.share, judgement.low, judgement.high)
     )
@@ -142,7 +158,10 @@ def write_found(
     added["left_out"] = pd.array(reasons, "string")
     if known:
         added["label"] = pd.array([known.get(row, "") for row in range(n)], "string")
-    added = added.rename(columns={name: f"audit_{name}" for name in added if name in own.form.table.columns})
+    taken = [str(name) for name in added if name in own.form.table.columns]
+    if taken:
+        remarks = [*remarks, f"Your table has columns {listed(taken)}; those of the audit begin with audit_."]
+    added = added.rename(columns={name: f"audit_{name}" for name in taken})
     table = pd.concat([own.form.table.reset_index(drop=True), added], axis=1)
     counts = pd.Series(reasons[reasons != ""]).value_counts()
     summary = Summary(
@@ -157,30 +176,28 @@ def write_found(
         wrong=wrong,
         low=low,
         high=high,
+        obtained=judgement.obtained,
         n_suspects=int(suspect.sum()),
         labels={name: sum(each == name for each in known.values()) for name in LABELS} if known else {},
         remarks=tuple(remarks),
     )
-    with progress("writing", 3) as advance:
-        _write_table(folder, table)
-        own.form.save(folder / "clean", rows[~suspect])
-        own.form.save(folder / "suspects", rows[suspect])
-        write_text(
-            folder / SUMMARY, json.dumps(summary.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
-        )
-        advance(1)
-        write_page(folder / PAGE, summary, own, judgement, order, reasons, doubled, known)
+    _write_table(folder, table)
+    own.form.save(folder / "clean", rows[~suspect])
+    own.form.save(folder / "suspects", rows[suspect])
+    text = json.dumps(summary.model_dump(mode="json"), indent=2, ensure_ascii=False)
+    write_text(folder / SUMMARY, text + "\n")
     table.attrs["summary"] = summary.model_dump(mode="json")
-    return table
+    return table, summary
 
 
 def _write_table(folder: Path, table: pd.DataFrame) -> None:
     """Write the pairs twice; CSV cells that a spreadsheet would compute get an apostrophe."""
     with atomic_path(folder / f"{PAIRS}.parquet") as temporary:
-        mixed = [name for name in table if table[name].dtype == object]
-        plain = table.assign(**{name: table[name].map(_plain, na_action="ignore") for name in mixed})
+        typed = table.infer_objects()
+        mixed = [str(name) for name in typed if typed[name].dtype == object]
+        plain = typed.assign(**{name: typed[name].map(_plain, na_action="ignore") for name in mixed})
         plain.to_parquet(temporary, index=False)
-    texts = table.select_dtypes(["object", "string"]).columns
+    texts = [str(name) for name in table.select_dtypes(["object", "string"]).columns]
     safe = table.assign(**{name: table[name].map(csv_cell, na_action="ignore") for name in texts})
     with atomic_path(folder / f"{PAIRS}.csv") as temporary:
         safe.to_csv(temporary, index=False, lineterminator="\n")

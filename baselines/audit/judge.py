@@ -12,6 +12,7 @@ class Judged:
     share: float
     low: float
     high: float
+    obtained: str
     better: np.ndarray
 
 
@@ -45,7 +46,7 @@ def judge_pairs(features, image_of, captions, *, work, seed=0, budget_minutes=No
     sims[image_of[:, None] == image_of] = -np.inf
     better = np.argsort(-sims, axis=1)[:, :3]
     table = pd.DataFrame({"score": -score, "probability": probability, "similarity": score, "cca": score})
-    return Judged(table, 0.1, 0.07, 0.13, better)
+    return Judged(table, 0.1, 0.07, 0.13, "Stand-in.", better)
 
 
 def judge_embeddings(images, captions, image_of, *, work, seed=0, advance=lambda n: None):
@@ -55,4 +56,4 @@ def judge_embeddings(images, captions, image_of, *, work, seed=0, advance=lambda
     sims = x @ y.T
     sims[image_of[:, None] == image_of] = -np.inf
     table = pd.DataFrame({"score": -score, "probability": (1 - score) / 2, "similarity": score})
-    return Judged(table, 0.1, 0.07, 0.13, np.argsort(-sims, axis=1)[:, :3])
+    return Judged(table, 0.1, 0.07, 0.13, "Stand-in.", np.argsort(-sims, axis=1)[:, :3])

@@ -8,6 +8,7 @@ shards, and in Python a frame or a ``datasets.Dataset``.
 import csv
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -294,6 +295,7 @@ def _dataset(found: Any, name: str) -> Form:
         kept = found.select(chosen)
         for column in pictures:
             kept = kept.cast_column(column, datasets.Image())
+        shutil.rmtree(target, ignore_errors=True)  # of the same audit with other labels
         with atomic_folder(target) as temporary:
             kept.save_to_disk(str(temporary))
         return target

@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 
 from ncl_bench.data.columns import Int64Array
+from ncl_bench.data.layout import save_quietly
 from ncl_bench.data.own_tables import FORMATS
 from ncl_bench.errors import DataError, first_line, listed, shorten
 from ncl_bench.files import (
@@ -296,8 +297,9 @@ def _dataset(found: Any, name: str) -> Form:
         for column in pictures:
             kept = kept.cast_column(column, datasets.Image())
         shutil.rmtree(target, ignore_errors=True)  # of the same audit with other labels
-        with atomic_folder(target) as temporary:
-            kept.save_to_disk(str(temporary))
+        if len(kept):  # an empty folder cannot be loaded
+            with atomic_folder(target) as temporary:
+                save_quietly(kept, temporary)
         return target
 
     if not pictures:

@@ -6,6 +6,7 @@ import json
 import shutil
 import tarfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import datasets
@@ -16,6 +17,7 @@ from PIL import Image
 from support.drawings import describe, tiny_encoder
 from typer.testing import CliRunner
 
+import baselines.audit.judge
 from baselines.audit import find_wrong_pairs
 from baselines.audit.own_pairs import read_pairs
 from ncl_bench.cli import app
@@ -29,6 +31,7 @@ MOVED = 6
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tiny network in place of the encoder."""
     monkeypatch.setattr("baselines.encoders.load_encoder", lambda *_: tiny_encoder())
+    monkeypatch.setattr("baselines.audit.share.RESAMPLES", 10)
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +183,14 @@ FORMS: dict[str, tuple[Callable[[Path], list[object]], str]] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_goes_through_the_whole_command(form: str, given: Path) -> None:
+def test_every_form_goes_through_the_whole_command(
+    form: str, given: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge = baselines.audit.judge.judge_pairs
+    monkeypatch.setattr(
+        "baselines.audit.judge.judge_pairs",
+        lambda *given, **options: replace(judge(*given, **options), share=0.1),
+    )
     make, clean = FORMS[form]
     arguments = make(given)
     said = command(*arguments, "--to", given / "audit")
@@ -190,7 +200,8 @@ def test_every_form_goes_through_the_whole_command(form: str, given: Path) -> No
     assert len(table) == n
     assert sorted(table["rank"]) == list(range(1, n + 1))
     assert (table["left_out"] == "").all()
-    assert (table[["better_1", "better_2", "better_3"]].notna()).all(axis=None)
+    assert table[["score", "probability", "similarity"]].notna().all(axis=None)
+    assert {"better_1", "better_2", "better_3"} <= set(table)
     page = (given / "audit" / "index.html").read_text(encoding="utf-8")
     assert page.count("data:image/jpeg;base64,") == n + 12  # suspects, and pairs that fit
     summary = json.loads((given / "audit" / "summary.json").read_text())

@@ -18,6 +18,7 @@ from baselines.audit.own_forms import (
     Form,
     form_of,
 )
+from ncl_bench.data.languages import language_tag
 from ncl_bench.errors import DataError, listed, shorten, shown
 from ncl_bench.evaluation.scores import check_embeddings, read_array
 
@@ -116,6 +117,8 @@ def _column(
         return given
     small = {column.strip().casefold(): column for column in reversed(columns)}
     there = [small[each] for each in known if each in small]
+    if not there and what == "caption":  # columns named by their language, as in a table of several
+        there = [column for column in columns if language_tag(column)]
     if not there:
         raise DataError(
             f"{name} has the columns {listed(columns, 30)}, and none is called {', '.join(known[:4])}; name the column "

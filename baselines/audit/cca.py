@@ -5,8 +5,9 @@ pair vouches for itself. A model is a linear system, so nothing is trained.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,15 +20,13 @@ from ncl_bench.files import atomic_path
 from ncl_bench.progress import Advance
 
 FOLDS = 10
-COMPONENTS = 40
-RIDGE = 3.0
-"""Added to the variances of each side, in units of their mean."""
+COMPONENTS = 60
+RIDGES = 10.0, 3.0
+"""Added to the variances of images and of captions, in units of their mean."""
 MOST_TERMS = 2_000
 FEWEST_CAPTIONS = 2
 """Captions that a term must occur in."""
 ROWS_AT_ONCE = 4_096
-SAMPLE, DRAWS, BETTER = 1_000, 10, 3
-"""Captions that every image is compared with; scores of chance and better captions that come of it."""
 # Chinese, Japanese, Thai, Lao, Burmese and Khmer do not put spaces between words.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _RUNS = re.compile(rf"[{_UNSPACED}]+|(?:(?![{_UNSPACED}])[^\W_])+")
@@ -61,18 +60,20 @@ class Projections:
     captions: Float64Array
     correlations: Float64Array
 
-    def of_images(self, images: NDArray[np.floating]) -> Float64Array:
+    def of_images(self, images: NDArray[np.floating]) -> NDArray[np.float32]:
         """Unit vectors ``(n, k)`` of images ``(n, d)``."""
-        return _unit((images - self.image_mean) @ self.images)
+        return unit((images - self.image_mean) @ self.images)
 
-    def of_captions(self, captions: csr_array) -> Float64Array:
+    def of_captions(self, captions: csr_array) -> NDArray[np.float32]:
         """Unit vectors ``(n, k)`` of captions ``(n, t)``."""
-        return _unit(captions @ self.captions - self.caption_mean @ self.captions)
+        return unit(captions @ self.captions - self.caption_mean @ self.captions)
 
 
-def _unit(vectors: Float64Array) -> Float64Array:
-    unit: Float64Array = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    return unit
+def unit(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
+    """Scale vectors ``(n, k)`` to length one; zeros stay."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    scaled: NDArray[np.float32] = (vectors / np.maximum(lengths, 1e-12)).astype(np.float32)
+    return scaled
 
 
 @dataclass
@@ -105,11 +106,11 @@ class Moments:
     def without(self, fold: "Moments") -> "Moments":
         return Moments(**{name: value - vars(fold)[name] for name, value in vars(self).items()})
 
-    def projections(self, components: int = COMPONENTS, ridge: float = RIDGE) -> Projections:
+    def projections(self, components: int = COMPONENTS, ridges: tuple[float, float] = RIDGES) -> Projections:
         """Maximise the correlation of the projected sides, with a ridge on the variances of each (Vinod, 1976)."""
         mean_x, mean_y = self.x / self.n, self.y / self.n
         roots = []
-        for squares, mean in ((self.xx, mean_x), (self.yy, mean_y)):
+        for squares, mean, ridge in zip((self.xx, self.yy), (mean_x, mean_y), ridges, strict=True):
             variance = squares / self.n - np.outer(mean, mean)
             variance[np.diag_indices_from(variance)] += ridge * max(np.trace(variance) / len(mean), 1e-12)
             roots.append(np.linalg.cholesky(variance))
@@ -134,19 +135,27 @@ class Moments:
 
 
 @dataclass(frozen=True)
-class CrossFitted:
-    """Of every pair, by projections that were fitted without its image.
+class Fold:
+    """Pairs to judge, and both sides as vectors that were fitted without their images.
 
     Attributes:
-        score: float32 ``(n,)``, cosine of image and caption; larger means more likely right.
-        chance: float32 ``(n, 10)``, the same for the image and captions of other images, drawn at random.
-        better: int64 ``(n, 3)``, pairs of other images, out of a sample, whose captions fit better, the best first; -1
-            where there are fewer.
+        rows: int64 ``(r,)``, the pairs to judge.
+        others: int64 ``(n - r,)``, the pairs of other folds.
+        images, captions: pairs to unit vectors of their images and of their captions, float32 ``(len, k)``.
     """
 
-    score: NDArray[np.float32]
-    chance: NDArray[np.float32]
-    better: Int64Array
+    rows: Int64Array
+    others: Int64Array
+    images: Callable[[Int64Array], NDArray[np.float32]]
+    captions: Callable[[Int64Array], NDArray[np.float32]]
+
+
+def folds_of(image_of: Int64Array, seed: int) -> Iterator[tuple[Int64Array, Int64Array]]:
+    """Yield the pairs of each fold, and the others; all pairs of an image fall into one fold."""
+    different, number = np.unique(image_of, return_inverse=True)
+    fold = (np.random.default_rng(seed).permutation(len(different)) % min(FOLDS, len(different)))[number]
+    for each in range(fold.max() + 1):
+        yield np.flatnonzero(fold == each), np.flatnonzero(fold != each)
 
 
 def caption_vectors(captions: Sequence[str]) -> csr_array:
@@ -164,14 +173,9 @@ def caption_vectors(captions: Sequence[str]) -> csr_array:
 
 
 def cross_fitted(
-    images: NDArray[np.floating],
-    image_of: Int64Array,
-    captions: Sequence[str],
-    *,
-    seed: int = 0,
-    advance: Advance = lambda amount: None,
-) -> CrossFitted:
-    """Judge every pair.
+    images: NDArray[np.floating], image_of: Int64Array, captions: Sequence[str], *, seed: int = 0
+) -> Iterator[Fold]:
+    """Fit projections for each fold on the pairs of the others.
 
     The weights of words are those of all captions; which image a caption belongs to counts in its own fold for nothing.
 
@@ -179,53 +183,25 @@ def cross_fitted(
         images: ``(n_images, d)``, one vector per image, such as :func:`pooled`; it may be mapped from a file.
         image_of: int64 ``(n,)``, row of each pair's image.
         captions: text of each pair.
-        seed: of the folds and draws.
-        advance: called with the number of pairs done.
+        seed: of the folds.
     """
-    n, vectors = len(captions), caption_vectors(captions)
-    random = np.random.default_rng(seed)
-    different, number = np.unique(image_of, return_inverse=True)
-    fold_of = (random.permutation(len(different)) % min(FOLDS, len(different)))[number]
-    sample = np.sort(random.permutation(n)[:SAMPLE])
-    score, chance = np.zeros(n, np.float32), np.zeros((n, DRAWS), np.float32)
-    better = np.full((n, BETTER), -1, np.int64)
+    vectors = caption_vectors(captions)
     whole = Moments.of(images, image_of, vectors)
-    for fold in range(fold_of.max() + 1):
-        rows = np.flatnonzero(fold_of == fold)
+    for rows, others in folds_of(image_of, seed):
         fitted = whole.without(Moments.of(images, image_of[rows], vectors[rows])).projections()
-        others = fitted.of_captions(vectors[sample])
-        for start in range(0, len(rows), ROWS_AT_ONCE):
-            block = rows[start : start + ROWS_AT_ONCE]
-            x = fitted.of_images(np.asarray(images[image_of[block]], np.float64))
-            score[block] = (x * fitted.of_captions(vectors[block])).sum(axis=1)
-            foreign = image_of[sample] != image_of[block][:, None]
-            chance[block], better[block] = against_others(x @ others.T, score[block], foreign, sample, random)
-            advance(len(block))
-    return CrossFitted(score, chance, better)
+        yield Fold(
+            rows, others, partial(_images, fitted, images, image_of), partial(_captions, fitted, vectors)
+        )
 
 
-def against_others(
-    fits: NDArray[np.floating],
-    own: NDArray[np.floating],
-    foreign: NDArray[np.bool_],
-    sample: Int64Array,
-    random: np.random.Generator,
-) -> tuple[NDArray[np.floating], Int64Array]:
-    """Draw scores of chance, and find the captions that fit better: ``chance`` and ``better`` of :class:`CrossFitted`.
+def _images(
+    fitted: Projections, images: NDArray[np.floating], image_of: Int64Array, pairs: Int64Array
+) -> NDArray[np.float32]:
+    return fitted.of_images(np.asarray(images[image_of[pairs]], np.float64))
 
-    Args:
-        fits: ``(n, m)``, scores of pairs' images with the captions of a sample.
-        own: ``(n,)``, scores of the pairs.
-        foreign: bool ``(n, m)``, whether the sampled caption belongs to another image.
-        sample: int64 ``(m,)``, the sampled pairs.
-        random: what draws.
-    """
-    drawn = np.argsort(np.where(foreign, random.random(fits.shape), 2), axis=1)[:, :DRAWS]
-    chance = np.take_along_axis(fits, drawn, axis=1)
-    fits = np.where(foreign & (fits > own[:, None]), fits, -np.inf)
-    best = np.argsort(-fits, axis=1, kind="stable")[:, :BETTER]
-    found = np.isfinite(np.take_along_axis(fits, best, axis=1))
-    return chance, np.where(found, sample[best], -1)
+
+def _captions(fitted: Projections, vectors: csr_array, pairs: Int64Array) -> NDArray[np.float32]:
+    return fitted.of_captions(vectors[pairs])
 
 
 def pooled(

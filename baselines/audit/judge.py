@@ -1,10 +1,10 @@
 """Judge somebody's pairs: how suspicious each is, how probably it is wrong, and how many are.
 
-Scores are measured against chance: the same images with captions of other images. Among the lowest scores the observed
-pairs hold at most the wrong ones and so say how many these are.
+Two views that err differently are averaged: the cosine of image and caption, and LEMoN among the pairs of other folds.
+Both are measured in standard deviations of chance: the same images with captions of other images.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,11 +12,21 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from baselines.audit.cca import BETTER, DRAWS, ROWS_AT_ONCE, SAMPLE, against_others, cross_fitted, pooled
+from baselines.audit.cca import ROWS_AT_ONCE, Fold, cross_fitted, folds_of, pooled, unit
+from baselines.audit.lemon import LEMON, LemonSetting, lemon
 from baselines.audit.share import share_of_wrong
 from ncl_bench.data.columns import Int64Array
+from ncl_bench.errors import TrainingError
 from ncl_bench.progress import Advance
 
+FEWEST_IMAGES = 40
+"""With fewer, the folds would leave LEMoN too few neighbours."""
+MOST_REFERENCE = 5_000
+"""Pairs of other folds among which LEMoN looks for neighbours."""
+SAMPLE, BETTER = 1_000, 3
+"""Pairs whose captions are compared with every image, and how many of the best are named."""
+MOST_DRAWS, CHANCE = 10, 20_000
+"""Captions of other images for each pair, whose scores are chance: at most 10, about 20,000 in all, at least one each."""
 OBTAINED = (
     "The scores are a mixture of those of chance (images with captions of other images) and of two normal components; "
     "the interval is from 200 resamples of the images. A wrong caption that fits better than chance is not counted."
@@ -65,15 +75,8 @@ def judge_pairs(
         advance: called with the number of pairs done.
     """
     vectors = pooled(features, work / "pooled.npy")
-    found = cross_fitted(vectors, image_of, captions, seed=seed, advance=advance)
-    return _judged(
-        {"similarity": found.score, "cca": found.score},
-        found.score,
-        found.chance,
-        image_of,
-        found.better,
-        seed,
-    )
+    folds = cross_fitted(vectors, image_of, captions, seed=seed)
+    return _judged(folds, image_of, "cca", seed, advance)
 
 
 def judge_embeddings(
@@ -85,48 +88,99 @@ def judge_embeddings(
     seed: int = 0,
     advance: Advance = lambda amount: None,
 ) -> Judged:
-    """Judge pairs from vectors of one space, such as those of CLIP: LEMoN where there are enough pairs, else cosine.
+    """Judge pairs from vectors of one space, such as those of CLIP.
 
     Args:
         images, captions: ``(n, dim)``, the vectors of each pair.
         image_of: int64 ``(n,)``, a number for each pair's image.
-        work: folder of what is kept.
+        work: folder of what is kept; nothing is, for it would not pay.
         seed: of everything random.
         advance: called with the number of pairs done.
     """
-    x, y = (_unit(side) for side in (images, captions))
-    random = np.random.default_rng(seed)
-    cosine = np.einsum("nd,nd->n", x, y)
-    sample = np.sort(random.permutation(len(y))[:SAMPLE])
-    chance = np.zeros((len(y), DRAWS), np.float32)
-    better = np.full((len(y), BETTER), -1, np.int64)
-    for start in range(0, len(y), ROWS_AT_ONCE):
-        block = np.arange(start, min(start + ROWS_AT_ONCE, len(y)))
-        chance[block], better[block] = against_others(
-            x[block] @ y[sample].T,
-            cosine[block],
-            image_of[sample] != image_of[block][:, None],
-            sample,
-            random,
+    folds = (
+        Fold(rows, others, lambda pairs: unit(images[pairs]), lambda pairs: unit(captions[pairs]))
+        for rows, others in folds_of(image_of, seed)
+    )
+    return _judged(folds, image_of, "similarity", seed, advance)
+
+
+def _judged(folds: Iterable[Fold], image_of: Int64Array, cosine: str, seed: int, advance: Advance) -> Judged:
+    """Judge by two views that err differently: the cosine of a pair, and LEMoN among pairs of other folds.
+
+    Args:
+        folds: of all pairs.
+        image_of: int64 ``(n,)``.
+        cosine: column of the cosine.
+        seed: of the draws.
+        advance: called with the number of pairs done.
+    """
+    n, n_images = len(image_of), len(np.unique(image_of))
+    if n_images < FEWEST_IMAGES:
+        raise TrainingError(
+            f"judging needs at least {FEWEST_IMAGES} different images, but there are {n_images}; add pairs"
         )
-        advance(len(block))
-    return _judged({"similarity": cosine}, cosine, chance, image_of, better, seed)
+    random = np.random.default_rng(seed)
+    sample = np.sort(random.permutation(n)[:SAMPLE])
+    draws = max(1, min(MOST_DRAWS, CHANCE // n))
+    own, chance = np.zeros((2, n), np.float32), np.zeros((2, n, draws), np.float32)
+    better = np.full((n, BETTER), -1, np.int64)
+    for fold in folds:
+        reference = np.sort(random.permutation(fold.others)[:MOST_REFERENCE])
+        near = fold.images(reference), fold.captions(reference)
+        sampled = fold.captions(sample)
+        for start in range(0, len(fold.rows), ROWS_AT_ONCE):
+            block = fold.rows[start : start + ROWS_AT_ONCE]
+            x, y = fold.images(block), fold.captions(block)
+            drawn = fold.captions(_foreign(block, fold.rows, image_of, draws, random).reshape(-1))
+            r, m = len(block), len(reference)
+            number = np.concatenate([np.arange(r), np.repeat(np.arange(r), draws), r + np.arange(m)])
+            found = lemon(
+                np.concatenate([x, near[0]]),
+                np.concatenate([y, drawn, near[1]]),
+                number,
+                len(number) - m + np.arange(m),
+                LemonSetting(k=min(LemonSetting().k, m - 1)),
+                asked=len(number) - m,
+            )
+            for view, values in enumerate((1 - found.distance, -found.score)):
+                own[view, block], chance[view, block] = values[:r], values[r:].reshape(r, draws)
+            better[block] = _better(x @ sampled.T, own[0, block], image_of[block], image_of[sample], sample)
+            advance(r)
+    mean, deviation = chance.mean(axis=(1, 2)), chance.std(axis=(1, 2)) + 1e-12
+    z = ((own - mean[:, None]) / deviation[:, None]).mean(axis=0)
+    z_chance = ((chance - mean[:, None, None]) / deviation[:, None, None]).mean(axis=0)
+    share = share_of_wrong(z, z_chance, image_of, seed=seed)
+    table = pd.DataFrame(
+        {"score": -z, "probability": share.probability, "similarity": own[0], cosine: own[0], LEMON: own[1]}
+    )
+    return Judged(table, share.share, share.low, share.high, OBTAINED, better)
 
 
-def _unit(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
-    vectors = np.asarray(vectors, np.float32)
-    unit: NDArray[np.float32] = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    return unit
+def _foreign(
+    block: Int64Array, rows: Int64Array, image_of: Int64Array, draws: int, random: np.random.Generator
+) -> Int64Array:
+    """Draw pairs of other images out of a fold for each pair of a block, int64 ``(len(block), draws)``."""
+    order = rows[np.argsort(image_of[rows], kind="stable")]
+    images = image_of[order]
+    first = np.searchsorted(images, image_of[block], "left")[:, None]
+    own = np.searchsorted(images, image_of[block], "right")[:, None] - first
+    place = (random.random((len(block), draws)) * (len(rows) - own)).astype(np.int64)
+    drawn: Int64Array = order[place + own * (place >= first)]
+    return drawn
 
 
-def _judged(
-    columns: dict[str, NDArray[np.floating]],
-    score: NDArray[np.floating],
-    chance: NDArray[np.floating],
+def _better(
+    fits: NDArray[np.float32],
+    own: NDArray[np.float32],
     image_of: Int64Array,
-    better: Int64Array,
-    seed: int,
-) -> Judged:
-    found = share_of_wrong(score, chance, image_of, seed=seed)
-    table = pd.DataFrame({"score": -score, "probability": found.probability, **columns})
-    return Judged(table, found.share, found.low, found.high, OBTAINED, better)
+    sampled_image: Int64Array,
+    sample: Int64Array,
+) -> Int64Array:
+    """The sampled pairs of other images whose captions fit better than the own one, the best first."""
+    fits[(image_of[:, None] == sampled_image) | (fits <= own[:, None])] = -np.inf
+    best = np.argsort(-fits, axis=1, kind="stable")[:, :BETTER]
+    found = np.full((len(fits), BETTER), -1, np.int64)
+    found[:, : best.shape[1]] = np.where(
+        np.isfinite(np.take_along_axis(fits, best, axis=1)), sample[best], -1
+    )
+    return found

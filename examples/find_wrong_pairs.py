@@ -19,8 +19,8 @@ WRONG = 80
 
 
 def pictograms(folder, n=1000):
-    """Write pictures to a folder; the table of their captions, of which some change places."""
-    train = load_dataset("pictograms-emoji", split="train")
+    """Write pictures and their captions to a folder, of which some change places; the table, and the wrong rows."""
+    train = load_dataset("pictograms-emoji", split="train", language="en")
     random = np.random.default_rng(0)
     rows = np.sort(random.choice(len(train), n, replace=False))
     folder.mkdir(parents=True, exist_ok=True)
@@ -31,7 +31,8 @@ def pictograms(folder, n=1000):
     )
     moved = random.choice(n, WRONG, replace=False)
     table.loc[moved, "caption"] = table["caption"][np.roll(moved, 1)].to_numpy()
-    return table, set(moved.tolist())
+    table.to_csv(folder / "captions.csv", index=False)
+    return folder / "captions.csv", set(moved.tolist())
 
 
 if __name__ == "__main__":

@@ -18,12 +18,12 @@ class _RunsOrPairs(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in {*self.commands, *ctx.help_option_names}:
-            args = ["pairs" if _are_pairs(args) else "runs", *args]
+            args = [short_for(args), *args]
         return super().parse_args(ctx, args)
 
 
-def _are_pairs(args: list[str]) -> bool:
-    """Whether arguments name somebody's pairs, and not runs or the embeddings of a dataset."""
+def short_for(args: list[str]) -> str:
+    """``pairs`` if arguments without a command name somebody's pairs, else ``runs``."""
     options = {each.partition("=")[0] for each in args if each.startswith("--")}
     if options & {
         "--images",
@@ -32,14 +32,13 @@ def _are_pairs(args: list[str]) -> bool:
         "--image-column",
         "--caption-column",
     }:
-        return True
+        return "pairs"
     first = Path(args[0])
     if first.is_dir():
-        saved = any(
-            (first / name).exists() for name in ("dataset_info.json", "dataset_dict.json", *_METADATA)
-        )
-        return not (first / "run.json").exists() and (saved or any(first.glob("*.tar")))
-    return first.suffix.lower() in _TABLES
+        own = any((first / name).exists() for name in ("dataset_info.json", "dataset_dict.json", *_METADATA))
+        own = own or any(first.glob("*.tar"))
+        return "pairs" if own and not (first / "run.json").exists() else "runs"
+    return "pairs" if first.suffix.lower() in _TABLES else "runs"
 
 
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")

@@ -332,8 +332,8 @@ def _folder(path: Path) -> Form:
     tables = sorted(name for name in names if Path(name).suffix.lower() in TABLES)
     hint = f"; it holds {listed(tables)}: give that file, and the pictures with --images" if tables else ""
     raise DataError(
-        f"{path} is a folder without metadata.csv, metadata.jsonl, shards (*.tar) or what datasets saves; expected "
-        f"one of them or {EXPECTED}{hint or ', with the pictures as --images'}"
+        f"{path} is a folder without metadata.csv, metadata.jsonl, shards (*.tar), what datasets saves, or the "
+        f"run.json of a training; expected one of them or {EXPECTED}{hint or ', with the pictures as --images'}"
     )
 
 

@@ -35,13 +35,10 @@ def short_for(args: list[str]) -> str:
         return "pairs"
     first = Path(args[0])
     if first.is_dir():
-        own = any((first / name).exists() for name in ("dataset_info.json", "dataset_dict.json", *_METADATA))
-        own = own or any(first.glob("*.tar"))
-        return "pairs" if own and not (first / "run.json").exists() else "runs"
+        return "runs" if (first / "run.json").exists() else "pairs"
     return "pairs" if first.suffix.lower() in _TABLES else "runs"
 
 
-_METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 _TABLES = (".csv", ".tsv", ".txt", ".token", ".jsonl", ".ndjson", ".json", ".parquet", ".tar")
 
 audit_app = typer.Typer(
@@ -246,6 +243,11 @@ def audit_apply(
     """
     if None not in (threshold, ids):
         raise NclBenchError("--threshold and --ids each say which pairs to keep; give one of them")
+    if (audit / "summary.json").exists():
+        raise NclBenchError(
+            f"{audit} holds an audit of your own pairs, which has written its lists already: `clean` and "
+            "`suspects` in it"
+        )
     from baselines.audit import apply_audit
 
     kept = apply_audit(audit, to, threshold=threshold, ids=ids)

@@ -329,6 +329,13 @@ def test_labels_move_rows_between_the_lists_and_the_work_is_not_done_again(given
     )
 
 
+def test_a_folder_that_holds_no_pairs_and_lists_that_are_written_already(given: Path) -> None:
+    as_csv(given)
+    assert "it holds captions.csv: give that file" in refusal(given, "--to", given / "audit")
+    command(*as_csv(given), "--to", given / "audit")
+    assert "`clean` and `suspects` in it" in refusal("apply", given / "audit", "--to", given / "kept")
+
+
 @pytest.mark.parametrize(
     ("frame", "options", "sentence"),
     [

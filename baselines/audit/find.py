@@ -89,7 +89,7 @@ def find_wrong_pairs(
             f"{own.form.name} has {len(own.captions):,} rows, the embeddings {len(arrays[0]):,}; give one of each per "
             "row"
         )
-    known = read_labels(labels, len(own.captions))
+    known = read_labels(labels, own.images)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch, "audit") if to is None else Path(to)
         key = _key(own, arrays, encoder, seed)

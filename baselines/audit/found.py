@@ -1,7 +1,7 @@
 """What an audit of somebody's pairs found: its tables, its lists and its summary."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from baselines.audit.own_pairs import OwnPairs
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pair_labels import LABELS
-from ncl_bench.errors import DataError, listed, shorten
+from ncl_bench.errors import DataError, listed, shorten, shown
 from ncl_bench.files import atomic_path, csv_cell, read_table, write_text
 from ncl_bench.schema import Record
 
@@ -95,11 +95,12 @@ class Judgement:
         return np.argsort(-self.values["score"].to_numpy(np.float64), kind="stable")
 
 
-def read_labels(file: Path | str | None, n: int) -> dict[int, str]:
+def read_labels(file: Path | str | None, images: Sequence[str]) -> dict[int, str]:
     """Row to label, as the page downloads them."""
     if file is None:
         return {}
     found: dict[int, str] = {}
+    n = len(images)
     expected = "the labels that the page downloads: columns row and label"
     for where, line in read_table(Path(file), DataError, ("row", "label"), expected=expected)[1]:
         row, label = line["row"].strip(), line["label"].strip()
@@ -107,6 +108,11 @@ def read_labels(file: Path | str | None, n: int) -> dict[int, str]:
             raise DataError(
                 f"{where}: row is {shorten(row)} and label {shorten(label)}, expected a row from 1 to {n:,} and one of "
                 f"{', '.join(LABELS)}; correct it"
+            )
+        if line.get("image", own := images[int(row) - 1]) != own:
+            raise DataError(
+                f"{where}: row {row} has the image {shown(line['image'])}, here it has {shown(own)}; give the labels "
+                "of this audit"
             )
         if found.setdefault(int(row) - 1, label) != label:
             raise DataError(f"{where}: row {row} has another label above; keep one")

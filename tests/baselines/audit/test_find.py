@@ -313,7 +313,7 @@ def test_labels_move_rows_between_the_lists_and_the_work_is_not_done_again(given
     command(*arguments)
     table = pd.read_csv(given / "audit" / "pairs.csv")
     first, last = int(table["rank"].idxmin()), int(table["rank"].idxmax())
-    (given / "labels.csv").write_text(f"row,image,label\n{first + 1},x,matches\n{last + 1},y,wrong\n")
+    (given / "labels.csv").write_text(f"row,label\n{first + 1},matches\n{last + 1},wrong\n")
 
     def refuse(*_: object) -> None:
         raise AssertionError("pictures are encoded again")
@@ -323,6 +323,10 @@ def test_labels_move_rows_between_the_lists_and_the_work_is_not_done_again(given
     suspects = pd.read_csv(given / "audit" / "suspects.csv")["file_name"].tolist()
     assert table["file_name"][last] in suspects
     assert table["file_name"][first] not in suspects
+    (given / "labels.csv").write_text("row,image,label\n1,000.png,wrong\n2,000.png,wrong\n")
+    assert "row 2 has the image 000.png, here it has 001.png" in refusal(
+        *arguments, "--labels", given / "labels.csv"
+    )
     (given / "labels.csv").write_text("row,label\n1,right\n")
     assert "label 'right', expected a row from 1 to 60" in refusal(
         *arguments, "--labels", given / "labels.csv"

@@ -83,6 +83,18 @@ def as_json_lines(given: Path) -> list[object]:
     return [given / "captions.jsonl", "--images", given / "photos"]
 
 
+def as_json(given: Path) -> list[object]:
+    rows = [{"file_name": f"photos/{name}", "caption": text} for name, text in rows_of(given)]
+    (given / "captions.json").write_text(json.dumps(rows))
+    return [given / "captions.json"]
+
+
+def as_languages(given: Path) -> list[object]:
+    frame = pd.DataFrame(rows_of(given), columns=["image", "en"]).assign(zh="一个红色的圆形")
+    frame.to_csv(given / "captions.csv", index=False, sep=";")
+    return [given / "captions.csv", "--images", given / "photos"]
+
+
 def as_parquet(given: Path) -> list[object]:
     frame = pd.DataFrame(rows_of(given), columns=["picture", "words"])
     frame.to_parquet(given / "captions.parquet")
@@ -170,6 +182,8 @@ FORMS: dict[str, tuple[Callable[[Path], list[object]], str]] = {
     "csv": (as_csv, "clean.csv"),
     "tsv": (as_tsv, "clean.tsv"),
     "jsonl": (as_json_lines, "clean.jsonl"),
+    "json": (as_json, "clean.json"),
+    "languages": (as_languages, "clean.csv"),
     "parquet": (as_parquet, "clean.parquet"),
     "kaggle": (as_kaggle, "clean.txt"),
     "flickr": (as_flickr, "clean.token"),

@@ -26,7 +26,7 @@ MOST_REFERENCE = 5_000
 SAMPLE, BETTER = 1_000, 3
 """Pairs whose captions are compared with every image, and how many of the best are named."""
 MOST_DRAWS, CHANCE = 10, 20_000
-"""Captions of other images for each pair, whose scores are chance: at most 10, about 20,000 in all, at least one each."""
+"""Chance is scored with captions of other images: at most 10 for each pair, about 20,000 in all, one each at least."""
 OBTAINED = (
     "The scores are a mixture of those of chance (images with captions of other images) and of two normal components; "
     "the interval is from 200 resamples of the images. A wrong caption that fits better than chance is not counted."

@@ -1,8 +1,8 @@
 """Estimate how many pairs are wrong, from scores of the pairs and of chance.
 
 Chance is the score of an image with another image's caption. A wrong pair looks like it, unless its caption resembles
-the true one. True pairs are a mixture of two normals to the right of chance. This is the two-groups model with a known null
-(Efron, Statistical Science 2008).
+the true one. True pairs are a mixture of two normals to the right of chance. This is the two-groups model with a known
+null (Efron, Statistical Science 2008).
 """
 
 from dataclasses import dataclass
@@ -18,8 +18,11 @@ BINS = 400
 SMOOTH, TAIL = 0.2, 0.01
 """Chance is smoothed by a fifth of its deviation; a hundredth of it is a normal of twice its deviation."""
 RESAMPLES = 200
-ITERATIONS = 300
-LEAST_MEAN, DEVIATIONS = 0.5, (0.4, 2.0)
+MODEL_ERROR = 0.1, 0.005
+"""Part of the share, and a constant, by which the interval is wider at each end than resampling makes it: true pairs
+that fit no better than chance count as wrong. docs/audit.md measures how many these are."""
+ITERATIONS = 1_000
+LEAST_MEAN, DEVIATIONS = 1.0, (0.4, 2.0)
 """Bounds of the true pairs' components: nearer to chance they could not be told from wrong pairs."""
 Float64Array = NDArray[np.float64]
 
@@ -78,7 +81,9 @@ def share_of_wrong(
     # a wide component of true pairs would make the lowest scores look right again
     order = np.argsort(z, kind="stable")
     probability[order] = np.maximum.accumulate(probability[order][::-1])[::-1]
-    return Share(float(weights[0]), min(low, weights[0]), max(high, weights[0]), probability)
+    share = float(weights[0])
+    error = MODEL_ERROR[0] * share + MODEL_ERROR[1]
+    return Share(share, max(0.0, float(low) - error), min(1.0, float(high) + error), probability)
 
 
 def _fitted(

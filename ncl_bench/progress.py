@@ -1,8 +1,10 @@
 """Progress of long work: silent for programs, a bar with the time left for people."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING
+from io import StringIO
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import rich.progress
@@ -33,7 +35,7 @@ def live_bar(console: "Console | None" = None) -> "rich.progress.Progress":
     """Return a bar with title, share, elapsed time, time left and the task field ``state``.
 
     Args:
-        console: where to draw (default: standard error); without a terminal nothing is drawn.
+        console: where to draw (default: standard error); without a terminal or a notebook nothing is drawn.
     """
     from rich.console import Console
     from rich.progress import (
@@ -45,8 +47,42 @@ def live_bar(console: "Console | None" = None) -> "rich.progress.Progress":
     )
     from rich.progress import Progress as RichProgress
 
+    class InNotebook(RichProgress):
+        """Draws one line of text again; rich alone would need ipywidgets."""
+
+        shown: Any = None
+        next_time = 0.0
+
+        def update(self, *given: Any, **options: Any) -> None:
+            super().update(*given, **options)
+            self.draw()
+
+        def advance(self, *given: Any, **options: Any) -> None:
+            super().advance(*given, **options)
+            self.draw()
+
+        def stop(self) -> None:
+            super().stop()
+            self.next_time = 0.0
+            self.draw()
+
+        def draw(self) -> None:
+            from IPython.display import display as show
+
+            if time.monotonic() < self.next_time or not self.tasks:
+                return
+            self.next_time = time.monotonic() + 0.5
+            page = Console(file=StringIO(), width=100, color_system=None, force_jupyter=False)
+            page.print(self.get_renderable())
+            text = {"text/plain": page.file.getvalue().rstrip()}  # type: ignore[attr-defined]
+            if self.shown is None:
+                self.shown = show(text, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+            else:
+                self.shown.update(text, raw=True)
+
     console = console or Console(stderr=True)
-    return RichProgress(
+    make = InNotebook if console.is_jupyter else RichProgress
+    return make(
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
         TaskProgressColumn(),

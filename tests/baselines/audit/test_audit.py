@@ -237,7 +237,7 @@ def test_natural_noise_is_scored_by_labels_alone(tmp_path: Path) -> None:
 
 def test_a_run_may_keep_no_history(tmp_path: Path) -> None:
     run = train(digits_job(NCR), tmp_path / "run", keep_estimates=False)
-    assert not (run / "divisions").exists()
+    assert not (run / "estimates").exists()
     assert audit(run, device="cpu", console=QUIET)["clean_probability"].isna().all()
 
 

@@ -24,7 +24,7 @@ def apply_audit(audit: Path, to: Path, *, threshold: float | None = None, ids: P
     Args:
         audit: folder of :func:`write_audit`.
         to: folder to write; it must not exist, or be empty.
-        threshold: of the clean probability, or else the posterior, in [0, 1), by default 0.5; or of LEMoN.
+        threshold: of the posterior, in [0, 1), by default 0.5; or of LEMoN.
         ids: CSV file with the column ``pair_id``, as the page exports it: pairs to remove, whatever their value.
     """
     result = read_result(audit)

@@ -74,7 +74,8 @@ def judge_pairs(
         budget_minutes: most time to take.
         advance: called with the number of pairs done.
     """
-    vectors = pooled(features, work / "pooled.npy")
+    kept = work / "pooled.npy"
+    vectors = np.load(kept, mmap_mode="r", allow_pickle=False) if kept.exists() else pooled(features, kept)
     folds = cross_fitted(vectors, image_of, captions, seed=seed)
     return _judged(folds, image_of, "cca", seed, advance)
 

@@ -223,7 +223,7 @@ def audit_apply(
     threshold: Annotated[
         float | None,
         typer.Option(
-            help="Keep the pairs whose clean probability is above it (default: 0.5, none for LEMoN).",
+            help="Keep the pairs whose posterior is above it (default: 0.5, none for LEMoN).",
         ),
     ] = None,
     ids: Annotated[
@@ -234,8 +234,6 @@ def audit_apply(
     ] = None,
 ) -> None:
     """Write which pairs to keep, for `train --keep` and load_dataset(keep=...); no feature is copied.
-
-    The posterior stands in for the clean probability of methods that have none.
 
     Example: ncl-bench audit apply audit --threshold 0.5 --to cleaned
 

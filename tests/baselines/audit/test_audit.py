@@ -146,7 +146,7 @@ def test_the_folder_holds_the_table_the_truth_and_a_page(audited: Path, runs: di
     assert result["detection"]["clean_probability"] == found
     wrong = ~true_correspondence(load_few("digits", split="train", noise_ratio=0.4))
     assert found["n_wrong"] == wrong.sum()
-    suspicious = table.sort_values(["clean_probability", "loss"], ascending=[True, False])["pair_id"][:200]
+    suspicious = table.sort_values(["posterior", "loss"], ascending=[True, False])["pair_id"][:200]
     assert result["first_wrong"] == wrong[suspicious].sum()
     page = (audited / "index.html").read_text()
     assert page.count('<li data-value="') == 250
@@ -246,7 +246,7 @@ def test_kept_pairs_are_a_subset_after_the_noise(
 ) -> None:
     table = pd.read_parquet(audited / "pairs.parquet")
     kept = apply_audit(audited, tmp_path / "cleaned", threshold=0.5)
-    expected = table["pair_id"][table["clean_probability"] > 0.5].tolist()
+    expected = table["pair_id"][table["posterior"] > 0.5].tolist()
     assert kept.n_kept == len(expected) < kept.n_pairs == 1000
     data = load_dataset("digits", noise_ratio=0.4, keep=tmp_path / "cleaned")
     assert data.pair_ids.tolist() == expected
@@ -311,7 +311,7 @@ def test_nothing_is_overwritten_and_damaged_files_are_named(audited: Path, tmp_p
         (copy / file).write_text(content)
     for folder, to, threshold, problem in (
         (audited, audited, 0.5, "exists already; choose a new folder with --to"),
-        (audited, none, 1.0, "training needs two pairs, but 0 of 1,000 have a clean_probability above 1;"),
+        (audited, none, 1.0, "training needs two pairs, but 0 of 1,000 have a posterior above 1;"),
         (tmp_path, none, 0.5, "does not exist, expected the result of `ncl-bench audit`"),
         (broken, none, 0.5, r"pairs\.parquet is damaged"),
         (unsaid, none, 0.5, r"result\.json: key 'dataset' is missing"),

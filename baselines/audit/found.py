@@ -41,7 +41,7 @@ class Summary(Record):
         n_pictures: different pictures among them.
         left_out: reason to number of rows.
         doubled: copies of pictures, judged as one picture.
-        wrong, low, high: estimated number of wrong pairs, and its 95 % interval.
+        wrong, low, high: estimated number of wrong pairs, and a range: bootstrap over images, widened (share.py).
         obtained: how this was estimated, in a sentence.
         n_suspects: rows in ``suspects``: the estimated number of wrong pairs from the top, corrected by labels.
         labels: label to number of labelled rows.
@@ -74,7 +74,7 @@ class Judgement:
         image_of: int64 ``(n,)``, a number for each row's picture.
         values: score, probability and other columns, one row per judged row.
         better: int64 ``(n, 3)``, judged rows whose captions fit better; -1 for none.
-        share, low, high: estimated share of wrong pairs, with its 95 % interval.
+        share, low, high: estimated share of wrong pairs, with a range: bootstrap over images, widened (share.py).
         obtained: how the share was obtained, in a sentence.
         files: picture of each number of ``image_of``; None for embeddings.
     """

@@ -29,7 +29,8 @@ MOST_DRAWS, CHANCE = 10, 20_000
 """Chance is scored with captions of other images: at most 10 for each pair, about 20,000 in all, one each at least."""
 OBTAINED = (
     "The scores are a mixture of those of chance (images with captions of other images) and of two normal components; "
-    "the interval is from 200 resamples of the images. A wrong caption that fits better than chance is not counted."
+    "the range is from 200 resamples of the images, widened for what the mixture gets wrong. A wrong "
+    "caption that fits better than chance is not counted."
 )
 
 
@@ -40,7 +41,7 @@ class Judged:
     Attributes:
         table: of all pairs in their order: ``score`` (larger is more suspicious), ``probability`` that the pair is
             wrong, in [0, 1], ``similarity`` (cosine) and the columns that the score was made from.
-        share, low, high: estimated share of wrong pairs, with its 95 % interval.
+        share, low, high: estimated share of wrong pairs, with a range: bootstrap over images, widened (share.py).
         obtained: how the share was obtained, in a sentence.
         better: int64 ``(n, 3)``, pairs whose captions fit better, the best first; -1 where there are fewer.
     """

@@ -29,7 +29,7 @@ Float64Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Share:
-    """The estimated share of wrong pairs with its 95 % interval, and of each pair the probability that it is wrong.
+    """The estimated share of wrong pairs with a range, and of each pair the probability that it is wrong.
 
     Attributes:
         share, low, high: in [0, 1].

@@ -126,7 +126,7 @@ def audit_pairs(
         typer.echo(remark)
     typer.echo(
         f"about {found['wrong']:,} of {found['n_judged']:,} captions do not fit their picture "
-        f"(95 % interval: {found['low']:,} to {found['high']:,})"
+        f"(probably {found['low']:,} to {found['high']:,}; wrong captions of similar pictures are hardly counted)"
     )
     typer.echo(f"open {to / 'index.html'}; the rows are in {to / 'pairs.csv'}")
 
@@ -232,10 +232,13 @@ def audit_apply(
             help="Keep all pairs but those of this list, which the page exports; replaces --threshold."
         ),
     ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Remove more than a quarter of the pairs (default: refuse).")
+    ] = False,
 ) -> None:
     """Write which pairs to keep, for `train --keep` and load_dataset(keep=...); no feature is copied.
 
-    Example: ncl-bench audit apply audit --threshold 0.5 --to cleaned
+    Example: ncl-bench audit apply audit --threshold 0.2 --to cleaned
 
     Example: ncl-bench audit apply audit --ids chosen.csv --to cleaned
     """
@@ -248,7 +251,7 @@ def audit_apply(
         )
     from baselines.audit import apply_audit
 
-    kept = apply_audit(audit, to, threshold=threshold, ids=ids)
+    kept = apply_audit(audit, to, threshold=threshold, ids=ids, sure=yes)
     typer.echo(f"{to} keeps {kept.n_kept:,} of {kept.n_pairs:,} pairs")
     typer.echo(
         f"next: {command_name()} train RECIPE --keep {quote(str(to))}, with the noise of the audited run"

@@ -169,7 +169,7 @@ def test_a_run_without_estimates_is_ordered_by_the_posterior_and_the_page_says_s
     assert result.chosen_by == "posterior"
     assert set(result.detection) == {"posterior"}
     table = pd.read_parquet(tmp_path / "to" / "pairs.parquet")
-    kept = apply_audit(tmp_path / "to", tmp_path / "kept", threshold=0.3)
+    kept = apply_audit(tmp_path / "to", tmp_path / "kept", threshold=0.3, sure=True)
     assert kept.n_kept == (table["posterior"] > 0.3).sum()
 
 
@@ -201,7 +201,7 @@ def test_equal_losses_leave_no_posterior_and_nothing_to_keep(
     assert "All losses are equal, so there is no posterior." in result.remarks
     assert result.detection == {}
     with pytest.raises(TrainingError, match="tells no pair apart: all losses are equal"):
-        apply_audit(tmp_path / "to", tmp_path / "kept", threshold=0.5)
+        apply_audit(tmp_path / "to", tmp_path / "kept", threshold=0.5, sure=True)
     assert not (tmp_path / "kept").exists()
 
 
@@ -245,7 +245,7 @@ def test_kept_pairs_are_a_subset_after_the_noise(
     audited: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = pd.read_parquet(audited / "pairs.parquet")
-    kept = apply_audit(audited, tmp_path / "cleaned", threshold=0.5)
+    kept = apply_audit(audited, tmp_path / "cleaned", threshold=0.5, sure=True)
     expected = table["pair_id"][table["posterior"] > 0.5].tolist()
     assert kept.n_kept == len(expected) < kept.n_pairs == 1000
     data = load_dataset("digits", noise_ratio=0.4, keep=tmp_path / "cleaned")
@@ -264,8 +264,8 @@ def test_kept_pairs_are_a_subset_after_the_noise(
 
 
 def test_a_run_resumes_with_the_pairs_that_it_began_with(audited: Path, tmp_path: Path) -> None:
-    apply_audit(audited, tmp_path / "cleaned", threshold=0.5)
-    apply_audit(audited, tmp_path / "fewer", threshold=0.9)
+    apply_audit(audited, tmp_path / "cleaned", threshold=0.5, sure=True)
+    apply_audit(audited, tmp_path / "fewer", threshold=0.9, sure=True)
     run = train(digits_job(TRIPLET, keep=tmp_path / "cleaned"), tmp_path / "run")
     train(digits_job(TRIPLET, keep=tmp_path / "cleaned"), run)
     for other in (tmp_path / "fewer", None):
@@ -317,7 +317,7 @@ def test_nothing_is_overwritten_and_damaged_files_are_named(audited: Path, tmp_p
         (unsaid, none, 0.5, r"result\.json: key 'dataset' is missing"),
     ):
         with pytest.raises(NclBenchError, match=problem):
-            apply_audit(folder, to, threshold=threshold)
+            apply_audit(folder, to, threshold=threshold, sure=True)
     assert not none.exists()
 
 
@@ -403,7 +403,7 @@ def test_a_table_of_more_pairs_than_the_summary_or_the_dataset_is_not_decompress
 @pytest.mark.parametrize("threshold", [math.nan, math.inf, -math.inf])
 def test_a_threshold_that_is_no_number_is_refused(threshold: float, audited: Path, tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match=f"threshold is {threshold}, expected a finite number"):
-        apply_audit(audited, tmp_path / "cleaned", threshold=threshold)
+        apply_audit(audited, tmp_path / "cleaned", threshold=threshold, sure=True)
     assert not (tmp_path / "cleaned").exists()
 
 
@@ -415,7 +415,7 @@ def test_the_commands_say_what_was_found_and_what_comes_next(
     assert done.exit_code == 0, done.output
     assert "of the 200 most suspicious pairs are wrong" in done.output
     assert "next: ncl-bench audit apply audit --threshold 0.5 --to cleaned" in done.output
-    applied = CliRunner().invoke(app, ["audit", "apply", "audit", "--to", "cleaned"])
+    applied = CliRunner().invoke(app, ["audit", "apply", "audit", "--yes", "--to", "cleaned"])
     assert "of 1,000 pairs" in applied.output
     assert sorted(path.name for path in Path("cleaned").iterdir()) == ["keep.csv", "keep.json"]
     both = ["audit", "apply", "audit", "--threshold", "0.5", "--ids", "chosen.csv", "--to", "none"]
@@ -431,3 +431,15 @@ def test_a_spreadsheet_computes_no_caption() -> None:
     shown = report._without_formulas(table)
     assert shown["caption"].tolist() == ["'=1+1", "a dog", "-5"]
     assert shown["loss"].tolist() == [-1.0, 0.5, 2.0]
+
+
+def test_a_threshold_removes_more_than_a_quarter_only_with_yes(audited: Path, tmp_path: Path) -> None:
+    posterior = pd.read_parquet(audited / "pairs.parquet").posterior
+    middle = float(posterior.median())
+    removed = posterior[posterior <= np.float32(middle)]
+    said = rf"would remove {len(removed):,} of 1,000 pairs .*, of which posterior takes {1 - removed.mean():.0%} for"
+    with pytest.raises(TrainingError, match=said):
+        apply_audit(audited, tmp_path / "cleaned", threshold=middle)
+    assert not (tmp_path / "cleaned").exists()
+    kept = apply_audit(audited, tmp_path / "cleaned", threshold=middle, sure=True)
+    assert kept.n_kept == 1_000 - len(removed)

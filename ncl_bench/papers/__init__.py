@@ -308,7 +308,8 @@ def read_printed(families: Mapping[str, Family], folder: Path = PUBLISHED) -> li
             row.
     """
     papers, rows, rules = read_papers(folder), read_rows(folder), _read_rules(folder)
-    originals, keys = _by_original(rows.values()), {}
+    originals = _by_original(rows.values())
+    keys: dict[str, str] = {}
     unused, found = set(rules), []
     for where, row in rows.items():
         if row.source not in papers:

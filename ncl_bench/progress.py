@@ -1,8 +1,10 @@
-"""Progress of long work: silent for programs, a bar with the time left for people."""
+"""What people see of long work: a bar with the time left, one line a minute without a terminal, or nothing."""
 
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import rich.progress
@@ -13,6 +15,35 @@ Advance = Callable[[int], None]
 
 Progress = Callable[[str, int], AbstractContextManager[Advance]]
 """Title and total of a piece of work to a context that yields a function for the amount done."""
+
+
+LINE_EVERY = 60.0
+"""Seconds between two lines where no bar can be drawn."""
+
+_quiet = False
+
+
+def be_quiet(wanted: bool = True) -> None:
+    """Show results and errors alone: no bar, no line on the way, no hint. ``ncl-bench --quiet`` calls this."""
+    global _quiet
+    _quiet = wanted
+
+
+def is_quiet() -> bool:
+    """Whether results and errors alone are shown."""
+    return _quiet
+
+
+def say(line: str) -> None:
+    """Print a line about the work on standard error."""
+    if not _quiet:
+        print(line, file=sys.stderr)
+
+
+def hint(line: str) -> None:
+    """Print what to do next on standard output, after a result."""
+    if not _quiet:
+        print(line)
 
 
 @contextmanager
@@ -33,11 +64,12 @@ def live_bar(console: "Console | None" = None) -> "rich.progress.Progress":
     """Return a bar with title, share, elapsed time, time left and the task field ``state``.
 
     Args:
-        console: where to draw (default: standard error); without a terminal nothing is drawn.
+        console: where to draw (default: standard error); without a terminal, one line a minute is printed.
     """
     from rich.console import Console
     from rich.progress import (
         BarColumn,
+        TaskID,
         TaskProgressColumn,
         TextColumn,
         TimeElapsedColumn,
@@ -45,8 +77,32 @@ def live_bar(console: "Console | None" = None) -> "rich.progress.Progress":
     )
     from rich.progress import Progress as RichProgress
 
-    console = console or Console(stderr=True)
-    return RichProgress(
+    console = console or Console(stderr=True, quiet=_quiet)
+
+    class Bar(RichProgress):
+        last = time.monotonic()
+
+        def advance(self, task_id: TaskID, advance: float = 1) -> None:
+            super().advance(task_id, advance)
+            self.line(task_id)
+
+        def update(self, task_id: TaskID, **fields: Any) -> None:
+            super().update(task_id, **fields)
+            self.line(task_id)
+
+        def line(self, task_id: TaskID) -> None:
+            if not self.disable or time.monotonic() < self.last + LINE_EVERY:
+                return
+            self.last = time.monotonic()
+            task = self.tasks[self.task_ids.index(task_id)]
+            elapsed = (task.elapsed or 0.0) / 60
+            left = elapsed * (100 - task.percentage) / task.percentage if task.percentage else None
+            rest = "" if left is None else f", {left:.0f} min left"
+            state = task.fields.get("state", "")
+            words = f"{task.description}: {task.percentage:.0f} %, {elapsed:.0f} min{rest} {state}"
+            self.console.print(words.rstrip(), highlight=False, markup=False, soft_wrap=True)
+
+    return Bar(
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
         TaskProgressColumn(),
@@ -55,7 +111,7 @@ def live_bar(console: "Console | None" = None) -> "rich.progress.Progress":
         TimeRemainingColumn(elapsed_when_finished=False),
         TextColumn("{task.fields[state]}"),
         console=console,
-        disable=not is_live(console),
+        disable=_quiet or not is_live(console),
         speed_estimate_period=300,  # an epoch's end, when dev is scored, is slower than its steps
     )
 

@@ -16,6 +16,7 @@ from typer.main import get_group
 
 from ncl_bench import __version__
 from ncl_bench.errors import NclBenchError
+from ncl_bench.progress import be_quiet
 
 COMMANDS = {
     "datasets": "ncl_bench.cli.data:datasets_app",
@@ -56,6 +57,8 @@ class _Commands(TyperGroup):
                 raise NclBenchError(
                     f"{name} is empty; give a value, or leave it out (a shell variable that is not set is empty)"
                 )
+        if "--quiet" in args:  # wherever it stands, it belongs to every command
+            args = ["--quiet", *(argument for argument in args if argument != "--quiet")]
         return super().parse_args(ctx, args)
 
 
@@ -121,6 +124,9 @@ def _options(
             help="Print the version and exit.",
         ),
     ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Print results and errors alone; goes with every command.")
+    ] = False,
     plugin: Annotated[
         list[str] | None,
         typer.Option(
@@ -129,6 +135,8 @@ def _options(
         ),
     ] = None,
 ) -> None:
+    if quiet:
+        be_quiet()
     if plugin:
         from ncl_bench.plugins import load_plugins
 

@@ -107,6 +107,13 @@ def _image_rows(folder: Path, split: str, each: int, sha256: str) -> Iterator[di
         yield {"image_id": image_id, "image_features": features[row]}
 
 
+def downloaded(name: str, place: Any) -> Path:
+    """Fetch the archive of a dataset; refuse a ``place`` that is given too."""
+    if place is not None:
+        raise DataError(f"--download and --from {place} cannot be combined; leave one out")
+    return fetch_archive(name)
+
+
 def fetch_archive(name: str, *, api: Any = None, fetch: Any = None) -> Path:
     """Fetch the archive of a dataset, pinned to its commit and verified by size and sha256.
 

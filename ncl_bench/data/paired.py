@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from inspect import Signature
 from numbers import Integral
-from typing import Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +23,16 @@ from ncl_bench.data.columns import (
 )
 from ncl_bench.data.encoding import Encoding
 from ncl_bench.data.vocabulary import Vocabulary
-from ncl_bench.errors import DataError, RowError, shorten
+from ncl_bench.errors import DataError, RowError, shorten, unknown_name
 from ncl_bench.noise.draw import Noise
+
+if TYPE_CHECKING:  # a DataLoader is typed to take this class only; at run time its methods are enough
+    from torch.utils.data import Dataset
+
+    class _TorchDataset(Dataset[dict[str, Any]]): ...
+
+else:
+    _TorchDataset = object
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +58,11 @@ class Pairs:
         return len(self.pair_ids)
 
 
+BATCH_COLUMNS = ("image_features", "image_lengths", "caption_tokens", "caption_lengths", "pair_ids")
+"""What a pair holds by default: the arrays of :class:`Pairs`."""
+MORE_COLUMNS = ("caption", "image_id", "image", "row")
+"""What a pair can hold too; see ``columns`` of :func:`ncl_bench.load_dataset`."""
+
 HF_ROWS = 256
 """Pairs read per block for the library ``datasets``."""
 
@@ -69,11 +83,18 @@ def _whole_number(name: str, value: Any, least: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class PairedDataset:
+class PairedDataset(_TorchDataset):
     """Images, captions, and the image each caption is (perhaps wrongly) paired with.
 
-    Methods see ``caption_to_image`` only. :func:`ncl_bench.data.true_correspondence` gives the true pairing for
-    diagnosis; it is a separate function so that no training loop reads it by accident.
+    Example::
+
+        train = ncl_bench.load_dataset("digits", noise_ratio=0.4)
+        pairs = train.read(range(8))  # pairs.image_features, pairs.caption_tokens, ...
+        loader = torch.utils.data.DataLoader(train, batch_size=128, shuffle=True)
+
+    :func:`ncl_bench.load_dataset` opens it. Methods see ``caption_to_image`` only.
+    :func:`ncl_bench.data.true_correspondence` gives the true pairing for diagnosis; it is a separate function so that
+    no training loop reads it by accident.
 
     Attributes:
         name: registry key of the dataset.
@@ -93,7 +114,12 @@ class PairedDataset:
         encoding: how ``ncl-bench features`` made the features; None for features from elsewhere.
         images: encoded file of each image, such as a JPEG, in the order of ``image_ids``; None if the dataset has only
             features. Not part of the fingerprint.
+        columns: what a pair of ``dataset[row]`` and of a ``DataLoader`` holds.
     """
+
+    __signature__: ClassVar[Signature] = (
+        Signature()
+    )  # help() would begin with 15 arguments that nobody passes
 
     name: str
     split: str
@@ -109,6 +135,7 @@ class PairedDataset:
     fingerprint: str
     encoding: Encoding | None = None
     images: Sequence[bytes] | None = None
+    columns: tuple[str, ...] = BATCH_COLUMNS
 
     def __repr__(self) -> str:
         return (
@@ -245,7 +272,8 @@ class PairedDataset:
 
         Returns:
             ``image_features`` ``(n_regions, feature_dim)``, ``image_lengths`` int, ``caption_tokens`` int64
-            ``(length,)``, ``caption_lengths`` int, ``pair_ids`` int.
+            ``(length,)``, ``caption_lengths`` int, ``pair_ids`` int; or the columns that
+            ``load_dataset`` was asked for.
 
         Raises:
             RowError: ``row`` does not exist or is not a whole number; use :meth:`read` for several rows.
@@ -265,8 +293,39 @@ class PairedDataset:
         Returns:
             Pairs as from :meth:`__getitem__`, with tokens padded to the longest caption.
         """
-        pairs = self.read(rows)
-        return [{name: array[row] for name, array in vars(pairs).items()} for row in range(len(pairs))]
+        rows = row_numbers(rows, len(self))
+        arrays: dict[str, Any] = {}
+        if not {*self.columns} <= {*MORE_COLUMNS}:  # the features are read only if a column needs them
+            arrays |= vars(self.read(rows))
+        for name in self.columns:
+            if name not in arrays:
+                arrays[name] = self._more(name, rows)
+        return [{name: arrays[name][row] for name in self.columns} for row in range(len(rows))]
+
+    def _more(self, name: str, rows: Int64Array) -> Sequence[Any]:
+        """One of :data:`MORE_COLUMNS` for some rows."""
+        images = self.caption_to_image[rows]
+        if name == "row":
+            return list(rows)
+        if name == "image_id":
+            return [str(each) for each in taken(self.image_ids, images)]
+        if name == "image":
+            assert self.images is not None
+            return [self.images[int(image)] for image in images]
+        assert self.captions is not None
+        return list(taken(self.captions, rows))
+
+    def with_columns(self, columns: Sequence[str]) -> "PairedDataset":
+        """Return the same pairs with other columns; see ``columns`` of :func:`ncl_bench.load_dataset`."""
+        columns = (columns,) if isinstance(columns, str) else tuple(columns)
+        for name in columns:
+            if name not in (*BATCH_COLUMNS, *MORE_COLUMNS):
+                raise DataError(unknown_name("column", name, (*BATCH_COLUMNS, *MORE_COLUMNS)))
+        missing = {"caption": self.captions, "image": self.images}
+        for name in columns:
+            if missing.get(name, self) is None:
+                raise DataError(f"{self.name}/{self.split} holds no {name}s; leave the column {name!r} out")
+        return replace(self, columns=columns)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Iterate over single pairs, in order."""

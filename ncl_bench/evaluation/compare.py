@@ -1,7 +1,9 @@
 """Compare two sides of submissions by the difference of their rSum."""
 
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,8 +17,12 @@ from ncl_bench.evaluation.protocol import count, expected_shape, fold_size, prot
 from ncl_bench.evaluation.ranks import Counted, Ranks
 from ncl_bench.evaluation.results import Interval
 from ncl_bench.evaluation.submission import Split
-from ncl_bench.progress import bar
+from ncl_bench.progress import Progress, silent
 from ncl_bench.schema import Record
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.table import Table
 
 STATEMENTS = (
     "method",
@@ -48,6 +54,83 @@ class Difference(Record):
     difference: float
     interval: Interval
     verdict: str
+
+
+class Comparison(Record):
+    """Comparison of two sides of submissions.
+
+    Attributes:
+        names: of the two sides.
+        differences: protocol to difference.
+        notes: what else differs between the sides, and what the test cannot show.
+    """
+
+    names: tuple[str, str]
+    differences: dict[str, Difference]
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """Return JSON without NaN."""
+        return self.model_dump_json(indent=2)
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return a frame with one row per protocol."""
+        import pandas as pd
+
+        rows = [
+            {
+                "protocol": protocol,
+                "first": found.r_sums[0],
+                "second": found.r_sums[1],
+                "difference": found.difference,
+                "low": found.interval[0],
+                "high": found.interval[1],
+                "verdict": found.verdict,
+            }
+            for protocol, found in self.differences.items()
+        ]
+        return pd.DataFrame(rows)
+
+    def __rich__(self) -> "Table":
+        return comparison_table(self)
+
+    def __str__(self) -> str:
+        from io import StringIO
+
+        from rich.console import Console
+
+        console = Console(file=StringIO(), width=80, color_system=None)
+        console.print(self)
+        lines = [*verdicts(self), *(f"note: {note}" for note in self.notes)]
+        assert isinstance(console.file, StringIO)
+        return console.file.getvalue() + "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """HTML table for notebooks, followed by the notes."""
+        notes = "".join(f"<p>{escape(line)}</p>" for line in (*verdicts(self), *self.notes))
+        return self.to_pandas().round(1).to_html(index=False) + notes
+
+
+def verdicts(comparison: Comparison) -> list[str]:
+    """One line per protocol: which side is better, or that they do not differ significantly."""
+    return [f"{protocol}: {found.verdict}" for protocol, found in comparison.differences.items()]
+
+
+def comparison_table(comparison: Comparison) -> "Table":
+    """Build a rich table of at most 80 columns: the sides are rows, so their names stay whole."""
+    from rich.table import Column, Table
+
+    table = Table("protocol", Column("side", overflow="fold"), Column("rSum", justify="right"))
+    for protocol, found in comparison.differences.items():
+        for number, (name, value, spread) in enumerate(
+            zip(comparison.names, found.r_sums, found.spreads, strict=True)
+        ):
+            text = f"{value:.1f}" if spread is None else f"{value:.1f} ± {spread:.1f}"
+            table.add_row("" if number else protocol, name, text)
+        low, high = found.interval
+        text = f"{found.difference:+.1f}\n{low:+.1f} to {high:+.1f}"
+        table.add_row("", "difference\n95 % interval", text, end_section=True)
+    return table
 
 
 def difference_samples(first: Ranks, second: Ranks, images_per_fold: int) -> Float64Array:
@@ -180,23 +263,20 @@ def compare_folders(
     second: Sequence[Path],
     split: Split,
     *,
-    names: tuple[str, str] = ("A", "B"),
     root: Path | None = None,
     plot: Path | None = None,
-) -> tuple[dict[str, Difference], list[str]]:
+    progress: Progress = silent,
+) -> Comparison:
     """Compare the submission folders of two sides, each with one or more training runs.
 
     Args:
         first: folders of one side.
         second: folders of the other.
         split: ``test`` or ``dev``.
-        names: names of the two sides in the verdict.
         root: folder of prepared datasets.
         plot: file for a picture under the default protocol. Two single runs: the resampled differences. Otherwise: the
             rSum of every run.
-
-    Returns:
-        Protocol to difference, and notes on what else differs.
+        progress: reports the images counted.
     """
     if plot is not None:
         check_picture(plot)
@@ -206,7 +286,8 @@ def compare_folders(
     )
     notes, spec = check_comparable(sides, split), sides[0][0].spec
     n_images = expected_shape(spec, split)[0] * (len(first) + len(second))
-    with bar("count ranks", n_images) as on_rows:
+    names = (_name_of(first), _name_of(second))
+    with progress("count ranks", n_images) as on_rows:
         counted = (
             [count(opened.sources[split], spec, split, on_rows) for opened in sides[0]],
             [count(opened.sources[split], spec, split, on_rows) for opened in sides[1]],
@@ -214,7 +295,11 @@ def compare_folders(
     differences = compare(counted, spec, split, names)
     if plot is not None:
         _plot(plot, counted, sides, spec, protocols_of(spec, split)[0])
-    return differences, notes
+    return Comparison(names=names, differences=differences, notes=tuple(notes))
+
+
+def _name_of(side: Sequence[Path]) -> str:
+    return str(side[0]) if len(side) == 1 else f"{side[0]} and {len(side) - 1} more"
 
 
 def _plot(

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ncl_bench.data import ROOT_VARIABLE, dataset_spec, load_dataset
 from ncl_bench.data.order import order_fingerprint
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.data.spec import DatasetSpec
+from ncl_bench.data.spec import DatasetSpec, SplitName
 from ncl_bench.errors import DataError, ScoresError, unknown_name
 from ncl_bench.evaluation.metrics import (
     CUTOFFS,
@@ -83,7 +83,7 @@ def local_split(
         prepared = [place / "manifest.json", place / spec.name / "manifest.json"] if place else []
         if not any(path.exists() for path in prepared):
             return None
-    return load_dataset(spec.name, split=split, root=place, language=language)
+    return load_dataset(spec.name, split=cast(SplitName, split), root=place, language=language)
 
 
 def known_order(spec: DatasetSpec, split: str, root: Path | None) -> str | None:
@@ -148,10 +148,6 @@ def evaluate_scores(
     if pages is not None:
         pages.draw("Scores", sides, counted, spec, split, spec.languages[0])
     return evaluation.model_copy(update={"notes": (*notes, *evaluation.notes)})
-
-
-evaluate = evaluate_scores
-"""The public name, ``ncl_bench.evaluate``."""
 
 
 def square_note(spec: DatasetSpec) -> list[str]:

@@ -24,8 +24,8 @@ from support.submission_folders import (
     write_statement,
 )
 
+from ncl_bench.calls import evaluate
 from ncl_bench.data import DATASETS
-from ncl_bench.evaluation.protocol import evaluate
 from ncl_bench.evaluation.results import read_result
 from ncl_bench.evaluation.submission import read_submission
 from ncl_bench.schema import read_yaml

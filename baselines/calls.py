@@ -59,7 +59,7 @@ class Run:
         """One row per epoch: ``phase``, ``loss``, the recalls on dev as ``dev_r_sum``, and the diagnosis."""
         epochs = [epoch.model_dump(mode="json") for epoch in RunFolder(self.path).read_history()]
         flat = pd.json_normalize(epochs, sep="_").set_index("index")
-        return flat[[name for name in flat if "_histogram_" not in name]]
+        return flat[[name for name in flat if "_histogram_" not in str(name)]]
 
     @property
     def best_epoch(self) -> int:

@@ -104,7 +104,7 @@ class _Pairs:
         kept = [
             {
                 name: values[rows]
-                for name, values in run.folder.read_division(epoch, len(audited.train)).items()
+                for name, values in run.folder.read_estimates(epoch, len(audited.train)).items()
             }
             for epoch in range(run.outcome.epochs)
         ]

@@ -12,13 +12,13 @@ from leaderboard.row_files import (
     Results,
     RowFile,
     SeedRecord,
-    cell_name,
     header_of,
     read_results,
     read_row_file,
     record_of,
     refuse_repeated,
     reproduced_yaml,
+    row_name,
 )
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError
@@ -59,7 +59,7 @@ class NewRow(NamedTuple):
     @property
     def name(self) -> str:
         """Name of the row."""
-        return cell_name(self.header)
+        return row_name(self.header)
 
 
 def add(folder: Path, root: Path, submitter: str = "") -> Path:
@@ -104,7 +104,7 @@ def new_row(
     header = header_of(submission, submitter, str(folder))
     check_header(header, opened.spec, str(folder))
     record = record_of(submission)
-    name, key = cell_name(header), record.key
+    name, key = row_name(header), record.key
     path = root / "results" / f"{name}.yaml"
     standing = read_row_file(path) if path.is_file() else None
     known = [(one.key, one.scores_sha256) for one in standing.seeds] if standing else []
@@ -114,8 +114,9 @@ def new_row(
         report, counted = evaluate_submission(opened, on_rows=advance)
     evaluation = report.splits["test"]
     record = record.model_copy(update={"eccv": evaluation.eccv, "cxc": evaluation.cxc})
+    people = {measure: found.value for measure, found in evaluation.people.items()}
     for protocol, result in evaluation.protocols.items():
-        entry_of(header, record, protocol, result, read_families(), "submitted", str(folder))
+        entry_of(header, record, protocol, result, people, read_families(), "submitted", str(folder))
     return NewRow(folder, header, record, counted["test"])
 
 

@@ -12,17 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leaderboard.entries import STATUSES, Entry, Recalls, Row
-from leaderboard.methods import with_look_alikes
-from leaderboard.published import own_published, read_published
-from leaderboard.results import Run, read_measured
+from leaderboard.results import Run, read_measured, read_published
 from leaderboard.significance import SignificanceTest
 from ncl_bench.evaluation.difference import Hits
 from ncl_bench.evaluation.metrics import RECALLS
+from ncl_bench.lookalike import lookalike
 from ncl_bench.papers import (
     PUBLISHED,
     Family,
     Paper,
     PrintedDetection,
+    base_name,
+    family_of,
     read_families,
     read_papers,
     read_printed_detection,
@@ -134,8 +135,9 @@ def _folded(rows: Sequence[Row]) -> list[list[Row]]:
 def boards(rows: Iterable[Row]) -> list[Row]:
     """The boards of ranked rows in their order: one per condition, with a table per category.
 
-    A board has its ``condition``, the number ``n`` of its rows, ``categories``, and ``eccv``, whether any row was
-    evaluated with the labels of ECCV Caption. A category has ``key``, ``title`` and the ``rows`` that lead.
+    A board has its ``condition``, the number ``n`` of its rows, ``categories``, and ``eccv`` and ``people``: whether
+    any row was evaluated with the labels of ECCV Caption, or with people's judgements. A category has ``key``,
+    ``title`` and the ``rows`` that lead.
     """
     found = []
     for shown in grouped(rows, "slug").values():
@@ -144,10 +146,8 @@ def boards(rows: Iterable[Row]) -> list[Row]:
             title = f"{CATEGORIES[key]}: {encoder}" if encoder else CATEGORIES[key]
             leads = [row for row in group if row["also"] is not None]
             categories.append({"key": key, "title": title, "rows": leads})
-        eccv = any(row["eccv"] for row in shown)
-        found.append(
-            {"condition": shown[0]["condition"], "n": len(shown), "eccv": eccv, "categories": categories}
-        )
+        more = {name: any(row[name] for row in shown) for name in ("eccv", "people")}
+        found.append({"condition": shown[0]["condition"], "n": len(shown), "categories": categories} | more)
     return found
 
 
@@ -174,6 +174,8 @@ def _merged(entries: list[Entry]) -> Entry:
     values = {name: [getattr(entry.recalls, name) for entry in entries] for name in RECALLS}
     sums = [entry.r_sum for entry in entries]
     spread = {name: statistics.stdev(column) for name, column in {**values, "r_sum": sums}.items()}
+    people = _means([entry.people for entry in entries])
+    spread |= {name: statistics.stdev(entry.people[name] for entry in entries) for name in people}
     joined = {
         name: tuple(one for entry in entries for one in getattr(entry, name))
         for name in ("curves", "found", "runs", "trained_on", "notes")
@@ -189,6 +191,7 @@ def _merged(entries: list[Entry]) -> Entry:
             "intervals": {},
             "eccv": _means([entry.eccv for entry in entries]),
             "cxc": _means([entry.cxc for entry in entries]),
+            "people": people,
             "spread": spread,
             "seeds": tuple(sorted(seed for entry in entries for seed in entry.seeds)),
             "status": min((entry.status for entry in entries), key=STATUSES.index),
@@ -276,6 +279,23 @@ def compared(seeds: Iterable[Entry], hits: Mapping[Run, Hits]) -> tuple[list[Row
     return board_of(rows, significantly_different), significantly_different
 
 
+def with_look_alikes(entries: Iterable[Entry], families: Mapping[str, Family]) -> list[Entry]:
+    """Add a remark to entries whose name looks like another method's name in other letters."""
+    entries = list(entries)
+    standing = [name for family in families.values() for name in family.names]
+    standing += sorted({base_name(entry.method) for entry in entries if entry.method.isascii()})
+    remarks = {
+        name: lookalike(base_name(name), () if family_of(name, dict(families)) else standing)
+        for name in {entry.method for entry in entries}
+    }
+    return [
+        entry.model_copy(update={"notes": (remark, *entry.notes)})
+        if (remark := remarks[entry.method])
+        else entry
+        for entry in entries
+    ]
+
+
 def _with_lone_ablations(entries: Sequence[Entry]) -> list[Entry]:
     """The full method of an ablation takes no rank under a noise that nothing else was trained on."""
     alone = {entry.condition for entry in entries if entry.kind == "ablation"}
@@ -284,6 +304,12 @@ def _with_lone_ablations(entries: Sequence[Entry]) -> list[Entry]:
         entry.model_copy(update={"kind": "ablation"}) if entry.condition in alone else entry
         for entry in entries
     ]
+
+
+def own_published(root: Path) -> Path | None:
+    """Folder of a leaderboard's own printed results, or of those of the checkout that it belongs to; else None."""
+    checkout = root.parent / "ncl_bench" / "papers" / "published"
+    return next((folder for folder in (root / "published", checkout) if folder.is_dir()), None)
 
 
 def published_folder(root: Path) -> Path:

@@ -231,7 +231,7 @@ def import_published(
 
     Example: ncl-bench leaderboard import-published published_results.csv
     """
-    from leaderboard.published import own_published
+    from leaderboard.board import own_published
     from ncl_bench.files import sole_owner
     from ncl_bench.papers import import_published as run
 

@@ -179,13 +179,15 @@ class Entry(Record):
     intervals: dict[str, tuple[float, float]] = Field(default_factory=dict)
     spread: dict[str, float] = Field(
         default_factory=dict
-    )  # standard deviation over seeds per recall and r_sum
+    )  # standard deviation over seeds per recall, r_sum and measure of agreement with people
     seeds: tuple[int, ...] = ()
     printed_r_sum: Annotated[float, Field(ge=0, le=600)] | None = None
     # percentages on COCO 5K by the labels of ECCV Caption and CxC, such as i2t_map_at_r; computed when the entry was
     # added, because ranks only cover the dataset's own pairs
     eccv: dict[str, Percent] = Field(default_factory=dict)
     cxc: dict[str, Percent] = Field(default_factory=dict)
+    # agreement with people's judgements, such as expert_tau_c; empty except on Flickr8K
+    people: dict[str, float] = Field(default_factory=dict)
     # `submitted`: the recalls follow from the ranks of every query; `reproduced`: the maintainers also trained it, from
     # a recipe of this repository
     status: Status

@@ -1,13 +1,17 @@
 """Evidence of a result: the rank of every query, for all seeds of a row in one ``.npz`` file.
 
 ``s0_whole_i2t`` holds the ranks of seed 0 among all items, ``s0_folds_i2t`` the ranks within folds. If the scores were
-known, ``s0_whole_i2t_ties`` says how much ties raise each rank. Sizes are checked before an array is decompressed.
+known, ``s0_whole_i2t_ties`` says how much ties raise each rank. Where people judged pairs of the test split,
+``s0_judged_expert`` holds what they say in the order of the scores, without the pairs themselves. Sizes are checked
+before an array is decompressed.
 """
 
+import hashlib
 import io
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +20,14 @@ from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.difference import Hits
 from ncl_bench.evaluation.metrics import hits_per_image
+from ncl_bench.evaluation.people import TIED
 from ncl_bench.evaluation.protocol import expected_shape, fold_size, ranks_under, split_fold_size
 from ncl_bench.evaluation.ranks import Counted, Ranks
 from ncl_bench.files import write_bytes
 from ncl_bench.npy import NPZ_ERRORS, npz_bytes, read_npz_array
 
 _DTYPES = (np.dtype("<u2"), np.dtype("<u4"))
+_SAID = (np.dtype("u1"),)
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 """Fixed time stamp, so that the same ranks give the same bytes."""
 _AGAIN = "remove it, and add its submissions again with `ncl-bench leaderboard add`"
@@ -42,13 +48,17 @@ def write_ranks(path: Path, counted: Mapping[str, Counted]) -> None:
                 member.compress_type = zipfile.ZIP_DEFLATED
                 member.create_system = 3  # Unix, on every system, for equal bytes
                 content = io.BytesIO()
-                np.save(content, array.astype(_DTYPES[int(array.max() > 0xFFFF)]), allow_pickle=False)
+                if array.dtype != np.uint8:
+                    array = array.astype(_DTYPES[int(array.max() > 0xFFFF)])
+                np.save(content, array, allow_pickle=False)
                 archive.writestr(member, content.getvalue())
     write_bytes(path, out.getvalue())
 
 
-def arrays_of(counted: Counted) -> Iterator[tuple[str, NDArray[np.int64]]]:
+def arrays_of(counted: Counted) -> Iterator[tuple[str, NDArray[np.integer]]]:
     """Names and arrays of one seed in the file, without the seed prefix, such as ``whole_i2t``."""
+    for kind, said in counted.judged.items():
+        yield f"judged_{kind}", said
     for kind, ranks in (("whole", counted.whole), ("folds", counted.folds)):
         if ranks is None:
             continue
@@ -79,7 +89,8 @@ def read_ranks(path: Path, seeds: Sequence[str], spec: DatasetSpec) -> dict[str,
     n_queries = {"i2t": n_images, "t2i": n_captions}
     n_seeds = len(seeds)
     of_kind = 2 * sum(npz_bytes((n,), _DTYPES) for n in n_queries.values())  # ranks and ties
-    largest = n_seeds * len(kinds) * of_kind + npz_bytes((0,), _DTYPES)
+    of_people = sum(npz_bytes((n,), _SAID) for n, _ in spec.judged.values())
+    largest = n_seeds * (len(kinds) * of_kind + of_people) + npz_bytes((0,), _DTYPES)
     try:
         size = path.stat().st_size
         if size > largest:
@@ -93,7 +104,8 @@ def read_ranks(path: Path, seeds: Sequence[str], spec: DatasetSpec) -> dict[str,
                 whole, *within = (
                     _ranks(arrays, f"s{seed}_{kind}", kinds[kind], spec, n_queries) for kind in kinds
                 )
-                found[seed] = Counted(whole, within[0] if within else None, None, "")
+                judged = _judged(arrays, f"s{seed}_judged", spec)
+                found[seed] = Counted(whole, within[0] if within else None, None, "", judged=judged)
     except NPZ_ERRORS as error:
         raise SubmissionError(f"{path} cannot be read as .npz ({error}); {_AGAIN}") from None
     if arrays.left:
@@ -116,14 +128,16 @@ class _Arrays:
     def has(self, name: str) -> bool:
         return f"{name}.npy" in self.members
 
-    def read(self, name: str, n: int) -> NDArray[np.int64]:
-        """Read unsigned integers ``(n,)`` as int64."""
+    def read(
+        self, name: str, n: int, dtypes: Collection[np.dtype[Any]] = _DTYPES
+    ) -> NDArray[np.unsignedinteger]:
+        """Read unsigned integers ``(n,)``."""
         info = self.members.get(f"{name}.npy")
         if info is None:
             raise SubmissionError(f"{self.path} lacks {name}, the ranks of a seed of the YAML file; {_AGAIN}")
         self.left.discard(info.filename)
         try:
-            return read_npz_array(self.archive, info, (n,), _DTYPES).astype(np.int64)
+            return read_npz_array(self.archive, info, (n,), dtypes)
         except ValueError as error:
             raise SubmissionError(f"{self.path}: {name} {error}; {_AGAIN}") from None
 
@@ -134,15 +148,29 @@ def _ranks(
     worst = {"i2t": (candidates - 1) * spec.captions_per_image + 1, "t2i": candidates}
     ranks, optimistic = {}, {}
     for side, n in n_queries.items():
-        ranks[side] = arrays.read(f"{name}_{side}", n)
+        ranks[side] = arrays.read(f"{name}_{side}", n).astype(np.int64)
         _check_range(ranks[side], 1, np.full(n, worst[side]), f"{arrays.path}: {name}_{side}")
         if arrays.has(f"{name}_{side}_ties"):
-            ties = arrays.read(f"{name}_{side}_ties", n)
+            ties = arrays.read(f"{name}_{side}_ties", n).astype(np.int64)
             _check_range(ties, 0, ranks[side] - 1, f"{arrays.path}: {name}_{side}_ties")
             optimistic[side] = ranks[side] - ties
     if len(optimistic) == 1:
         raise SubmissionError(f"{arrays.path}: {name} has ties of one direction alone; {_AGAIN}")
     return Ranks(ranks["i2t"], ranks["t2i"], optimistic.get("i2t"), optimistic.get("t2i"))
+
+
+def _judged(arrays: _Arrays, name: str, spec: DatasetSpec) -> dict[str, NDArray[np.uint8]]:
+    """What people say in the order of the scores, by kind; it has to be an order of what they say of this dataset."""
+    found = {}
+    for kind, (n, sha256) in spec.judged.items():
+        if not arrays.has(f"{name}_{kind}"):
+            continue  # added where the dataset was not prepared
+        found[kind] = arrays.read(f"{name}_{kind}", n, _SAID).astype(np.uint8)
+        if hashlib.sha256(np.sort(found[kind] % TIED).tobytes()).hexdigest() != sha256:
+            raise SubmissionError(
+                f"{arrays.path}: {name}_{kind} is no order of what people say of {spec.name}'s pairs; {_AGAIN}"
+            )
+    return found
 
 
 def _check_range(values: NDArray[np.int64], low: int, high: NDArray[np.int64], name: str) -> None:

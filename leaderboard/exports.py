@@ -10,6 +10,7 @@ from leaderboard.board import Content, grouped
 from leaderboard.entries import SEEDS_FOR_A_RANK, Row
 from leaderboard.figures import by_reference
 from ncl_bench.evaluation.metrics import RECALLS
+from ncl_bench.evaluation.people import MEASURES
 from ncl_bench.files import as_csv
 from ncl_bench.papers import Paper
 
@@ -42,7 +43,7 @@ _CONDITION = ("dataset", "protocol", "noise_unit", "noise_ratio", "text")
 
 def csv_text(rows: Iterable[Row]) -> str:
     """One line per row: its condition, its facts, six recalls, rSum, rank, seeds, remarks, and if it is preliminary."""
-    sums = ("r_sum", "r_sum_std", *(f"eccv_{name}" for name in _ECCV), "printed_r_sum")
+    sums = ("r_sum", "r_sum_std", *(f"eccv_{name}" for name in _ECCV), *MEASURES, "printed_r_sum")
     columns = (
         "rank",
         *_CONDITION,
@@ -64,6 +65,7 @@ def _csv_texts(row: Row) -> Row:
     return {
         "r_sum_std": row["spread"].get("r_sum"),
         **{f"eccv_{name}": row["eccv"].get(name) for name in _ECCV},
+        **{name: row["people"].get(name) for name in MEASURES},
         **{name: " ".join(map(str, row[name])) for name in ("seeds", "doubts", "notes")},
         "preliminary": "yes" if row["preliminary"] else "",
         "r_sum_low": low,

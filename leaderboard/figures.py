@@ -154,14 +154,19 @@ def epoch_curves(table: Row, slug: str, of: str) -> Charts:
             points = mean_curve(row["curves"], of)
             if points and row["tuned"] == tuned:
                 name = title_of(row, tuned=False)
-                # names of a method's variants differ at their ends, so cut the middle
-                short = name if len(name) <= _LONGEST_NAME else f"{name[:7]}…{name[8 - _LONGEST_NAME :]}"
-                series.append(Curve(short, tuple((x, factor * y, 0.0) for x, y in points), marks=False))
+                series.append(
+                    Curve(short_name(name), tuple((x, factor * y, 0.0) for x, y in points), marks=False)
+                )
         if series:
             whole = f"{title}, {table['places'][slug][0]['condition'].title}"
             chart = curves(series[:MOST_CURVES], title=whole, x_title="steps", y_title=title)
             charts.append((kind, markup(chart)))
     return charts
+
+
+def short_name(name: str) -> str:
+    """A name that fits into the margin. Names of a method's variants differ at their ends, so the middle is cut."""
+    return name if len(name) <= _LONGEST_NAME else f"{name[:7]}…{name[8 - _LONGEST_NAME :]}"
 
 
 def curves(
@@ -216,6 +221,43 @@ def curves(
         box={"width": _WIDTH, "height": _HEIGHT, "left": _LEFT, "right": _WIDTH - _RIGHT, "top": _TOP}
         | {"bottom": _HEIGHT - _BOTTOM},
     ).strip()
+
+
+def scatter(points: Sequence[tuple[str, float, float]], *, title: str, x_title: str, y_title: str) -> object:
+    """Draw named points, with their names in the right margin.
+
+    Args:
+        points: at least one; name, x and y.
+        title, x_title, y_title: see :func:`curves`.
+    """
+    x_ticks = ticks(min(x for _, x, _ in points), max(x for _, x, _ in points))
+    y_ticks = ticks(min(y for _, _, y in points), max(y for _, _, y in points))
+    width, height = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
+
+    def x(value: float) -> str:
+        return _number(_LEFT + width * (value - x_ticks[0]) / (x_ticks[-1] - x_ticks[0]))
+
+    def y(value: float) -> str:
+        return _number(_TOP + height * (y_ticks[-1] - value) / (y_ticks[-1] - y_ticks[0]))
+
+    lines: list[dict[str, object]] = [
+        {"name": name, "colour": n % N_COLOURS, "says": f"{a:.1f}, {b:.1f}", "points": [(x(a), y(b))]}
+        for n, (name, a, b) in enumerate(points)
+    ]
+    _place_labels(lines)
+    return markup(
+        render(
+            "scatter.svg.j2",
+            lines=lines,
+            x_ticks=[(x(value), f"{value:g}") for value in x_ticks],
+            y_ticks=[(y(value), f"{value:g}") for value in y_ticks],
+            title=title,
+            x_title=x_title,
+            y_title=y_title,
+            box={"width": _WIDTH, "height": _HEIGHT, "left": _LEFT, "right": _WIDTH - _RIGHT, "top": _TOP}
+            | {"bottom": _HEIGHT - _BOTTOM},
+        ).strip()
+    )
 
 
 def forest(rows: Sequence[Row], groups: Sequence[tuple[int, int]], *, title: str) -> object:

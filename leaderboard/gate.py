@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from leaderboard.additions import additions
-from leaderboard.board import published_folder
+from leaderboard.board import own_published, published_folder
 from leaderboard.build import README, readme
 from leaderboard.diff import Moves, place
 from leaderboard.entries import Entry
 from leaderboard.evidence import arrays_of, read_ranks
 from leaderboard.exports import tables_in
-from leaderboard.published import DISAGREEMENT, own_published, read_published
+from leaderboard.results import DISAGREEMENT, read_published
 from leaderboard.row_files import REPRODUCED, Results, RowFile, read_results
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError

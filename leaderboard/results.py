@@ -1,4 +1,4 @@
-"""Rows of measured results: every build evaluates the ranks of ``results/`` again and checks the statements."""
+"""Entries of the board: as papers print them, or evaluated from the ranks of ``results/``, again at every build."""
 
 import hashlib
 import re
@@ -14,34 +14,136 @@ from baselines.recipes import on_dataset
 from baselines.recipes.ablation import AblationLine, ablations
 from leaderboard.entries import Condition, Entry, Status
 from leaderboard.evidence import hits_of, read_ranks
-from leaderboard.methods import commands, known_recipes, own_key
 from leaderboard.row_files import (
     Header,
     SeedRecord,
     is_standard_noise,
+    known_recipes,
     read_results,
     recipe_kind,
     text_of,
 )
-from ncl_bench.data import dataset_spec
+from ncl_bench.data import DATASETS, dataset_spec
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import NclBenchError, SubmissionError
 from ncl_bench.evaluation.difference import Hits
 from ncl_bench.evaluation.evaluate import check_noise
 from ncl_bench.evaluation.metrics import RECALLS
+from ncl_bench.evaluation.people import agreement_in_order
 from ncl_bench.evaluation.protocol import IMAGES_PER_FOLD, fold_size, protocol_result, ranks_under
 from ncl_bench.evaluation.ranks import Counted
 from ncl_bench.evaluation.results import ProtocolResult
 from ncl_bench.noise.files import find_known_noise
-from ncl_bench.papers import Family, command_lines, drawn_noise, family_of
+from ncl_bench.papers import (
+    PUBLISHED,
+    Family,
+    Original,
+    Paper,
+    Printed,
+    command_lines,
+    drawn_noise,
+    family_of,
+    read_papers,
+    read_printed,
+)
 from ncl_bench.progress import Progress, silent
 from ncl_bench.schema import checked
 
 ORACLE = " (clean pairs only)"
 """Suffix of a method that was told which pairs are wrong."""
 shipped_ablations, shipped_on = cache(ablations), cache(on_dataset)
+DISAGREEMENT = "Other papers print another rSum"
+"""Start of the remark on papers that print other numbers for the same row."""
 Run = tuple[str, str, str]
 """Name of a condition, key of a seed, and protocol."""
+
+
+def read_published(families: dict[str, Family], folder: Path = PUBLISHED) -> list[Entry]:
+    """Read the reported entries, in the file's order.
+
+    Args:
+        families: methods, from ``read_families``.
+        folder: holds results.csv, notes.yaml and sources.yaml.
+    """
+    papers = read_papers(folder)
+    return _with_disagreements(
+        [_printed_entry(each, papers) for each in read_printed(families, folder)], papers
+    )
+
+
+def _with_disagreements(entries: list[Entry], papers: dict[str, Paper]) -> list[Entry]:
+    """Add a remark to entries for which other papers print other numbers."""
+    rows: dict[tuple[object, ...], list[Entry]] = {}
+    for entry in entries:
+        rows.setdefault(entry.quoted_as, []).append(entry)
+
+    def remarked(entry: Entry) -> Entry:
+        others = {
+            papers[other.source].short.split(",")[0]: f"{other.r_sum:.1f}"
+            for other in rows[entry.quoted_as]
+            if None not in (other.r_sum, entry.r_sum) and f"{other.r_sum:.1f}" != f"{entry.r_sum:.1f}"
+        }
+        if not others:
+            return entry
+        shown = ", ".join(f"{value} in {paper}" for paper, value in list(others.items())[:3])
+        remark = f"{DISAGREEMENT}: {shown}{', and elsewhere' if len(others) > 3 else ''}."
+        return entry.model_copy(update={"notes": (*entry.notes, remark)})
+
+    return [remarked(entry) for entry in entries]
+
+
+def _printed_entry(printed: Printed, papers: dict[str, Paper]) -> Entry:
+    row, family, rules = printed.row, printed.family, printed.rules
+    condition = _printed_condition(printed)
+    networks = family.networks(row.method, row.backbone)
+    content: dict[str, Any] = {
+        "method": row.method,
+        "family": printed.key,
+        "backbone": row.backbone,
+        "networks": networks,
+        "condition": condition,
+        "recalls": {name: getattr(row, name) for name in RECALLS},
+        "printed_r_sum": row.r_sum,
+        "status": "reported",
+        "source": row.source,
+        "own": printed.own,
+        "table": row.table,
+        "command": "\n".join(commands(family, row.method, row.backbone, networks, condition, printed=True)),
+    }
+    for rule in rules:
+        facets = rule.model_dump(include={"kind", "extra", "features", "selection", "noise"})
+        content |= {name: value for name, value in facets.items() if value}
+    if content.get("features") == "pretrained":
+        content["encoder"] = row.backbone
+    content["notes"] = [rule.note for rule in rules if rule.note]
+    content["notes"] += [_quoted(rule.same_as, papers) for rule in rules if rule.same_as]
+    content["doubts"] = printed.doubts
+    return _with_findings(checked(Entry, content, printed.where), printed.paper)
+
+
+def _printed_condition(printed: Printed) -> Condition:
+    row, spec = printed.row, DATASETS.get(printed.row.dataset)
+    facts = row.model_dump(include={"dataset", "protocol", "noise_unit", "noise_ratio"})
+    text = row.tokenizer if spec and spec.shipped_tokenizers else ""
+    return checked(Condition, facts | {"text": text}, printed.where)
+
+
+def _quoted(original: Original, papers: dict[str, Paper]) -> str:
+    paper = papers[original.source].short
+    return f"Noise unit: as {original.method} in {paper}, {original.table}, since all six recalls are equal."
+
+
+def _with_findings(entry: Entry, paper: Paper) -> Entry:
+    """Add what the numbers show by themselves: another printed sum as a note, impossible recalls as a doubt."""
+    notes, doubts = entry.notes, entry.doubts
+    if entry.printed_gap is not None:
+        printed, computed = entry.printed_r_sum, entry.recalls.r_sum
+        who, gap = paper.short.split(",")[0], f"{entry.printed_gap:+.1f}"
+        notes = (f"{who} prints rSum {printed:.1f}; its recalls add up to {computed:.1f} ({gap}).", *notes)
+    if entry.recalls.falling:
+        large, small = (name.replace("_r", " R@") for name in entry.recalls.falling.split(" < "))
+        doubts = (*doubts, f"{large} is below {small}, which is impossible.")
+    return entry.model_copy(update={"notes": notes, "doubts": doubts})
 
 
 def read_measured(
@@ -91,10 +193,11 @@ def entries_of(
     name: str,
 ) -> Iterator[tuple[Entry, Hits]]:
     """Evaluate the ranks of one seed: one entry per protocol, and the hits."""
+    people = agreement_in_order(counted.judged)
     for protocol, answered in hits_of(counted, dataset_spec(header.dataset)).items():
         ranks = ranks_under(counted, protocol)
         result = protocol_result(ranks, fold_size(protocol, len(ranks.i2t)), intervals=True)
-        yield entry_of(header, record, protocol, result, families, status, name), answered
+        yield entry_of(header, record, protocol, result, people, families, status, name), answered
 
 
 def run_name(name: str, seed: str) -> str:
@@ -146,6 +249,7 @@ def entry_of(
     record: SeedRecord,
     protocol: str,
     result: ProtocolResult,
+    people: Mapping[str, float],
     families: dict[str, Family],
     status: Status,
     name: str,
@@ -189,6 +293,7 @@ def entry_of(
         "intervals": _intervals(result),
         "eccv": record.eccv if whole else {},
         "cxc": record.cxc if whole else {},
+        "people": people,
         "seeds": record.training_seeds,
         "status": status,
         "source": "submission",
@@ -215,6 +320,14 @@ def entry_of(
             "found": () if training.found is None else (training.found,),
         }
     return checked(Entry, content, run_name(name, record.key))
+
+
+def own_key(method: str) -> str:
+    """Page key of a method that no family claims; two names share it only if they differ in letter case alone."""
+    name = method.lower()
+    plain = re.sub(r"[^a-z0-9]+", "-", name).strip("-")
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return "-".join(filter(None, ("own", plain, "" if plain == name else digest)))
 
 
 def ablation_of(header: Header) -> tuple[str, AblationLine] | None:
@@ -282,6 +395,41 @@ def other_noise(header: Header) -> str:
         return f"noise seed {noise.seed}"
     known = find_known_noise(str(noise.sha256), dataset_spec(header.dataset))
     return noise.published or (known.title if known else f"noise file {str(noise.sha256)[:8]}")
+
+
+def commands(
+    family: Family,
+    method: str,
+    backbone: str,
+    networks: str,
+    condition: Condition,
+    *,
+    printed: bool = False,
+) -> tuple[str, ...]:
+    """Commands that train, score and evaluate an entry with the recipes of this repository.
+
+    Args:
+        family: family of the method.
+        method: name of the method in the entry.
+        backbone: name of the backbone in the entry.
+        networks: ``single``, ``ensemble`` or ``unknown``.
+        condition: condition of the entry.
+        printed: whether a paper prints the number. Its image noise then comes from a file that no seed draws.
+
+    Returns:
+        One command per line; empty if the noise unit is unknown or the repository has no recipe for this method,
+        dataset, backbone and text.
+    """
+    names = family.recipe_names(method, backbone, condition.dataset, condition.text, networks)
+    if condition.noise_unit == "unknown" or not names or not set(names) <= set(known_recipes()):
+        return ()
+    options = drawn_noise(condition.noise_ratio or 0.0, condition.noise_unit)
+    if printed:
+        if condition.noise_unit == "image":
+            options = " --noise-file FILE --noise-unit image"
+        setting = family.settings.get(f"{condition.dataset} {condition.noise_ratio or 0:g}")
+        options += f" --set {setting}" if setting else ""
+    return command_lines(names, options, condition.slug)
 
 
 def recipe_commands(header: Header, seed: int, condition: Condition) -> tuple[str, ...]:

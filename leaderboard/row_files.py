@@ -12,15 +12,15 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import Field, model_validator
 
-from baselines.recipes import tuned_on
+from baselines.recipes import recipe_names, tuned_on
 from leaderboard.entries import Percent
-from leaderboard.methods import known_recipes
 from ncl_bench.data import DATASETS, dataset_spec
 from ncl_bench.data.tokenizers import TOKENIZERS
 from ncl_bench.errors import SubmissionError
@@ -106,7 +106,7 @@ class RowFile(Record):
     @property
     def name(self) -> str:
         """Path in ``results/`` without an ending; it follows from the header."""
-        return cell_name(self.header)
+        return row_name(self.header)
 
     def to_yaml(self) -> str:
         """Format the file; a seed's text does not depend on the other seeds."""
@@ -157,7 +157,7 @@ def record_of(submission: Submission) -> SeedRecord:
     return SeedRecord(scores_sha256=hashes[0] if len(hashes) == 1 else whole, **content)
 
 
-def cell_name(header: Header) -> str:
+def row_name(header: Header) -> str:
     """Path of a row in ``results/`` without an ending: ``digits/ncr/vse-infinity-2net-caption-60-1500steps``.
 
     Recipes of this repository, trained by its maintainers on standard noise, have a plain name. Other names end with
@@ -182,6 +182,12 @@ def slug(name: str) -> str:
     text = name.lower().replace("∞", "-infinity").replace("+", " plus ")
     found = re.sub(r"[^a-z0-9]+", "-", text).strip("-")[:60].strip("-")
     return found if re.search("[a-z]", found) else ""
+
+
+@cache
+def known_recipes() -> tuple[str, ...]:
+    """Names of the recipes of this repository, such as ``ncr/flickr30k_sgr``, sorted."""
+    return tuple(recipe_names())
 
 
 def is_plain(header: Header) -> bool:

@@ -10,19 +10,21 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from baselines.recipes import beginning, split_name
 from leaderboard.board import Content, boards, grouped
 from leaderboard.entries import RECALL_TITLES, SEEDS_FOR_A_RANK, STATUSES, Condition, Row
-from leaderboard.figures import epoch_curves, forest, method_charts, overview_charts
+from leaderboard.figures import epoch_curves, forest, method_charts, overview_charts, scatter, short_name
 from leaderboard.measured import PRECISION_AT, ablation_tables, measured_tables
-from leaderboard.methods import family_recipes
 from leaderboard.rendering import markup, render
+from leaderboard.row_files import known_recipes
 from ncl_bench.data import DATASETS
 from ncl_bench.data.pair_labels import FEWEST, read_pair_labels
 from ncl_bench.data.spec import DatasetSpec, protocol_title
+from ncl_bench.evaluation.people import PRINTED
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
 from ncl_bench.noise.draw import clean_pairing
 from ncl_bench.noise.similar import share_without_common_word
-from ncl_bench.papers import Family
+from ncl_bench.papers import Family, command_lines, drawn_noise
 
 STATIC = Path(__file__).parent / "static"
 _ANSWERED = ("single", "ensemble", "pretrained")
@@ -45,6 +47,7 @@ def site_files(content: Content, cards: Path, links: Sequence[tuple[str, str]] =
     named = {
         "index.html": _index(content, shown),
         **_measured(content),
+        "people.html": {"places": _judged(content), "printed": PRINTED},
         "ablations.html": {"tables": ablation_tables(content)},
         "papers.html": {"papers": content.papers, "rows_of": Counter(row["source"] for row in rows)},
         "downloads.html": {"conditions": [board["condition"] for board in shown]},
@@ -85,6 +88,21 @@ def _measured(content: Content) -> dict[str, dict[str, Any]]:
     }
     measured = {"tables": tables, "forest": forest, "epoch_curves": epoch_curves}
     return {"measured.html": measured, "detection.html": detection}
+
+
+def _judged(content: Content) -> list[tuple[Condition, list[Row], object]]:
+    """Rows whose agreement with people is known, by condition, the best agreement first, and their figure."""
+    found = []
+    for group in grouped((row for row in content.rows if row["people"]), "slug").values():
+        rows, condition = sorted(group, key=lambda row: -row["people"]["expert_tau_c"]), group[0]["condition"]
+        figure = scatter(
+            [(short_name(row["method"]), row["r_sum"], row["people"]["expert_tau_c"]) for row in rows],
+            title=f"Agreement with experts against rSum, {condition.title}",
+            x_title="rSum",
+            y_title="experts, tau-c",
+        )
+        found.append((condition, rows, figure))
+    return found
 
 
 def _labelled() -> list[tuple[str, int, int]]:
@@ -202,6 +220,22 @@ def _method(key: str, family: Family, content: Content) -> dict[str, Any]:
         "datasets": [(title, list(members)) for title, members in datasets],
         "papers": content.papers,
     }
+
+
+def family_recipes(family: Family) -> list[tuple[str, tuple[str, ...]]]:
+    """Recipes of a method in this repository by name, each with the commands that use it.
+
+    The commands use 40 % caption noise as an example.
+    """
+    found = []
+    for name in known_recipes():
+        method, dataset, rest = split_name(name)
+        if method not in (family.recipes, family.ensemble_recipes):
+            continue
+        if not family.backbones or beginning(rest, family.backbones):
+            options = drawn_noise(0.4 if DATASETS[dataset].noise == "synthetic" else 0.0, "caption")
+            found.append((name, command_lines([name], options, f"{dataset}_{rest}")))
+    return found
 
 
 def _gaps(rows: Sequence[Row], family: Family) -> list[Row]:

@@ -230,7 +230,7 @@ def clean_probability(
     """
     found = []
     for each in audited.runs if run is None else [audited.runs[run]]:
-        kept = each.folder.read_division(
+        kept = each.folder.read_estimates(
             each.outcome.best_epoch if epoch is None else epoch, len(audited.train)
         )
         if CLEAN_PROBABILITY not in kept:

@@ -241,7 +241,7 @@ def _runs(audited: AuditedRuns) -> list[AuditedRun]:
             seed=each.run.seed,
             best_epoch=None if each.run.imported else each.outcome.best_epoch,
             has_clean_probability=CLEAN_PROBABILITY
-            in each.folder.read_division(each.outcome.best_epoch, len(audited.train)),
+            in each.folder.read_estimates(each.outcome.best_epoch, len(audited.train)),
         )
         for each in audited.runs
     ]

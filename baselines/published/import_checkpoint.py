@@ -44,7 +44,7 @@ class Provenance:
         dataset: dataset that it was trained on.
         noise_ratio: noise ratio of its training; None if the dataset has natural noise or a noise file is given.
         noise_unit: ``"caption"`` (the default), ``"image"`` or ``"similar"``.
-        noise_seed: seed of the noise (default: the cell's standard seed).
+        noise_seed: seed of the noise (default: the standard seed of this noise).
         noise_file: noise index of its training.
         seed: training seed; None if unknown.
         selection: split on which the checkpoint was chosen (default: as in the method's published code).

@@ -256,18 +256,18 @@ class RunFolder:
         names = (name for name in OUTCOME_FILES if (self.path / name).is_file())
         return self._read(_OUTCOME, next(names, OUTCOME_FILES[0]))
 
-    def division_file(self, epoch: int) -> Path:
-        """Where an epoch's estimates lie, see :meth:`write_division`."""
+    def estimates_file(self, epoch: int) -> Path:
+        """Where an epoch's estimates lie, see :meth:`write_estimates`."""
         return self.path / "estimates" / f"epoch-{epoch:06d}.npz"
 
-    def read_division(self, epoch: int, n_pairs: int) -> dict[str, NDArray[np.float32]]:
+    def read_estimates(self, epoch: int, n_pairs: int) -> dict[str, NDArray[np.float32]]:
         """What the method believed after an epoch: estimates by name, float32 ``(n_pairs,)``; empty if none were kept.
 
         Args:
             epoch: from 0.
             n_pairs: pairs of the training split.
         """
-        path = self.division_file(epoch)
+        path = self.estimates_file(epoch)
         if not path.is_file():
             return {}
         try:
@@ -284,7 +284,7 @@ class RunFolder:
                 f"{path} is damaged ({first_line(error)}); delete it, and the audit does without this epoch"
             ) from None
 
-    def write_division(self, epoch: int, estimates: Mapping[str, NDArray[np.float32]]) -> None:
+    def write_estimates(self, epoch: int, estimates: Mapping[str, NDArray[np.float32]]) -> None:
         """Keep what the method believes after an epoch, with 16 bits a number: about 1 MB for Flickr30K.
 
         Args:
@@ -293,7 +293,7 @@ class RunFolder:
         """
         content = io.BytesIO()  # with one date for all, so that a resumed run writes the same bytes
         np.savez_compressed(content, **{name: x.astype(np.float16) for name, x in estimates.items()})  # type: ignore[arg-type]
-        write_bytes(self.division_file(epoch), content.getvalue())
+        write_bytes(self.estimates_file(epoch), content.getvalue())
 
     def write_run(self, run: RunRecord) -> None:
         """Write ``run.json`` without its unknown entries."""

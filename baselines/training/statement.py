@@ -221,11 +221,11 @@ def _found(finished: FinishedRun) -> DetectedPairs | None:
     last = finished.outcome.epochs - 1
     if noise.unit is None or noise.seed is None or finished.run.keep is not None:
         return None
-    if not folder.division_file(last).is_file():
+    if not folder.estimates_file(last).is_file():
         return None
     noisy = replace(job, noise_ratio=noise.ratio, noise_unit=noise.unit, noise_seed=noise.seed)
     train = noisy.load("train")
-    kept = folder.read_division(last, len(train))
+    kept = folder.read_estimates(last, len(train))
     if CLEAN_PROBABILITY not in kept:
         return None
     method, config = METHODS[job.recipe.method["name"]], job.recipe.method_config

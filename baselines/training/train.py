@@ -309,7 +309,7 @@ class Trainer:
                 name: checked_estimate(each, len(self.train_split))
                 for name, each in self.method.measurements().items()
             }
-            self.folder.write_division(index, estimates | measured)
+            self.folder.write_estimates(index, estimates | measured)
         if entry.best:
             tensors = {name: x.contiguous() for name, x in self.method.networks.state_dict().items()}
             weights = save(tensors, metadata={"epoch": str(index)})

@@ -1,14 +1,17 @@
 """Flickr8K: sizes, splits and files; users make its features by ``ncl-bench features`` with its defaults."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
+
+import numpy as np
 
 from ncl_bench.data.captions import read_lines, unique_ids
 from ncl_bench.data.download import Download, find_file, read_text
 from ncl_bench.data.encoding import ENCODING_FILE, parse_encoding
+from ncl_bench.data.judgements import Judgements
 from ncl_bench.data.spec import CLEAN_PAIRS, DatasetSpec, Origin, Split
-from ncl_bench.errors import DataError
+from ncl_bench.errors import DataError, shorten
 
 CAPTIONS = "Flickr8k.token.txt"
 LISTS = {split: f"Flickr_8k.{split}Images.txt" for split in ("train", "dev", "test")}
@@ -17,6 +20,18 @@ WEIGHTS_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77
 """sha256 of the weights of EfficientNet-lite0, the default encoder of ``ncl-bench features``."""
 
 _LINE = re.compile(r"(?P<image>[^\t]+)#(?P<number>\d+)\t(?P<caption>.*\S.*)")
+
+JUDGEMENTS = {"expert": "ExpertAnnotations.txt", "crowd": "CrowdFlowerAnnotations.txt"}
+"""Kind of people's judgements to its file, which the download of the captions has too."""
+_PAIR = r"(?P<image>[^\t]+)\t(?P<of>[^\t]+)#(?P<number>[0-4])\t"
+_JUDGED = {
+    "expert": re.compile(_PAIR + r"(?P<said>[1-4]\t[1-4]\t[1-4])"),
+    "crowd": re.compile(_PAIR + r"(?P<share>\d+(?:\.\d+)?)\t(?P<yes>[0-7])\t(?P<no>[0-7])"),
+}
+_EXPECTED = {
+    "expert": "IMAGE, IMAGE#NUMBER and three ratings from 1 to 4, separated by tabs",
+    "crowd": "IMAGE, IMAGE#NUMBER, the share of Yes, the number of Yes and the number of No, separated by tabs",
+}
 
 ORIGIN = Origin(
     summary=(
@@ -33,6 +48,7 @@ ORIGIN = Origin(
     folders=("features",),
     files=("{split}_ims.npy", "{split}_ids.txt"),
     extra_files=(CAPTIONS, *LISTS.values()),
+    judgements=JUDGEMENTS,
     dtypes=("float16", "float32"),
     licence="Flickr terms of use",
     licence_id="other",
@@ -93,7 +109,18 @@ class Flickr8K(DatasetSpec):
                     f"{self.captions_per_image - 1}; download it again"
                 )
             captions += [own[number] for number in range(self.captions_per_image)]
-        return Split(image_ids, {self.languages[0]: captions})
+        judgements = self._read_judgements(download, image_ids) if split == "test" else {}
+        missing = [name for kind, name in JUDGEMENTS.items() if split == "test" and kind not in judgements]
+        warnings = (
+            [
+                f"{download.place} lacks {' and '.join(missing)}, so agreement with people is not measured; both files "
+                "come with the captions, in Flickr8k_text.zip"
+            ]
+            if missing
+            else []
+        )
+        texts = {self.languages[0]: captions}
+        return Split(image_ids, texts, warnings=tuple(warnings), judgements=judgements)
 
     def _check_encoding(self, download: Download, path: str) -> None:
         name = f"{download.place}/{path}"
@@ -123,6 +150,45 @@ class Flickr8K(DatasetSpec):
                 )
         return found
 
+    def _read_judgements(self, download: Download, image_ids: Sequence[str]) -> dict[str, Judgements]:
+        """Read what experts and crowd workers say of pairs of the test split; a kind without a file is left out.
+
+        Args:
+            download: holds the texts anywhere.
+            image_ids: images of the test split, in its order.
+        """
+        row = {name: number for number, name in enumerate(image_ids)}
+        found = {}
+        for kind, name in JUDGEMENTS.items():
+            if not any(PurePosixPath(each).name == name for each in download.sizes):
+                continue
+            path = find_file(download, name)
+            rows = [
+                self._judged(line, row, kind, f"{download.place}/{path} line {number}")
+                for number, line in enumerate(_lines(download, path), start=1)
+            ]
+            found[kind] = Judgements(kind, np.array(rows, np.int64), self.captions_per_image)
+        return found
+
+    def _judged(self, line: str, row: Mapping[str, int], kind: str, where: str) -> tuple[int, ...]:
+        """Row of the image, row of the caption, and what people said."""
+        parts = _JUDGED[kind].fullmatch(line)
+        if parts is None:
+            raise DataError(f"{where}: expected {_EXPECTED[kind]}, got {shorten(line)}; download it again")
+        for name in (parts["image"], parts["of"]):
+            if name not in row:
+                raise DataError(f"{where}: {shorten(name)} is not in {LISTS['test']}; download it again")
+        caption = self.captions_per_image * row[parts["of"]] + int(parts["number"])
+        if kind == "expert":
+            return row[parts["image"]], caption, *(int(each) for each in parts["said"].split("\t"))
+        yes, no = int(parts["yes"]), int(parts["no"])
+        if yes + no == 0 or abs(float(parts["share"]) - yes / (yes + no)) > 1e-6:
+            raise DataError(
+                f"{where}: the share of Yes is {parts['share']}, but {yes} of {yes + no} answers are Yes; download "
+                "it again"
+            )
+        return row[parts["image"]], caption, yes, no
+
 
 def _lines(download: Download, path: str) -> list[str]:
     return read_lines(read_text(download, path), f"{download.place}/{path}")
@@ -140,4 +206,8 @@ SPEC = Flickr8K(
     languages=("en",),
     tokenizers={"en": "word"},
     origin=ORIGIN,
+    judged={
+        "expert": (5_664, "ff7f0630eb4faa5eb38fbbdabe5c33838a438918044998a72076e73b2206ac63"),
+        "crowd": (47_830, "5c46f5e357d8519042d1c525835b3100fd8abb13299f4505a23999a979c79a68"),
+    },
 )

@@ -9,6 +9,7 @@
       tokens/<split>/      {name}.npy: token ids of all captions, concatenated, int32
                            {name}_offsets.npy: start of each caption, int64 (captions + 1,)
       captions/<split>/    one row per caption, as `datasets` saves it: caption_id, image_row, image_id, texts
+      judgements/          {split}_{kind}.parquet: what people say of pairs; only Flickr8K's test split has them
       vocab/               vocabularies in the published json format
       image_files/         if images were added: manifest.json, and one row per unique image in <split>/
 """
@@ -29,6 +30,7 @@ from ncl_bench.schema import FileName, Record
 
 LAYOUT_VERSION = 2
 MANIFEST = "manifest.json"
+JUDGEMENTS = "judgements"
 IMAGE_FILES = "image_files"
 Dtype = Literal["float32", "float16"]
 

@@ -1,10 +1,11 @@
 """PairedDataset: the type that load_dataset returns, and training, scoring and evaluation use."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import Signature
 from numbers import Integral
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 
 import numpy as np
@@ -22,11 +23,15 @@ from ncl_bench.data.columns import (
     taken,
 )
 from ncl_bench.data.encoding import Encoding
+from ncl_bench.data.judgements import COLUMNS, Judgements, read_judgements
 from ncl_bench.data.vocabulary import Vocabulary
 from ncl_bench.errors import DataError, RowError, shorten, unknown_name
 from ncl_bench.noise.draw import Noise
 
-if TYPE_CHECKING:  # a DataLoader is typed to take this class only; at run time its methods are enough
+if TYPE_CHECKING:
+    import pandas as pd
+
+    # a DataLoader is typed to take this class only; at run time its methods are enough
     from torch.utils.data import Dataset
 
     class _TorchDataset(Dataset[dict[str, Any]]): ...
@@ -115,11 +120,11 @@ class PairedDataset(_TorchDataset):
         images: encoded file of each image, such as a JPEG, in the order of ``image_ids``; None if the dataset has only
             features. Not part of the fingerprint.
         columns: what a pair of ``dataset[row]`` and of a ``DataLoader`` holds.
+        judgement_files: kind to the file of people's judgements; see :meth:`judgements`.
     """
 
-    __signature__: ClassVar[Signature] = (
-        Signature()
-    )  # help() would begin with 15 arguments that nobody passes
+    # help() would begin with 16 arguments that nobody passes
+    __signature__: ClassVar[Signature] = Signature()
 
     name: str
     split: str
@@ -136,6 +141,31 @@ class PairedDataset(_TorchDataset):
     encoding: Encoding | None = None
     images: Sequence[bytes] | None = None
     columns: tuple[str, ...] = BATCH_COLUMNS
+    judgement_files: Mapping[str, Path] = field(default_factory=dict)
+
+    def judgements(self, kind: str) -> "pd.DataFrame":
+        """What people say of pairs of an image and a caption, nearly all of them not each other's.
+
+        Args:
+            kind: ``expert``: three people rate from 1 (does not describe the image) to 4 (describes it); or ``crowd``:
+                how many people say Yes and No.
+
+        Returns:
+            A frame with one row per pair: ``image`` and ``caption``, their rows in the full split; then ``rating_1`` to
+            ``rating_3``, or ``yes`` and ``no``.
+        """
+        return self.judged(kind).to_pandas()
+
+    def judged(self, kind: str) -> Judgements:
+        """The judgements of one kind, in memory."""
+        if kind not in COLUMNS:
+            raise DataError(unknown_name("kind of judgement", kind, COLUMNS))
+        if kind not in self.judgement_files:
+            raise DataError(
+                f"{self.name}/{self.split} has no judgements by {kind}s; flickr8k has them, for test, if its download "
+                "held their files when it was prepared"
+            )
+        return read_judgements(self.judgement_files[kind], kind, self.captions_per_image)
 
     def __repr__(self) -> str:
         return (

@@ -15,7 +15,9 @@ from ncl_bench import __version__
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.card import render_card
 from ncl_bench.data.embedded import embedded_material
+from ncl_bench.data.judgements import write_judgements
 from ncl_bench.data.layout import (
+    JUDGEMENTS,
     LAYOUT_VERSION,
     Dtype,
     Manifest,
@@ -243,6 +245,9 @@ def _write(
             np.save(folder / names[0], table.ids)
             np.save(folder / names[1], table.offsets)
         _write_captions(folder / "captions" / split, spec, content, languages)
+        for kind, judgements in content.judgements.items():
+            (folder / JUDGEMENTS).mkdir(exist_ok=True)
+            write_judgements(folder / JUDGEMENTS / f"{split}_{kind}.parquet", judgements)
         path = folder / "features" / f"{split}.npy"
         written = journal.result(f"write {split}")
         if written is None or not path.is_file() or path.stat().st_size != written["bytes"]:

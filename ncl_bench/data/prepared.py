@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ncl_bench.data.columns import TableColumn, TokenTable
 from ncl_bench.data.layout import (
     IMAGE_FILES,
+    JUDGEMENTS,
     MANIFEST,
     FileRecord,
     Manifest,
@@ -87,6 +88,11 @@ def load_prepared(
         fingerprint=manifest.splits[split].fingerprint,
         encoding=manifest.encoding,
         images=TableColumn(parts, "image", range(n_images)) if parts else None,
+        judgement_files={
+            kind: path
+            for kind in spec.origin.judgements
+            if (path := folder / JUDGEMENTS / f"{split}_{kind}.parquet").is_file()
+        },
     )
     return dataset if preload is None else dataset.in_ram()
 

@@ -12,6 +12,7 @@ import numpy as np
 from ncl_bench.data.columns import FloatArray, Int64Array, TokenTable
 from ncl_bench.data.download import Download
 from ncl_bench.data.encoding import Encoding
+from ncl_bench.data.judgements import Judgements
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import DataError
 from ncl_bench.noise.draw import Noise, NoiseUnit, draw_noise
@@ -83,6 +84,7 @@ class Origin:
         published: year in which the files were published (ISO 8601), or empty.
         prefixes: ``train``, ``dev`` and ``test`` to the prefix of their files.
         extra_files: other files to read, each found by its name.
+        judgements: kind of people's judgements of test pairs to its file, which a download may lack.
         dtypes: number types that the published features may have.
         ids_span_splits: ids of all splits come from one list, so no image may be in two splits.
         vocabulary: published vocabulary of the captions, or None.
@@ -106,6 +108,7 @@ class Origin:
     published: str = ""
     prefixes: Mapping[str, str] = field(default_factory=lambda: {split: split for split in SPLITS})
     extra_files: tuple[str, ...] = ()
+    judgements: Mapping[str, str] = field(default_factory=dict)
     dtypes: tuple[str, ...] = ("float32",)
     ids_span_splits: bool = True
     vocabulary: KnownFile | None = None
@@ -138,6 +141,7 @@ class Split:
         warnings: what deserves a look, in sentences.
         image_features: ``(n_images, n_regions, feature_dim)``; empty if only the texts were read.
         fingerprint: sha256 (hex) of an embedded split's content; a download's is computed while it is written.
+        judgements: kind to people's judgements of pairs of this split.
     """
 
     image_ids: Sequence[str]
@@ -146,6 +150,7 @@ class Split:
     warnings: tuple[str, ...] = ()
     image_features: FloatArray | FeatureRows = field(default_factory=lambda: np.empty((0, 0, 0), np.float32))
     fingerprint: str = ""
+    judgements: Mapping[str, Judgements] = field(default_factory=dict)
 
     def blocks(self, size: int) -> Iterator[FloatArray]:
         """Iterate over the features in blocks of ``size`` images; the last may be smaller."""
@@ -242,6 +247,8 @@ class DatasetSpec:
         all_captions: split to its number of captions including those that the protocol leaves out, because their image
             already has ``captions_per_image``.
         labels: split to labels with more true matches than the pairs of the dataset.
+        judged: kind of people's judgements of test pairs to the number of those that a result is measured on, and the
+            sha256 of what they say, sorted (:func:`ncl_bench.evaluation.people.in_order`).
         pair_labels: CSV file of labels of training pairs with natural noise (:mod:`ncl_bench.data.pair_labels`).
     """
 
@@ -261,6 +268,7 @@ class DatasetSpec:
     noise_files: tuple[KnownNoise, ...] = ()
     all_captions: Mapping[str, int] = field(default_factory=dict)
     labels: Mapping[str, LabelSource] = field(default_factory=dict)
+    judged: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     pair_labels: Path | None = None
 
     embedded: ClassVar[bool] = False
@@ -358,7 +366,7 @@ class DatasetSpec:
 
 @lru_cache(typed=True)
 def _similar_noise(spec: DatasetSpec, ratio: float, seed: int | None) -> tuple[Int64Array, Noise]:
-    """Comparing the captions takes a second, and a board states the same noise in every cell."""
+    """Comparing the captions takes a second, and a board states the same noise in every row."""
     return draw_noise(
         spec.images["train"],
         spec.captions_per_image,

@@ -42,6 +42,7 @@ def inspect(spec: DatasetSpec, place: Path) -> Material:
         _check_disjoint(splits, place)
     texts = [path for split in SPLITS for path in paths[split][1:]]
     texts += [find_file(download, name) for name in origin.extra_files]
+    texts += [find_file(download, origin.judgements[kind]) for kind in splits["test"].judgements]
     described = f"{folder}{ENCODING_FILE}"
     texts += [described] if described in download.sizes else []
     files = sorted([*texts, *(file.path for file in features.values())])

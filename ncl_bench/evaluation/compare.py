@@ -1,19 +1,28 @@
-"""Compare two sides of submissions by the difference of their rSum."""
+"""Compare two sides of submissions by their rSum, and by their agreement with people where people judged pairs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ncl_bench.data.judgements import Judgements
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.difference import Hits, difference_interval
 from ncl_bench.evaluation.evaluate import Opened, open_submission
 from ncl_bench.evaluation.metrics import CUTOFFS, Float64Array, bootstrap_recalls, hits_per_image, intervals
 from ncl_bench.evaluation.pages import check_picture, plot_difference, plot_runs
-from ncl_bench.evaluation.protocol import count, expected_shape, fold_size, protocols_of, ranks_under
+from ncl_bench.evaluation.people import MEASURES, Agreement, agreements, image_counts, judged_scores
+from ncl_bench.evaluation.protocol import (
+    count,
+    expected_shape,
+    fold_size,
+    local_judgements,
+    protocols_of,
+    ranks_under,
+)
 from ncl_bench.evaluation.ranks import Counted, Ranks
 from ncl_bench.evaluation.results import Interval
 from ncl_bench.evaluation.submission import Split
@@ -38,10 +47,10 @@ STATEMENTS = (
 
 
 class Difference(Record):
-    """Comparison of two sides under one protocol.
+    """Comparison of two sides by rSum under one protocol, or by one measure of agreement with people.
 
     Attributes:
-        r_sums: rSum of the first and the second side, each the mean over its training runs.
+        values: rSum or measure of the first and the second side, each the mean over its training runs.
         spreads: standard deviation over the runs of each side; None for a single run.
         difference: first minus second.
         interval: 95 % interval of the difference. Bootstrap over images if both sides have one run; otherwise over
@@ -49,7 +58,7 @@ class Difference(Record):
         verdict: which side is better, or that they do not differ significantly.
     """
 
-    r_sums: tuple[float, float]
+    values: tuple[float, float]
     spreads: tuple[float | None, float | None]
     difference: float
     interval: Interval
@@ -61,7 +70,7 @@ class Comparison(Record):
 
     Attributes:
         names: of the two sides.
-        differences: protocol to difference.
+        differences: protocol, or measure of agreement with people, to difference.
         notes: what else differs between the sides, and what the test cannot show.
     """
 
@@ -74,14 +83,14 @@ class Comparison(Record):
         return self.model_dump_json(indent=2)
 
     def to_pandas(self) -> "pd.DataFrame":
-        """Return a frame with one row per protocol."""
+        """Return a frame with one row per protocol, or measure of agreement with people."""
         import pandas as pd
 
         rows = [
             {
-                "protocol": protocol,
-                "first": found.r_sums[0],
-                "second": found.r_sums[1],
+                "measure": _title(protocol),
+                "first": found.values[0],
+                "second": found.values[1],
                 "difference": found.difference,
                 "low": found.interval[0],
                 "high": found.interval[1],
@@ -112,23 +121,28 @@ class Comparison(Record):
 
 
 def verdicts(comparison: Comparison) -> list[str]:
-    """One line per protocol: which side is better, or that they do not differ significantly."""
-    return [f"{protocol}: {found.verdict}" for protocol, found in comparison.differences.items()]
+    """One line per difference: which side is better, or that they do not differ significantly."""
+    return [f"{name}: {found.verdict}" for name, found in comparison.differences.items()]
+
+
+def _title(name: str) -> str:
+    return name.replace("_", " ") if name in MEASURES else f"rSum, {name}"
 
 
 def comparison_table(comparison: Comparison) -> "Table":
     """Build a rich table of at most 80 columns: the sides are rows, so their names stay whole."""
     from rich.table import Column, Table
 
-    table = Table("protocol", Column("side", overflow="fold"), Column("rSum", justify="right"))
-    for protocol, found in comparison.differences.items():
-        for number, (name, value, spread) in enumerate(
-            zip(comparison.names, found.r_sums, found.spreads, strict=True)
+    table = Table("", Column("side", overflow="fold"), Column("value", justify="right"))
+    for name, found in comparison.differences.items():
+        digits = 3 if name.endswith("auroc") else 1
+        for row, (side, value, spread) in enumerate(
+            zip(comparison.names, found.values, found.spreads, strict=True)
         ):
-            text = f"{value:.1f}" if spread is None else f"{value:.1f} ± {spread:.1f}"
-            table.add_row("" if number else protocol, name, text)
+            text = f"{value:.{digits}f}" if spread is None else f"{value:.{digits}f} ± {spread:.{digits}f}"
+            table.add_row("" if row else _title(name), side, text)
         low, high = found.interval
-        text = f"{found.difference:+.1f}\n{low:+.1f} to {high:+.1f}"
+        text = f"{found.difference:+.{digits}f}\n{low:+.{digits}f} to {high:+.{digits}f}"
         table.add_row("", "difference\n95 % interval", text, end_section=True)
     return table
 
@@ -176,14 +190,45 @@ def compare(
             low, high = intervals(difference_samples(a, b, size)[:, None])[0]
         else:
             low, high = difference_interval(first, second, size)
-        better = names[0] if low > 0 else names[1] if high < 0 else None
-        found[protocol] = Difference(
-            r_sums=(float(first.mean()), float(second.mean())),
-            spreads=(_spread(first), _spread(second)),
-            difference=float(first.mean() - second.mean()),
-            interval=(low, high),
-            verdict="no significant difference" if better is None else f"{better} is better",
-        )
+        found[protocol] = _difference(first, second, (low, high), names)
+    return found
+
+
+def _difference(
+    first: Float64Array, second: Float64Array, interval: Interval, names: tuple[str, str]
+) -> Difference:
+    """Describe a difference of two sides, ``(n_runs, n_images)`` contributions each."""
+    low, high = interval
+    better = names[0] if low > 0 else names[1] if high < 0 else None
+    return Difference(
+        values=(float(first.mean()), float(second.mean())),
+        spreads=(_spread(first), _spread(second)),
+        difference=float(first.mean() - second.mean()),
+        interval=interval,
+        verdict="no significant difference" if better is None else f"{better} is better",
+    )
+
+
+def compare_agreement(
+    sides: tuple[Sequence[Mapping[str, Agreement]], Sequence[Mapping[str, Agreement]]],
+    names: tuple[str, str] = ("A", "B"),
+) -> dict[str, Difference]:
+    """Compare two sides by their agreement with people.
+
+    Args:
+        sides: measures of every training run of each side, from :func:`ncl_bench.evaluation.people.agreements`.
+        names: names of the two sides in the verdict.
+    """
+    found = {}
+    for name in sides[0][0]:
+        first, second = (np.stack([run[name].parts() for run in side]) for side in sides)
+        if len(first) == len(second) == 1:
+            counts = image_counts(first.shape[1])
+            a, b = (side[0][name].resampled(counts) for side in sides)  # the same images for both
+            interval = intervals((a - b)[:, None])[0]
+        else:
+            interval = difference_interval(first, second, first.shape[1])
+        found[name] = _difference(first, second, interval, names)
     return found
 
 
@@ -293,6 +338,15 @@ def compare_folders(
             [count(opened.sources[split], spec, split, on_rows) for opened in sides[1]],
         )
     differences = compare(counted, spec, split, names)
+    judgements = local_judgements(spec, root) if split == "test" else {}
+    if judgements:
+        differences |= compare_agreement(
+            (
+                [_agreements(opened, judgements) for opened in sides[0]],
+                [_agreements(opened, judgements) for opened in sides[1]],
+            ),
+            names,
+        )
     if plot is not None:
         _plot(plot, counted, sides, spec, protocols_of(spec, split)[0])
     return Comparison(names=names, differences=differences, notes=tuple(notes))
@@ -300,6 +354,11 @@ def compare_folders(
 
 def _name_of(side: Sequence[Path]) -> str:
     return str(side[0]) if len(side) == 1 else f"{side[0]} and {len(side) - 1} more"
+
+
+def _agreements(opened: Opened, judgements: Mapping[str, Judgements]) -> dict[str, Agreement]:
+    scores = opened.sources["test"][0]
+    return agreements(judged_scores(scores, judgements), judgements, scores.shape[0])
 
 
 def _plot(

@@ -99,7 +99,7 @@ def bootstrap_recalls(hits: Int64Array, queries_per_image: Int64Array, images_pe
     total = np.zeros((RESAMPLES, hits.shape[1]))
     for counts, start in zip(
         # one stream over all folds: each fold has other resamples
-        _resamples(len(hits), images_per_fold, RESAMPLES),
+        resamples(len(hits), images_per_fold, RESAMPLES),
         range(0, len(hits), images_per_fold),
         strict=True,
     ):
@@ -108,7 +108,7 @@ def bootstrap_recalls(hits: Int64Array, queries_per_image: Int64Array, images_pe
 
 
 @lru_cache(maxsize=2)
-def _resamples(n_images: int, images_per_fold: int, resamples: int) -> tuple[NDArray[np.float32], ...]:
+def resamples(n_images: int, images_per_fold: int, resamples: int) -> tuple[NDArray[np.float32], ...]:
     """Counts of each image of a fold in each resample, ``(resamples, images_per_fold)``; the same for every model."""
     # the frozen stream, and the same resamples for every model, so that two of them can be compared image by
     # image

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.data import ROOT_VARIABLE, dataset_spec, load_dataset
+from ncl_bench.data.judgements import Judgements
 from ncl_bench.data.order import order_fingerprint
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.spec import DatasetSpec, SplitName
@@ -286,7 +288,8 @@ def measure(
     """Rank every query of a split, and compute the metrics of every protocol; see :func:`evaluate_scores`."""
     counted = count(sides, spec, split, on_rows)
     evaluation = evaluation_of(counted, spec, split, intervals=intervals)
-    return with_more_matches(evaluation, sides, spec, root), counted
+    evaluation = with_more_matches(evaluation, sides, spec, root)
+    return with_people(evaluation, counted, sides, spec, root, intervals=intervals)
 
 
 def count(sides: Sides, spec: DatasetSpec, split: str, on_rows: OnRows | None = None) -> Counted:
@@ -438,3 +441,45 @@ def with_more_matches(
         return evaluation.model_copy(update={"eccv": eccv, "cxc": cxc})
     note = f"ECCV Caption and CxC were left out: they need {needed}"
     return evaluation.model_copy(update={"notes": (*evaluation.notes, note)})
+
+
+def with_people(
+    evaluation: Evaluation,
+    counted: Counted,
+    sides: Sides,
+    spec: DatasetSpec,
+    root: Path | None,
+    *,
+    intervals: bool,
+) -> tuple[Evaluation, Counted]:
+    """Add agreement with people's judgements to an evaluation of test, or a note on what it needs.
+
+    Args:
+        evaluation: of one split; returned unchanged if people judged no pairs of it.
+        counted: ranks of the same scores; they get the judgements in the order of the scores.
+        sides: the scores; those of images as queries count.
+        spec: the dataset.
+        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
+        intervals: compute the 95 % intervals.
+    """
+    if evaluation.split != "test" or not spec.origin.judgements:
+        return evaluation, counted
+    from ncl_bench.evaluation.people import in_order, judged_scores, people_of
+
+    judgements = local_judgements(spec, root)
+    if judgements:
+        scores, n_images = judged_scores(sides[0], judgements), sides[0].shape[0]
+        people = people_of(scores, judgements, n_images, intervals=intervals)
+        return (
+            evaluation.model_copy(update={"people": people}),
+            replace(counted, judged=in_order(scores, judgements)),
+        )
+    files = " and ".join(spec.origin.judgements.values())
+    note = f"agreement with people needs {spec.name} prepared with {files}; name the folder of the dataset with --root"
+    return evaluation.model_copy(update={"notes": (*evaluation.notes, note)}), counted
+
+
+def local_judgements(spec: DatasetSpec, root: Path | None) -> dict[str, Judgements]:
+    """People's judgements of test pairs by their kind; empty if the dataset is not prepared here, or without them."""
+    local = local_split(spec, "test", root)
+    return {} if local is None else {kind: local.judged(kind) for kind in local.judgement_files}

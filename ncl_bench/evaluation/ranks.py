@@ -68,6 +68,8 @@ class Counted:
         dtype: name of the scores' dtype.
         unscored: pairs that were not scored, or None.
         directions: direction to the counts of its own matrix, if each direction has one.
+        judged: kind of people's judgements to what they say in the order of the scores, see
+            :func:`ncl_bench.evaluation.people.in_order`; empty where people judged no pairs.
     """
 
     whole: Ranks
@@ -76,6 +78,7 @@ class Counted:
     dtype: str
     unscored: Unscored | None = None
     directions: Mapping[str, "Counted"] = field(default_factory=dict)
+    judged: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

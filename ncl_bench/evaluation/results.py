@@ -76,6 +76,31 @@ class ProtocolResult(_Finite):
         return values | {"r_sum": self.r_sum}
 
 
+class PeopleResult(_Finite):
+    """One measure of agreement with people's judgements (:mod:`ncl_bench.evaluation.people`).
+
+    Attributes:
+        value: rank correlation times 100, or AUROC in [0, 1].
+        interval: 95 % bootstrap interval over images; None if not requested.
+        printed: a value that a paper prints for the same pairs, with its model, as a reference; None if there is none.
+        ceiling: the value of the people's own mean; None if it is not known.
+    """
+
+    value: float
+    interval: Interval | None = None
+    printed: tuple[str, float] | None = None
+    ceiling: float | None = None
+
+    def __str__(self) -> str:
+        beside = [] if self.printed is None else [f"{self.printed[0]} {self.printed[1]:g}"]
+        beside += [] if self.ceiling is None else [f"people's own mean {self.ceiling:.1f}"]
+        digits = 1 if self.printed else 3
+        low, high = self.interval or (None, None)
+        spread = [] if low is None else [f"{low:.{digits}f}–{high:.{digits}f}"]
+        inside = "; ".join([*spread, *beside])
+        return f"{self.value:.{digits}f}" + (f" ({inside})" if inside else "")
+
+
 class Evaluation(_Finite):
     """Result of one split of one dataset under all its protocols.
 
@@ -84,6 +109,7 @@ class Evaluation(_Finite):
         protocols: name to result; the first is the default. On dev there is one, named ``dev``.
         eccv: percentages by the labels of ECCV Caption, such as ``i2t_map_at_r``; empty except on COCO 5K.
         cxc: recalls by the labels of Crisscrossed Captions, such as ``i2t_r1``; empty except on COCO 5K.
+        people: agreement with people's judgements, such as ``expert_tau_c``; empty except on Flickr8K.
         notes: reasons to look again before trusting the numbers.
     """
 
@@ -93,6 +119,7 @@ class Evaluation(_Finite):
     protocols: dict[str, ProtocolResult]
     eccv: dict[str, float] = Field(default_factory=dict)
     cxc: dict[str, float] = Field(default_factory=dict)
+    people: dict[str, PeopleResult] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     @property
@@ -246,7 +273,7 @@ def _title(evaluation: Evaluation) -> str:
 
 
 def lines_of_labels(evaluation: Evaluation) -> list[str]:
-    """Lines with the metrics of ECCV Caption and CxC, one line per label set."""
+    """Lines with the metrics of ECCV Caption and CxC, and of agreement with people."""
     titles = {"map_at_r": "mAP@R", "r_precision": "R-Precision", "r1": "R@1", "r5": "R@5", "r10": "R@10"}
     lines = []
     for name, values in (("ECCV Caption", evaluation.eccv), ("CxC", evaluation.cxc)):
@@ -261,6 +288,11 @@ def lines_of_labels(evaluation: Evaluation) -> list[str]:
         ]
         if values:
             lines.append(f"{name}: {'; '.join(sides)}")
+    names = {"expert_tau_c": "tau-c", "expert_auroc": "AUROC", "crowd_tau_b": "tau-b", "crowd_auroc": "AUROC"}
+    for kind, title in (("expert", "Experts"), ("crowd", "Crowd")):
+        own = {name: one for name, one in evaluation.people.items() if name.startswith(kind)}
+        if own:
+            lines.append(f"{title}: " + ", ".join(f"{names[name]} {one}" for name, one in own.items()))
     return lines
 
 

@@ -178,7 +178,7 @@ class DetectedPairs(_Described):
 
 
 class TrainingSetup(_Described):
-    """How a run was trained; the same for all seeds of a leaderboard cell."""
+    """How a run was trained; the same for all seeds of a leaderboard row."""
 
     precision: Precision
     """Arithmetic of the networks."""
@@ -218,7 +218,7 @@ class Training(TrainingSetup, TrainingRecord):
 
 
 class Statement(_Described):
-    """Facts of a submission that are the same for every training seed; a leaderboard cell begins with them."""
+    """Facts of a submission that are the same for every training seed; a leaderboard row begins with them."""
 
     protocol_version: int
     """Version of the protocol."""

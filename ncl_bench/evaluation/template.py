@@ -225,7 +225,7 @@ def _noise(
     if spec.noise == "natural":
         if ratio or (unit, seed) != (None, None):
             raise NoiseError(
-                f"{spec.name} carries natural noise, and synthetic noise on top of it is no cell of the protocol; "
+                f"{spec.name} carries natural noise, and the protocol adds no synthetic noise to it; "
                 "leave --noise-ratio, --noise-unit and --noise-seed out"
             )
         return {"unit": "natural", "ratio": None}, f"a fact of {spec.name}"

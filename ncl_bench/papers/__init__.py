@@ -226,7 +226,7 @@ class Original(Record):
 class Rule(Record):
     """A remark and the rows it applies to: those that have all values under ``where``; a list means any of them.
 
-    With ``same_as``, the remark applies only to rows that repeat the six recalls of that row in its cell.
+    With ``same_as``, the remark applies only to rows that repeat the six recalls of that row in its condition.
     """
 
     where: dict[str, Any]

@@ -156,7 +156,7 @@ def test_means_over_epochs_are_those_of_true_and_false_pairs(runs: dict[str, Run
             for line in lines(folder.path / "plots" / f"{figure}.csv")
         }
         for epoch in range(first, 3):
-            values = folder.read_division(epoch, 1000)[kept]
+            values = folder.read_estimates(epoch, 1000)[kept]
             assert found[epoch, "true pairs"] == pytest.approx(values[truth].mean(), rel=1e-5)
             assert found[epoch, "false pairs"] == pytest.approx(values[~truth].mean(), rel=1e-5)
         assert len(found) == 2 * (3 - first)

@@ -6,9 +6,8 @@ import pytest
 from numpy.typing import NDArray
 from support.board_rows import CONDITION, row
 
-from leaderboard.board import Differ, board_of, category_of, compared, merge_seeds
+from leaderboard.board import Differ, board_of, category_of, compared, merge_seeds, with_look_alikes
 from leaderboard.entries import Condition, Entry, Row
-from leaderboard.methods import with_look_alikes
 from leaderboard.significance import SignificanceTest
 from ncl_bench.evaluation.difference import Hits
 from ncl_bench.papers import Family

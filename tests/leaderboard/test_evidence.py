@@ -1,8 +1,10 @@
 """Ranks of a cell's seeds in one file: the same bytes each time, and nothing read that was not checked."""
 
+import hashlib
 import io
 import struct
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +52,38 @@ def test_folds_are_kept_where_the_dataset_has_some(tmp_path: Path) -> None:
     write_ranks(tmp_path / "a.npz", {"0": Counted(written.whole, None, None, "")})
     with pytest.raises(SubmissionError, match="lacks s0_folds_i2t"):
         read_ranks(tmp_path / "a.npz", ["0"], COCO)
+
+
+SAID = np.array([0, 0b010101, 128 | 0b010101, 0b111111], np.uint8)
+SORTED = hashlib.sha256(bytes([0, 0b010101, 0b010101, 0b111111])).hexdigest()
+
+
+def test_what_people_say_comes_back_in_the_order_of_the_scores(tmp_path: Path) -> None:
+    spec = replace(DIGITS, judged={"expert": (4, SORTED)})
+    write_ranks(tmp_path / "a.npz", {"0": Counted(ranks(), None, None, "", judged={"expert": SAID})})
+    found = read_ranks(tmp_path / "a.npz", ["0"], spec)["0"].judged
+    np.testing.assert_array_equal(found["expert"], SAID)
+    assert found["expert"].dtype == np.uint8
+    write_ranks(tmp_path / "a.npz", {"0": Counted(ranks(), None, None, "")})  # added without the dataset
+    assert read_ranks(tmp_path / "a.npz", ["0"], spec)["0"].judged == {}
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        (
+            SAID ^ np.array([1, 0, 0, 0], np.uint8),
+            "s0_judged_expert is no order of what people say of digits's pairs",
+        ),
+        (SAID[:3], "s0_judged_expert holds uint8 of shape"),
+        (SAID.astype(np.int64), "s0_judged_expert holds"),
+    ],
+)
+def test_what_nobody_said_is_refused(tmp_path: Path, said: np.ndarray, message: str) -> None:
+    spec = replace(DIGITS, judged={"expert": (4, SORTED)})
+    write_ranks(tmp_path / "a.npz", {"0": Counted(ranks(), None, None, "", judged={"expert": said})})
+    with pytest.raises(SubmissionError, match=message):
+        read_ranks(tmp_path / "a.npz", ["0"], spec)
 
 
 @pytest.mark.parametrize(

@@ -228,6 +228,34 @@ def test_links_are_refused(base: Path, change: Path, tmp_path: Path, name: str) 
         refuse_touched(base, change)
 
 
+def checkout(root: Path, place: Path) -> Path:
+    """A board in a checkout, whose printed numbers are beside it, in the package."""
+    papers = place / "ncl_bench" / "papers"
+    papers.mkdir(parents=True)
+    shutil.copytree(root, place / "leaderboard")
+    shutil.move(place / "leaderboard" / "published", papers / "published")
+    return place
+
+
+def test_printed_numbers_of_the_checkout_are_those_that_the_gate_compares(base: Path, tmp_path: Path) -> None:
+    """They left the board's folder for the package, where a change must not escape the gate."""
+    before, after = checkout(base, tmp_path / "before"), checkout(base, tmp_path / "after")
+    refuse_touched(before / "leaderboard", after / "leaderboard")
+    replace(after / "ncl_bench" / "papers" / "published" / "results.csv", "(ncr2021,.*)67.4", r"\g<1>99.9")
+    with pytest.raises(SubmissionError, match=r"the row SCAN SCAN of ncr2021 Table 1 .*: recalls is changed"):
+        refuse_touched(before / "leaderboard", after / "leaderboard")
+
+
+@pytest.mark.parametrize("name", ["published/notes.yaml", "published", "."])
+def test_links_among_the_papers_of_the_checkout_are_refused(base: Path, tmp_path: Path, name: str) -> None:
+    before, after = checkout(base, tmp_path / "before"), checkout(base, tmp_path / "after")
+    path = after / "ncl_bench" / "papers" / name
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(SubmissionError, match=rf"{path.name} is a link; put the file itself there"):
+        refuse_touched(before / "leaderboard", after / "leaderboard")
+
+
 @pytest.mark.parametrize(
     ("submitter", "author", "joins"),
     [

@@ -5,8 +5,8 @@ import pytest
 
 from baselines.recipes import recipe_names
 from leaderboard.entries import Condition
-from leaderboard.methods import commands, family_recipes, own_key
-from leaderboard.published import read_published
+from leaderboard.results import commands, own_key, read_published
+from leaderboard.site import family_recipes
 from ncl_bench.errors import SubmissionError
 from ncl_bench.papers import read_families
 

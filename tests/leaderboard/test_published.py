@@ -7,7 +7,7 @@ import pytest
 
 from leaderboard.board import board_of, boards
 from leaderboard.entries import Entry, Row
-from leaderboard.published import read_published
+from leaderboard.results import read_published
 from leaderboard.significance import SignificanceTest
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.metrics import RECALLS

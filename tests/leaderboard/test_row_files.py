@@ -14,7 +14,7 @@ from leaderboard.board import Content
 from leaderboard.build import build
 from leaderboard.evidence import read_ranks
 from leaderboard.results import features_of
-from leaderboard.row_files import Header, cell_name, header_of, read_results, read_row_file, recipe_kind
+from leaderboard.row_files import Header, header_of, read_results, read_row_file, recipe_kind, row_name
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import NclBenchError, SubmissionError
 from ncl_bench.evaluation.submission import Training, read_submission
@@ -64,7 +64,7 @@ RECIPE = {"recipes": ("crcl/digits_vse_infinity",), "training": training()}
 def test_shipped_recipes_have_plain_names(
     header: Callable[..., Header], fields: dict[str, Any], name: str
 ) -> None:
-    assert cell_name(header(**fields)) == name
+    assert row_name(header(**fields)) == name
 
 
 def test_whatever_else_makes_a_cell_is_in_the_hash_of_its_name(header: Callable[..., Header]) -> None:
@@ -82,7 +82,7 @@ def test_whatever_else_makes_a_cell_is_in_the_hash_of_its_name(header: Callable[
         {"submitter": "Ada", "method": "crcl"},
         {"submitter": "Ada", "tokenizer": "my own"},
     ]
-    names = [cell_name(header(**fields)) for fields in others]
+    names = [row_name(header(**fields)) for fields in others]
     assert len(set(names)) == len(names)
     assert {name.rsplit("-", 1)[0] for name in names} == {"digits/crcl/vse-infinity-1net-caption-40"}
 

@@ -37,6 +37,20 @@ def make_texts(folder: Path) -> Path:
     return folder
 
 
+def make_judgements(folder: Path) -> None:
+    """Judgements of all pairs of a test image and caption number 2 of a test image, as in Flickr8k_text.zip."""
+    everyone = names("test")
+    pairs = [(image, f"{of}#2") for image in everyone for of in everyone]
+    expert, crowd = flickr8k.JUDGEMENTS["expert"], flickr8k.JUDGEMENTS["crowd"]
+    ratings = ["4\t4\t3" if caption.startswith(image) else "1\t2\t1" for image, caption in pairs]
+    ratings[1] = "3\t3\t2"
+    votes = ["1\t3\t0" if caption.startswith(image) else "0.25\t1\t3" for image, caption in pairs]
+    votes[5] = "0.6666666666666666\t2\t1"
+    for name, said in ((expert, ratings), (crowd, votes)):
+        rows = [f"{image}\t{caption}\t{each}" for (image, caption), each in zip(pairs, said, strict=True)]
+        (folder / name).write_text("\n".join(rows) + "\n")
+
+
 def make_photographs(folder: Path) -> Path:
     """What is in Flickr8k_Dataset.zip; one photograph is in no list."""
     folder = folder / "Flicker8k_Dataset"
@@ -80,4 +94,5 @@ def make_features(folder: Path, **changes: object) -> Path:
 def make(folder: Path, **changes: object) -> Path:
     """All but the photographs; returns what to give as ``--from``."""
     make_features(make_texts(folder), **changes)
+    make_judgements(folder)
     return folder

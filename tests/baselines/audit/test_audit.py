@@ -72,7 +72,7 @@ def test_the_table_holds_every_pair_as_a_slow_loop_finds_it(
     assert table["pair_id"].tolist() == list(range(1000))
     assert table["caption"].tolist() == list(data.captions)
     assert table["image_id"].tolist() == [str(data.image_ids[image]) for image in data.caption_to_image]
-    best = folder.read_division(folder.read_outcome().best_epoch, 1000)["clean_probability"]
+    best = folder.read_estimates(folder.read_outcome().best_epoch, 1000)["clean_probability"]
     np.testing.assert_array_equal(table["clean_probability"], best)
 
     method = chosen_method(replace(finished, job=whole), torch.device("cpu"))
@@ -255,7 +255,7 @@ def test_kept_pairs_are_a_subset_after_the_noise(
     run = train(digits_job(NCR, keep=tmp_path / "cleaned"), tmp_path / "run")
     described = RunFolder(run).read_run()
     assert described.keep == kept
-    seen = RunFolder(run).read_division(2, 1000)["clean_probability"]
+    seen = RunFolder(run).read_estimates(2, 1000)["clean_probability"]
     assert (np.delete(seen, expected) == 1).all()  # as memories begin
     with pytest.raises(TrainingError, match="was trained with --keep; give the same here"):
         audit(run, device="cpu", console=QUIET)
@@ -347,7 +347,7 @@ def test_the_pairs_that_the_page_exports_are_removed(audited: Path, tmp_path: Pa
 def test_a_damaged_division_is_named(runs: dict[str, Path], tmp_path: Path) -> None:
     shutil.copytree(runs["ncr"], tmp_path / "run")
     folder = RunFolder(tmp_path / "run")
-    path = folder.division_file(folder.read_outcome().best_epoch)
+    path = folder.estimates_file(folder.read_outcome().best_epoch)
     path.write_bytes(path.read_bytes()[:50])
     with pytest.raises(
         TrainingError, match=r"npz is damaged \(.*\); delete it, and the audit does without this epoch"
@@ -377,11 +377,11 @@ def test_a_damaged_division_is_named(runs: dict[str, Path], tmp_path: Path) -> N
 def test_a_division_is_not_decompressed_beyond_its_pairs(
     arrays: Callable[[], dict[str, np.ndarray]], problem: str, tmp_path: Path
 ) -> None:
-    path = RunFolder(tmp_path).division_file(0)
+    path = RunFolder(tmp_path).estimates_file(0)
     path.parent.mkdir()
     np.savez_compressed(path, **arrays())
     with pytest.raises(TrainingError, match=problem):
-        RunFolder(tmp_path).read_division(0, 1000)
+        RunFolder(tmp_path).read_estimates(0, 1000)
 
 
 def test_a_table_of_more_pairs_than_the_summary_or_the_dataset_is_not_decompressed(

@@ -13,7 +13,7 @@ from baselines.recipes import recipe_names, split_name
 from baselines.training.grids import AND, Grid, grid_names, read_noise
 from baselines.training.printed import comments, described, printed_row
 from baselines.training.recipe import Recipe
-from leaderboard.published import read_published
+from leaderboard.results import read_published
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS
 from ncl_bench.papers import PUBLISHED, base_name, printed_sum, read_families, read_papers, rows_by_recipe

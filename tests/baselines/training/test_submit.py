@@ -95,7 +95,7 @@ def test_a_run_of_so_many_steps_states_its_compute_and_the_last_epoch_beside_the
     history = trainer.history
     assert training.curve.dev == tuple(round(entry.dev["r_sum"], 4) for entry in history)
     assert training.curve.auroc[2] == round(history[2].diagnosis["clean_probability"].auroc, 4)
-    kept = trainer.folder.read_division(2, 1000)["clean_probability"]
+    kept = trainer.folder.read_estimates(2, 1000)["clean_probability"]
     wrong = detection(kept, hidden_correspondence(trainer.train_split), 0.5)
     assert training.found is not None
     assert training.found.f1 == round(wrong.own.f1, 4)

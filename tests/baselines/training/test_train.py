@@ -125,7 +125,7 @@ def test_every_method_estimates_from_0_to_1_and_goes_on_with_the_same_bits_past_
     short = TrainingJob(recipe, noise_ratio=0.4)
     whole = trained(short, tmp_path / "whole")
     for epoch in range(len(whole.history)):
-        kept = whole.folder.read_division(epoch, 1_000)
+        kept = whole.folder.read_estimates(epoch, 1_000)
         for values in (kept[name] for name in whole.method.estimates() if name in kept):
             assert 0 <= values.min() <= values.max() <= 1
     cut_short(tmp_path / "whole", tmp_path / "broken")

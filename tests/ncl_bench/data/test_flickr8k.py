@@ -79,6 +79,35 @@ def test_features_of_another_make_are_refused(changes, tmp_path):
         check("flickr8k", place)
 
 
+def test_judgements_name_the_rows_of_images_and_captions(download, tmp_path):
+    folder = prepare("flickr8k", download, tmp_path / "data")
+    assert {*flickr8k.JUDGEMENTS.values()} <= {file.name for file in read_manifest(folder).sources}
+    test = load_dataset("flickr8k", split="test", root=tmp_path / "data")
+    expert, crowd = test.judgements("expert"), test.judgements("crowd")
+    assert expert.iloc[1].tolist() == [0, 5 + 2, 3, 3, 2]  # first image, third caption of the second image
+    assert expert.columns.tolist() == ["image", "caption", "rating_1", "rating_2", "rating_3"]
+    assert crowd.iloc[5].to_dict() == {"image": 1, "caption": 5 * 2 + 2, "yes": 2, "no": 1}
+    assert test.judged("crowd").own.tolist() == [image == of for image in range(3) for of in range(3)]
+    assert load_dataset("flickr8k", split="dev", root=tmp_path / "data").judgement_files == {}
+    with pytest.raises(
+        DataError, match=r"flickr8k/test has no judgements|unknown kind of judgement 'experts'"
+    ):
+        test.judgements("experts")
+
+
+def test_a_download_without_judgements_is_prepared_with_a_warning(download, tmp_path):
+    (download / flickr8k.JUDGEMENTS["crowd"]).unlink()
+    (warning,) = check("flickr8k", download).warnings
+    assert "lacks CrowdFlowerAnnotations.txt" in warning
+    assert "Flickr8k_text.zip" in warning
+    prepare("flickr8k", download, tmp_path / "data")
+    test = load_dataset("flickr8k", split="test", root=tmp_path / "data")
+    assert len(test.judgements("expert")) == 9
+    with pytest.raises(DataError, match="flickr8k/test has no judgements by crowds"):
+        test.judgements("crowd")
+
+
+EXPERT, CROWD = flickr8k.JUDGEMENTS["expert"], flickr8k.JUDGEMENTS["crowd"]
 FEATURES, IDS, CAPTIONS = "features/features.json", "features/dev_ids.txt", "Flickr8k.token.txt"
 
 
@@ -96,6 +125,32 @@ FEATURES, IDS, CAPTIONS = "features/features.json", "features/dev_ids.txt", "Fli
         (CAPTIONS, lambda text: text.replace("_dev.jpg#", "_new.jpg#"), r"has the captions \[\] of "),
         (CAPTIONS, lambda text: text.replace("\t", " ", 1), "line 1: expected IMAGE#NUMBER, a tab and"),
         (CAPTIONS, lambda text: "a.jpg#0\t \n" + text, "line 1: expected IMAGE#NUMBER, a tab and"),
+        (
+            EXPERT,
+            lambda text: text.replace("3\t3\t2", "3\t5\t2"),
+            "Expert.* line 2: expected .* three ratings from 1 to",
+        ),
+        (
+            EXPERT,
+            lambda text: text.replace("3\t3\t2", "3\t3"),
+            "Expert.* line 2: expected .* three ratings from 1 to",
+        ),
+        (EXPERT, lambda text: "a.jpg" + text, r"Expert.* line 1: 'a.jpg.*' is not in Flickr_8k\.testImages"),
+        (
+            CROWD,
+            lambda text: text.replace("0.25", "0.3", 1),
+            "Crowd.* line 2: the share of Yes is 0.3, but 1 of 4",
+        ),
+        (
+            CROWD,
+            lambda text: text.replace("\t1\t3\t0", "\t1\t0\t0", 1),
+            "Crowd.* line 1: the share of Yes is 1, but 0 of 0",
+        ),
+        (
+            CROWD,
+            lambda text: text.replace("#2", "#9", 1),
+            "Crowd.* line 1: expected IMAGE, IMAGE#NUMBER, the share",
+        ),
     ],
 )
 def test_damaged_files_are_named(file, change, problem, download):

@@ -94,7 +94,7 @@ def test_verdicts() -> None:
     found = compare((good, worse), spec, "test", ("mine", "yours"))["200"]
     assert found.verdict == "mine is better"
     assert found.interval[0] > 0
-    assert found.difference == pytest.approx(found.r_sums[0] - found.r_sums[1])
+    assert found.difference == pytest.approx(found.values[0] - found.values[1])
     assert found.spreads == (None, None)
     assert compare((worse, good), spec, "test", ("mine", "yours"))["200"].verdict == "yours is better"
     assert compare((good, other), spec, "test")["200"].verdict == "no significant difference"
@@ -110,7 +110,7 @@ def test_several_runs_are_compared_over_runs_and_images() -> None:
         [protocol_result(ranks_under(run, "200"), 200, intervals=False).r_sum for run in side]
         for side in runs
     ]
-    assert found.r_sums == pytest.approx([np.mean(side) for side in sums])
+    assert found.values == pytest.approx([np.mean(side) for side in sums])
     assert found.spreads == pytest.approx([np.std(side, ddof=1) for side in sums])
     assert found.verdict == "no significant difference", "each side has one good and one bad run"
     one = compare((runs[0][:1], runs[1][1:]), spec, "test", ("first", "second"))["200"]

@@ -7,12 +7,13 @@
 Images are encoded in chunks of about a thousand. Finished chunks are kept, so the same command resumes.
 """
 
+import ctypes
 import hashlib
 import json
 import shutil
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import islice
@@ -58,11 +59,13 @@ class Listing:
         folder: folder that the names are paths in.
         names: unique ids of the images, in order, in Unicode's composed form.
         splits: split to names; None if the splits are drawn.
+        files: name to file (default: each name is a path in the folder).
     """
 
     folder: Path
     names: list[str]
     splits: Splits | None
+    files: Mapping[str, Path] | None = None
 
 
 def list_images(source: Path, lists: Sequence[str] = ()) -> Listing:
@@ -186,11 +189,7 @@ def extract(
         raise DataError("the images' splits are given, and none is drawn; leave --dev and --test out")
     work = to.parent / f".{to.name}.partial"
     with sole_owner(to):
-        refuse_links_out(work, work.parent)
-        find = file_finder(listing.folder)
-        files = {name: find(name) or listing.folder / name for name in listing.names}
-        stamps = [_stamp(name, file) for name, file in files.items()]
-        settings = _settings(encoder, options)
+        files, stamps, settings, chunks = _planned(listing, encoder, work, options)
         draw = [] if listing.splits else [options.dev, options.test, options.seed]
         key = _sha256(
             [settings, stamps, listing.splits, [options.pca, options.dtype, options.skip_damaged, *draw]]
@@ -198,11 +197,6 @@ def extract(
         if to.exists():
             shutil.rmtree(work, ignore_errors=True)
             return _same(to, key)
-        size = max(CHUNK // options.batch_size, 1) * options.batch_size
-        chunks = {
-            work / f"{_sha256([settings, stamps[i : i + size]])}.npz": listing.names[i : i + size]
-            for i in range(0, len(stamps), size)
-        }
         damaged = _encode(chunks, files, encoder, options, workers, progress)
         if damaged and not options.skip_damaged:
             (name, reason), *others = damaged.items()
@@ -229,6 +223,52 @@ def extract(
             write_text(result / ENCODING_FILE, encoding.model_dump_json(indent=2) + "\n")
         shutil.rmtree(work)
     return encoding
+
+
+def extract_shard(
+    listing: Listing,
+    encoder: Encoder,
+    to: Path,
+    shard: tuple[int, int],
+    options: FeatureOptions | None = None,
+    *,
+    workers: int = 1,
+    progress: Progress = silent,
+) -> int:
+    """Encode a share of the chunks; when all shards are done, :func:`extract` with the same arguments joins them.
+
+    Args:
+        listing, encoder, to, options, workers, progress: as for :func:`extract`.
+        shard: number of the shard, from 1, and how many there are.
+
+    Returns:
+        Number of images of the shard.
+    """
+    work = to.parent / f".{to.name}.partial"
+    with sole_owner(to.with_name(f"{to.name}-shard-{shard[0]}-of-{shard[1]}")):
+        files, _, _, chunks = _planned(listing, encoder, work, options or FeatureOptions())
+        own = dict(list(chunks.items())[shard[0] - 1 :: shard[1]])
+        _encode(own, files, encoder, options or FeatureOptions(), workers, progress)
+    return sum(map(len, own.values()))
+
+
+def _planned(
+    listing: Listing, encoder: Encoder, work: Path, options: FeatureOptions
+) -> tuple[Mapping[str, Path], list[list[object]], dict[str, Any], dict[Path, list[str]]]:
+    """File and stamp of every image, the settings, and the chunks: a file in ``work`` to the images in it."""
+    refuse_links_out(work, work.parent)
+    files = listing.files
+    if files is None:
+        find = file_finder(listing.folder)
+        files = {name: find(name) or listing.folder / name for name in listing.names}
+    stamps = [_stamp(name, files[name]) for name in listing.names]
+    settings = _settings(encoder, options)
+    size = max(CHUNK // options.batch_size, 1) * options.batch_size
+    chunks = {
+        work / f"{_sha256([settings, stamps[i : i + size]])}.npz": listing.names[i : i + size]
+        for i in range(0, len(stamps), size)
+    }
+    return files, stamps, settings, chunks
 
 
 def _stamp(name: str, file: Path) -> list[object]:
@@ -295,6 +335,7 @@ def _encode(
         ThreadPoolExecutor(workers) as pool,
         progress(f"encoding {n_images:,} images", n_images) as advance,
         no_remarks(),
+        _freed_memory_kept(),
     ):
         for path, names in chunks.items():
             if path.exists():
@@ -306,6 +347,30 @@ def _encode(
             with np.load(path, allow_pickle=False) as chunk:
                 damaged |= {name: str(x) for name, x in zip(names, chunk["damaged"], strict=True) if x}
     return damaged
+
+
+@contextmanager
+def _freed_memory_kept() -> Iterator[None]:
+    """Let glibc keep freed memory for the next batch; other C libraries are left alone.
+
+    The activations of an encoder are allocated anew for every batch. By default glibc maps large blocks from the
+    system and returns them, and faulting their pages in again takes more than half of the CPU time.
+    """
+    m_trim_threshold, m_mmap_max = -1, -4  # malloc.h
+    try:
+        library = ctypes.CDLL(None)
+        mallopt, malloc_trim = library.mallopt, library.malloc_trim
+    except (AttributeError, OSError, TypeError):  # macOS, musl, Windows
+        yield
+        return
+    mallopt(m_mmap_max, 0)
+    mallopt(m_trim_threshold, 2**31 - 1)
+    try:
+        yield
+    finally:
+        mallopt(m_mmap_max, 65_536)  # glibc's defaults
+        mallopt(m_trim_threshold, 128 * 1_024)
+        malloc_trim(0)
 
 
 def _encode_chunk(
@@ -358,7 +423,7 @@ def _readable_splits(listing: Listing, damaged: Mapping[str, str], options: Feat
     splits = {
         split: [name for name in names if name not in damaged] for split, names in listing.splits.items()
     }
-    if empty := [split for split in SPLITS if not splits[split]]:
+    if empty := [split for split in splits if not splits[split]]:
         raise DataError(f"no image is left in {' and '.join(empty)}; every split needs one")
     return splits
 

@@ -1,51 +1,64 @@
-"""Which training pairs are wrong? A table of suspects, from a finished run or from two arrays of embeddings.
+"""Which captions stand beside the wrong picture? A table of images and captions in, the suspects out.
 
-    ncl-bench train ncr/digits_vse_infinity --noise-ratio 0.4 --to runs/ncr
-    python examples/find_wrong_pairs.py runs/ncr
-    python examples/find_wrong_pairs.py images.npy captions.npy    # digits/train with 40 % noise, any encoder
+    python examples/find_wrong_pairs.py                          # 1,000 pictograms, of which 80 get a wrong caption
+    python examples/find_wrong_pairs.py captions.csv photos      # your own table, and the folder of its pictures
 
-A run knows how sure its method is of every pair. Embeddings are judged by LEMoN: a caption should be near the captions
-of the images that are nearest to its own image. `ncl-bench audit` does the same with a page to look at (docs/audit.md).
+`ncl-bench audit captions.csv --images photos --to audit` does the same in one command (docs/audit.md).
 """
 
 import argparse
 from pathlib import Path
 
 import numpy as np
-import torch
+import pandas as pd
 
-from baselines.audit import audit
-from baselines.audit.lemon import lemon_table
+from baselines.audit import find_wrong_pairs
 from ncl_bench import load_dataset
-from ncl_bench.data import true_correspondence
+
+WRONG = 80
 
 
-def suspects_of_run(run):
-    """All training pairs, the most suspicious first."""
-    table = audit(run)
-    # a method without an estimate of its own, such as a triplet: the mixture over the losses (NCR Eq. 3)
-    column = "posterior" if table["clean_probability"].isna().all() else "clean_probability"
-    return table.sort_values(column, kind="stable"), column
-
-
-def suspects_of_embeddings(train, images, captions):
-    """The same by LEMoN, which trains nothing."""
-    rows = np.arange(len(train))
-    table = lemon_table(train, rows, 0, images, captions, device=torch.device("cpu"))
-    return table.sort_values("lemon", kind="stable"), "lemon"
+def pictograms(folder, n=1000):
+    """Write pictures and their captions to a folder, of which some change places; the table, and the wrong rows."""
+    train = load_dataset("pictograms-emoji", split="train", language="en")
+    random = np.random.default_rng(0)
+    rows = np.sort(random.choice(len(train), n, replace=False))
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, row in enumerate(rows):
+        (folder / f"{number:04}.png").write_bytes(train.images[int(row)])
+    table = pd.DataFrame(
+        {"image": [f"{n:04}.png" for n in range(n)], "caption": [train.captions[r] for r in rows]}
+    )
+    moved = random.choice(n, WRONG, replace=False)
+    table.loc[moved, "caption"] = table["caption"][np.roll(moved, 1)].to_numpy()
+    table.to_csv(folder / "captions.csv", index=False)
+    return folder / "captions.csv", set(moved.tolist())
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("run", type=Path, help="a finished run, or the embeddings of all images")
-    parser.add_argument("captions", type=Path, nargs="?", help="the embeddings of all captions")
+    parser.add_argument("table", type=Path, nargs="?", help="a table of images and captions")
+    parser.add_argument("images", type=Path, nargs="?", help="the folder of the pictures")
+    parser.add_argument("--to", type=Path, default=Path("audit"), help="folder to write")
     given = parser.parse_args()
-    train = load_dataset("digits", split="train", noise_ratio=0.4)
-    if given.captions is None:
-        found, column = suspects_of_run(given.run)
+    images, wrong = given.images, None
+    if given.table is None:
+        images = Path("pictograms")
+        pairs, wrong = pictograms(images)
     else:
-        found, column = suspects_of_embeddings(train, np.load(given.run), np.load(given.captions))
-    print(found[["pair_id", column, "rank", "caption"]].head(10).to_string(index=False))
-    # digits are clean until noise is drawn, so here the truth is known; natural noise has none
-    wrong = ~true_correspondence(train)[np.searchsorted(train.pair_ids, found["pair_id"])]
-    print(f"{wrong[:200].sum()} of the first 200 are wrong, and {wrong.mean():.0%} of all")
+        pairs = given.table
+    found = find_wrong_pairs(pairs, images=images, to=given.to)
+    summary = found.attrs["summary"]
+    suspects = found.sort_values("rank").head(10)
+    print(
+        suspects[["rank", "probability", summary["image_column"], summary["caption_column"]]].to_string(
+            index=False
+        )
+    )
+    print(
+        f"about {summary['wrong']} of {summary['n_judged']} are wrong ({summary['low']} to {summary['high']})"
+    )
+    if wrong is not None:  # here the truth is known
+        first = found.sort_values("rank").index[: 2 * WRONG]
+        print(f"{len(wrong & set(first))} of the {WRONG} wrong captions are among the first {2 * WRONG}")
+    print(f"open {given.to / 'index.html'}")

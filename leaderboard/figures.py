@@ -14,7 +14,7 @@ import numpy as np
 
 from leaderboard.board import grouped
 from leaderboard.entries import Row
-from leaderboard.measured import mean_curve, title_of
+from leaderboard.measured import division_curves, mean_curve, title_of
 from leaderboard.rendering import markup, render
 from ncl_bench.papers import Paper
 
@@ -141,17 +141,25 @@ def epoch_curves(table: Row, slug: str, of: str) -> Charts:
     Args:
         table: from :func:`~leaderboard.measured.measured_tables`.
         slug: of the condition.
-        of: ``auroc``: detection AUROC in percent, or ``dev``: rSum on dev.
+        of: ``auroc``: detection AUROC in percent, ``dev``: rSum on dev, or of the division ``noise_left``,
+            ``precision`` or ``recall`` in percent.
 
     Returns:
         Label and markup, for the default and the tuned recipes, if there are any.
     """
-    title, factor = {"auroc": ("AUROC, %", 100.0), "dev": ("rSum on dev", 1.0)}[of]
+    title, factor = {
+        "auroc": ("AUROC, %", 100.0),
+        "dev": ("rSum on dev", 1.0),
+        "noise_left": ("noise left, %", 100.0),
+        "precision": ("precision, %", 100.0),
+        "recall": ("recall, %", 100.0),
+    }[of]
     charts: Charts = []
     for tuned, kind in ((False, "default recipes"), (True, "tuned recipes")):
         series = []
         for row in table["places"][slug]:
-            points = mean_curve(row["curves"], of)
+            measured = row["curves"] if of in ("auroc", "dev") else division_curves(row)
+            points = mean_curve(measured, of)
             if points and row["tuned"] == tuned:
                 name = title_of(row, tuned=False)
                 series.append(

@@ -7,6 +7,7 @@ here and in print.
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter, itemgetter
 
@@ -18,8 +19,19 @@ from leaderboard.entries import UNITS, Row
 from leaderboard.results import shipped_ablations
 from ncl_bench.data import DATASETS
 from ncl_bench.data.spec import protocol_title
-from ncl_bench.evaluation.submission import TrainingCurve
+from ncl_bench.evaluation.submission import DetectedPairs, TrainingCurve
 from ncl_bench.papers import Paper
+
+
+@dataclass(frozen=True)
+class DivisionCurve:
+    """The division of a run after each epoch, by step; all shares are empty if the run did not record them."""
+
+    steps: tuple[int, ...]
+    noise_left: tuple[float, ...]
+    precision: tuple[float, ...]
+    recall: tuple[float, ...]
+
 
 REFERENCE = ("caption", 0.6)
 """Unit and ratio of the noise that orders the lines and defines the drop from the clean score."""
@@ -34,7 +46,8 @@ def measured_tables(content: Content) -> list[Row]:
     under the reference noise, best first, preliminary ones last), and by the slug of a condition: ``places``, its rows
     with the rank within the table, best first, and ``groups``, first and last index of runs of ``places`` in which no
     two rows differ significantly. A row has its ``interval`` over seeds and images, and its ``detection``;
-    ``detected`` are the conditions with any; ``found`` holds the lines whose runs recorded the wrong pairs they found.
+    ``detected`` are the conditions with any; ``found`` holds the lines whose runs recorded the wrong pairs they found,
+    ``gains`` those of methods with a base loss, see :func:`gains`.
     """
     rows = [
         row
@@ -84,6 +97,7 @@ def _table(rows: Sequence[Row], content: Content) -> Row:
         "places": places,
         "groups": groups,
         "drops": drops(lines, content),
+        "gains": gains(lines, content),
         "detected": [
             condition for condition in conditions if any(row["detection"] for row in places[condition.slug])
         ],
@@ -168,6 +182,34 @@ def drops(lines: Sequence[Row], content: Content) -> list[Row]:
     ]
 
 
+def gains(lines: Sequence[Row], content: Content) -> list[Row]:
+    """What each method adds to its own base loss, which was trained for as many steps on the same backbone.
+
+    Returns:
+        Lines with ``base``, the title of the line of the base loss, and ``gains``: by slug of a condition the
+        difference of the mean rSums and its 95 % interval over seeds and images. A tuned method is compared with the
+        tuned base loss.
+    """
+    titles = {
+        (line["first"]["method"], line["first"]["tuned"]): line for line in lines if line["first"]["ranked"]
+    }
+    found = []
+    for line in lines:
+        family = content.families.get(line["first"]["family"])
+        base = titles.get((family.base, line["first"]["tuned"])) if family and family.base else None
+        if base is None:
+            continue
+        by_slug = {}
+        for slug, row in line["rows"].items():
+            other = base["rows"].get(slug)
+            interval = other and content.significantly_different.difference(row, other)
+            if other and interval and not row["preliminary"] and not other["preliminary"]:
+                by_slug[slug] = (row["r_sum"] - other["r_sum"], *interval)
+        if by_slug:
+            found.append({"line": line, "base": base["title"], "gains": by_slug})
+    return found
+
+
 def printed_drops(family: str, rows: Iterable[Row], papers: Mapping[str, Paper]) -> list[tuple[str, float]]:
     """Drops that papers print for a method at the ratio of the reference noise, without doubtful rows.
 
@@ -219,10 +261,26 @@ def found_pairs(row: Row) -> list[float | None]:
     means: list[float | None] = [
         statistics.fmean(getattr(each, name) for each in row["found"]) for name in names
     ]
+    left = [noise_left(each) for each in row["found"]]
+    means.insert(3, None if None in left else mean(left))
     return means + [mean([each.precision_at.get(k) for each in row["found"]]) for k in PRECISION_AT]
 
 
-def mean_curve(curves: Sequence[TrainingCurve], of: str) -> list[tuple[float, float]]:
+def noise_left(found: DetectedPairs) -> float | None:
+    """Share of wrong pairs among those called clean after the last epoch; None if accuracy and recall do not say it."""
+    if found.noise_left:
+        return found.noise_left[-1]
+    if found.recall == 1:
+        return 0.0
+    if found.precision == 0:
+        return None
+    # for each wrong pair, some share of it is missed and some right pairs are called wrong: together 1 - accuracy
+    called = found.recall / found.precision
+    wrong = (1 - found.accuracy) / (1 - found.recall + called - found.recall)
+    return wrong * (1 - found.recall) / (1 - wrong * called)
+
+
+def mean_curve(curves: Sequence[TrainingCurve | DivisionCurve], of: str) -> list[tuple[float, float]]:
     """Mean over seeds at twenty steps, linear between epochs, as ``(step, value)``."""
     used = [(curve.steps, getattr(curve, of)) for curve in curves if getattr(curve, of)]
     if not used:
@@ -233,6 +291,17 @@ def mean_curve(curves: Sequence[TrainingCurve], of: str) -> list[tuple[float, fl
         return [(float(end), statistics.fmean(values[-1] for _, values in used))]
     places = [start + (end - start) * n / 19 for n in range(20)]
     return [(x, statistics.fmean(_at(steps, values, x) for steps, values in used)) for x in places]
+
+
+def division_curves(row: Row) -> list[DivisionCurve]:
+    """Divisions of a row's seeds after each epoch; empty unless every seed has a curve and the pairs it found."""
+    if len(row["curves"]) != len(row["found"]):
+        return []
+    return [
+        DivisionCurve(curve.steps, found.noise_left, found.precision_by_epoch, found.recall_by_epoch)
+        for curve, found in zip(row["curves"], row["found"], strict=True)
+        if len(curve.steps) == len(found.noise_left)
+    ]
 
 
 def _at(xs: Sequence[float], ys: Sequence[float], x: float) -> float:

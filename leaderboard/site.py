@@ -76,7 +76,7 @@ def repository_link() -> list[tuple[str, str]]:
 
 
 def _measured(content: Content) -> dict[str, dict[str, Any]]:
-    """Pages of the measured tables and of detection."""
+    """Pages of the measured tables, of detection, and of what methods add to their base loss."""
     tables = measured_tables(content)
     detection = {
         "tables": [table for table in tables if table["detected"]],
@@ -87,7 +87,8 @@ def _measured(content: Content) -> dict[str, dict[str, Any]]:
         "precision_at": PRECISION_AT,
     }
     measured = {"tables": tables, "forest": forest, "epoch_curves": epoch_curves}
-    return {"measured.html": measured, "detection.html": detection}
+    gain = {"tables": [table for table in tables if table["gains"]]}
+    return {"measured.html": measured, "detection.html": detection, "gain.html": gain}
 
 
 def _judged(content: Content) -> list[tuple[Condition, list[Row], object]]:

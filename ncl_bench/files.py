@@ -164,9 +164,8 @@ def read_table(
         content = readable(path, error, expected).read_bytes()
     except OSError as problem:
         raise error(f"{path} cannot be read ({problem.strerror}); check its permissions") from None
-    head = content.split(b"\n", 1)[0]
-    tabs = path.suffix.lower() == ".tsv" or b"\t" in head
-    delimiter = "\t" if tabs else ";" if b";" in head and b"," not in head else ","
+    delimiter = delimiter_of(path, content.split(b"\n", 1)[0])
+    tabs = delimiter == "\t"
     lines = _tab_separated(content, str(path), error) if tabs else _quoted(content, path, delimiter, error)
     rows = ((where, cells) for where, cells in lines if any(cells))
     _, first = next(rows, ("", []))
@@ -183,6 +182,13 @@ def read_table(
         twice = next(name for name in named if named.count(name) > 1)
         raise error(f"{path} has two columns {shown(twice)}; rename one of them")
     return columns, _as_dicts(columns, rows, error, filled)
+
+
+def delimiter_of(path: Path, head: bytes) -> str:
+    """What separates the cells of a table, by its name and its first line; see :func:`read_table`."""
+    if path.suffix.lower() == ".tsv" or b"\t" in head:
+        return "\t"
+    return ";" if b";" in head and b"," not in head else ","
 
 
 def _as_dicts(

@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def live_bar(console: "Console | None" = None) -> "rich.progress.Progress":
     """Return a bar with title, share, elapsed time, time left and the task field ``state``.
 
     Args:
-        console: where to draw (default: standard error); without a terminal, one line a minute is printed.
+        console: where to draw (default: standard error). A notebook shows it as text; without a terminal or a notebook,
+            one line a minute is printed.
     """
     from rich.console import Console
     from rich.progress import (
@@ -77,32 +79,68 @@ def live_bar(console: "Console | None" = None) -> "rich.progress.Progress":
     )
     from rich.progress import Progress as RichProgress
 
-    console = console or Console(stderr=True, quiet=_quiet)
+    class InNotebook(RichProgress):
+        """Draws one line of text again; rich alone would need ipywidgets."""
 
-    class Bar(RichProgress):
-        last = time.monotonic()
+        shown: Any = None
+        next_time = 0.0
+
+        def update(self, *given: Any, **options: Any) -> None:
+            super().update(*given, **options)
+            self.draw()
+
+        def advance(self, *given: Any, **options: Any) -> None:
+            super().advance(*given, **options)
+            self.draw()
+
+        def stop(self) -> None:
+            super().stop()
+            self.next_time = 0.0
+            self.draw()
+
+        def draw(self) -> None:
+            from IPython.display import display as show
+
+            if time.monotonic() < self.next_time or not self.tasks:
+                return
+            self.next_time = time.monotonic() + 0.5
+            page = Console(file=StringIO(), width=100, color_system=None, force_jupyter=False)
+            page.print(self.get_renderable())
+            text = {"text/plain": page.file.getvalue().rstrip()}  # type: ignore[attr-defined]
+            if self.shown is None:
+                self.shown = show(text, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+            else:
+                self.shown.update(text, raw=True)
+
+    class Lines(RichProgress):
+        """Prints a line a minute."""
+
+        next_time = time.monotonic() + LINE_EVERY
+
+        def update(self, task_id: TaskID, **options: Any) -> None:
+            super().update(task_id, **options)
+            self.line(task_id)
 
         def advance(self, task_id: TaskID, advance: float = 1) -> None:
             super().advance(task_id, advance)
             self.line(task_id)
 
-        def update(self, task_id: TaskID, **fields: Any) -> None:
-            super().update(task_id, **fields)
-            self.line(task_id)
-
         def line(self, task_id: TaskID) -> None:
-            if not self.disable or time.monotonic() < self.last + LINE_EVERY:
+            if time.monotonic() < self.next_time:
                 return
-            self.last = time.monotonic()
+            self.next_time = time.monotonic() + LINE_EVERY
             task = self.tasks[self.task_ids.index(task_id)]
             elapsed = (task.elapsed or 0.0) / 60
-            left = elapsed * (100 - task.percentage) / task.percentage if task.percentage else None
-            rest = "" if left is None else f", {left:.0f} min left"
+            left = f", {elapsed * (100 / task.percentage - 1):.0f} min left" if task.percentage else ""
             state = task.fields.get("state", "")
-            words = f"{task.description}: {task.percentage:.0f} %, {elapsed:.0f} min{rest} {state}"
-            self.console.print(words.rstrip(), highlight=False, markup=False, soft_wrap=True)
+            line = f"{task.description}: {task.percentage:.0f} %, {elapsed:.0f} min{left} {state}"
+            self.console.print(line.rstrip(), highlight=False, markup=False, soft_wrap=True)
 
-    return Bar(
+    console = console or Console(stderr=True, quiet=_quiet)
+    make: type[RichProgress] = RichProgress
+    if not _quiet and not is_live(console):
+        make = InNotebook if console.is_jupyter else Lines
+    return make(
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
         TaskProgressColumn(),

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
+from baselines.audit.lemon import LEMON
 from baselines.audit.report import PAIRS, THRESHOLD
 from baselines.audit.result import RESULT, AuditResult, read_result
 from ncl_bench.data import dataset_spec
@@ -15,8 +17,13 @@ from ncl_bench.errors import TrainingError, first_line
 from ncl_bench.files import readable
 from ncl_bench.noise.draw import noise_sha256
 
+MOST_REMOVED = 0.25
+"""Share of the pairs that a threshold removes without ``--yes``."""
 
-def apply_audit(audit: Path, to: Path, *, threshold: float | None = None, ids: Path | None = None) -> Kept:
+
+def apply_audit(
+    audit: Path, to: Path, *, threshold: float | None = None, ids: Path | None = None, sure: bool = False
+) -> Kept:
     """Write the pairs of an audit to keep: those above a threshold, or all but those of a list.
 
     A pair without a value, which the method was not trained on, is kept.
@@ -24,7 +31,8 @@ def apply_audit(audit: Path, to: Path, *, threshold: float | None = None, ids: P
     Args:
         audit: folder of :func:`write_audit`.
         to: folder to write; it must not exist, or be empty.
-        threshold: of the clean probability, or else the posterior, in [0, 1), by default 0.5; or of LEMoN.
+        threshold: of the posterior, in [0, 1), by default 0.5; or of LEMoN.
+        sure: remove more than a quarter of the pairs by a threshold.
         ids: CSV file with the column ``pair_id``, as the page exports it: pairs to remove, whatever their value.
     """
     result = read_result(audit)
@@ -52,6 +60,8 @@ def apply_audit(audit: Path, to: Path, *, threshold: float | None = None, ids: P
     else:
         kept = every[~(values <= np.float32(threshold))]
         others = f"have a {result.chosen_by} above {threshold:g}; choose a lower --threshold"
+        if len(kept) < (1 - MOST_REMOVED) * len(every) and not sure:
+            raise TrainingError(_asks(values, np.float32(threshold), result.chosen_by))
     if len(kept) < 2:
         raise TrainingError(f"training needs two pairs, but {len(kept)} of {len(every):,} {others}")
     record = Kept(
@@ -67,6 +77,20 @@ def apply_audit(audit: Path, to: Path, *, threshold: float | None = None, ids: P
     )
     write_keep(to, kept, record)
     return record
+
+
+def _asks(values: NDArray[np.float32], threshold: np.float32, chosen_by: str) -> str:
+    """What a threshold would remove, and how many of these its own estimate takes for wrong."""
+    removed = values[values <= threshold]
+    implied = (
+        f", of which {chosen_by} takes {1 - float(removed.mean()):.0%} for wrong"
+        if chosen_by != LEMON
+        else ""
+    )
+    return (
+        f"--threshold {threshold:g} would remove {len(removed):,} of {len(values):,} pairs "
+        f"({len(removed) / len(values):.0%}){implied}; choose a lower one, or add --yes to remove them"
+    )
 
 
 def _refuse_large(table: Path, result: AuditResult) -> None:

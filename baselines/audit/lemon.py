@@ -86,6 +86,7 @@ def lemon(
     reference: Int64Array,
     setting: LemonSetting = FIXED,
     *,
+    asked: int | None = None,
     device: torch.device | None = None,
     advance: Advance = lambda amount: None,
 ) -> LemonScores:
@@ -97,6 +98,7 @@ def lemon(
         image_of: int64 ``(n,)``, row of the image that each caption is paired with, wrongly or not.
         reference: int64 ``(m,)``, pairs whose images and captions may be neighbours; those of the own image never are.
         setting: the numbers.
+        asked: number of pairs to score, the first ones (default: all).
         device: where to compute; the CPU by default.
         advance: called with the number of pairs done.
 
@@ -116,8 +118,9 @@ def lemon(
     trust = _distance((near_x * near_y).sum(dim=1), setting)
     rows = max(1, MOST_NUMBERS // max(len(reference), setting.k * x.shape[1]))
     parts = []
-    for start in range(0, len(y), rows):
-        block = torch.arange(start, min(start + rows, len(y)), device=x.device)
+    n = len(y) if asked is None else asked
+    for start in range(0, n, rows):
+        block = torch.arange(start, min(start + rows, n), device=x.device)
         own = image[block, None] == image[pairs]
         sides = (x[image[block]], near_x), (y[block], near_y)
         places, terms = [], []

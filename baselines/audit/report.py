@@ -104,8 +104,8 @@ def write_audit(
             own = any(run.has_clean_probability for run in described)
             config = first.job.recipe.method_config
             threshold = float(getattr(config, "clean_threshold", THRESHOLD)) if own else THRESHOLD
-            thresholds = {CLEAN_PROBABILITY: threshold} if own else {}
-            thresholds[POSTERIOR] = THRESHOLD
+            # a method's own probability saturates, and as a training weight it calls too many pairs wrong
+            thresholds = {POSTERIOR: THRESHOLD} | ({CLEAN_PROBABILITY: threshold} if own else {})
             remarks = _of_method(described, table)
             facts = {"epochs": () if truth is None else tuple(_epochs(audited, truth, threshold))}
         labelled = labelled_pairs(*known, train, table, list(thresholds), first.job.seed) if known else None

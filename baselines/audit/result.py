@@ -122,8 +122,8 @@ class AuditResult(Record):
         noise: of the split, without its source.
         n_pairs: audited pairs.
         runs: that were averaged.
-        chosen_by: the column that orders the page: ``clean_probability``, ``posterior`` without one, or ``lemon``.
-        threshold: the method's own for this column; pairs at or below it are called wrong. None for LEMoN.
+        chosen_by: the column that orders the page: ``posterior`` or ``lemon``, in older audits ``clean_probability``.
+        threshold: of this column; pairs at or below it are called wrong. None for LEMoN.
         detection: column to how well it finds the wrong pairs; empty where nobody knows which these are.
         first_wrong: how many of the most suspicious pairs on the page are wrong; None where nobody knows.
         epochs: the same for the clean probability of each epoch, as far as it was kept.

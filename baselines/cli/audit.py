@@ -8,25 +8,127 @@ import typer
 from typer.core import TyperGroup
 
 from baselines.cli.options import Device, Keep, NoiseFile, Target
-from ncl_bench.cli.options import NoiseRatio, NoiseSeed, NoiseUnit, Root
+from ncl_bench.cli.options import NoiseRatio, NoiseSeed, NoiseUnit, Root, SplitSeed
 from ncl_bench.errors import NclBenchError
 from ncl_bench.plugins import command_name
 
 
-class _OneOrMoreRuns(TyperGroup):
-    """``audit RUN...`` and ``audit apply FOLDER``: what is no command below it is a run to audit."""
+class _RunsOrPairs(TyperGroup):
+    """``audit RUN...`` and ``audit captions.csv``: what is no command below it is runs, or a user's pairs."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in {*self.commands, *ctx.help_option_names}:
-            args = ["runs", *args]
+            args = [short_for(args), *args]
         return super().parse_args(ctx, args)
 
 
+def short_for(args: list[str]) -> str:
+    """``pairs`` if arguments without a command name somebody's pairs, else ``runs``."""
+    options = {each.partition("=")[0] for each in args if each.startswith("--")}
+    if options & {
+        "--images",
+        "--image-embeddings",
+        "--caption-embeddings",
+        "--image-column",
+        "--caption-column",
+    }:
+        return "pairs"
+    first = Path(args[0])
+    if first.is_dir():
+        return "runs" if (first / "run.json").exists() else "pairs"
+    return "pairs" if first.suffix.lower() in _TABLES else "runs"
+
+
+_TABLES = (".csv", ".tsv", ".txt", ".token", ".jsonl", ".ndjson", ".json", ".parquet", ".tar")
+
 audit_app = typer.Typer(
-    cls=_OneOrMoreRuns,
-    help="Find the wrong training pairs of finished runs (`audit RUN... --to FOLDER`), and keep the others (`apply`).",
+    cls=_RunsOrPairs,
+    help="Find wrong pairs: among your images and captions (`audit captions.csv --images photos --to FOLDER`), or "
+    "among the training pairs of finished runs (`audit RUN... --to FOLDER`).",
     no_args_is_help=True,
 )
+
+
+@audit_app.command("pairs")
+def audit_pairs(
+    pairs: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Table of images and captions (.csv, .tsv, .txt, .jsonl, .json, .parquet), or a folder with "
+            "metadata.csv, WebDataset shards or what `datasets` saved. With embeddings it may be left out."
+        ),
+    ] = None,
+    to: Target = Path("audit"),
+    images: Annotated[
+        Path | None, typer.Option(help="Folder of the pictures (default: the folder of the table).")
+    ] = None,
+    image_column: Annotated[
+        str | None,
+        typer.Option(help="Column of image paths (default: image, file_name, path, filename or alike)."),
+    ] = None,
+    caption_column: Annotated[
+        str | None, typer.Option(help="Column of captions (default: caption, text, title, alt or alike).")
+    ] = None,
+    image_embeddings: Annotated[
+        Path | None, typer.Option(help=".npy file with a vector per pair, in place of the pictures.")
+    ] = None,
+    caption_embeddings: Annotated[
+        Path | None, typer.Option(help=".npy file with a vector per pair, in the same space.")
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(help="What you ticked on the page: a CSV file with the columns row and label."),
+    ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(min=0, help="Minutes that the command may take (default: what the size needs)."),
+    ] = None,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict",
+            help="Refuse missing, damaged and doubled pictures and empty captions (default: list them).",
+        ),
+    ] = False,
+    encoder: Annotated[
+        str, typer.Option(help="Image encoder, as for `features` (default: efficientnet-lite0).")
+    ] = "efficientnet-lite0",
+    seed: SplitSeed = 0,
+    device: Device = "auto",
+) -> None:
+    """Find the wrong pairs among your images and captions; the same command resumes. `audit TABLE` is short for it.
+
+    Example: ncl-bench audit captions.csv --images photos --to audit
+    """
+    from baselines.audit import find_wrong_pairs
+
+    table = find_wrong_pairs(
+        pairs,
+        images=images,
+        to=to,
+        image_column=image_column,
+        caption_column=caption_column,
+        image_embeddings=image_embeddings,
+        caption_embeddings=caption_embeddings,
+        labels=labels,
+        budget=budget,
+        strict=strict,
+        encoder=encoder,
+        seed=seed,
+        device=device,
+    )
+    found = table.attrs["summary"]
+    for reason, count in found["left_out"].items():
+        typer.echo(f"left out: {count:,} rows, {reason}")
+    if found["doubled"]:
+        typer.echo(f"{found['doubled']:,} pictures are copies of others and judged as one")
+    for remark in found["remarks"]:
+        typer.echo(remark)
+    typer.echo(
+        f"about {found['wrong']:,} of {found['n_judged']:,} captions do not fit their picture "
+        f"(probably {found['low']:,} to {found['high']:,}; wrong captions of similar pictures are hardly counted)"
+    )
+    typer.echo(f"open {to / 'index.html'}; the rows are in {to / 'pairs.csv'}")
 
 
 @audit_app.command("runs")
@@ -121,7 +223,7 @@ def audit_apply(
     threshold: Annotated[
         float | None,
         typer.Option(
-            help="Keep the pairs whose clean probability is above it (default: 0.5, none for LEMoN).",
+            help="Keep the pairs whose posterior is above it (default: 0.5, none for LEMoN).",
         ),
     ] = None,
     ids: Annotated[
@@ -130,20 +232,26 @@ def audit_apply(
             help="Keep all pairs but those of this list, which the page exports; replaces --threshold."
         ),
     ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Remove more than a quarter of the pairs (default: refuse).")
+    ] = False,
 ) -> None:
     """Write which pairs to keep, for `train --keep` and load_dataset(keep=...); no feature is copied.
 
-    The posterior stands in for the clean probability of methods that have none.
-
-    Example: ncl-bench audit apply audit --threshold 0.5 --to cleaned
+    Example: ncl-bench audit apply audit --threshold 0.2 --to cleaned
 
     Example: ncl-bench audit apply audit --ids chosen.csv --to cleaned
     """
     if None not in (threshold, ids):
         raise NclBenchError("--threshold and --ids each say which pairs to keep; give one of them")
+    if (audit / "summary.json").exists():
+        raise NclBenchError(
+            f"{audit} holds an audit of your own pairs, which has written its lists already: `clean` and "
+            "`suspects` in it"
+        )
     from baselines.audit import apply_audit
 
-    kept = apply_audit(audit, to, threshold=threshold, ids=ids)
+    kept = apply_audit(audit, to, threshold=threshold, ids=ids, sure=yes)
     typer.echo(f"{to} keeps {kept.n_kept:,} of {kept.n_pairs:,} pairs")
     typer.echo(
         f"next: {command_name()} train RECIPE --keep {quote(str(to))}, with the noise of the audited run"

@@ -1,6 +1,7 @@
 """``ncl-bench features``: region features of your own images."""
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -8,6 +9,7 @@ import typer
 
 from baselines.cli.options import Device, Target
 from ncl_bench.cli.options import DevImages, SplitSeed, TestImages
+from ncl_bench.errors import NclBenchError
 
 
 def features(
@@ -57,6 +59,13 @@ def features(
         bool,
         typer.Option("--skip-damaged", help="Skip and list files that are not readable images."),
     ] = False,
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            metavar="I/N",
+            help="Encode only the I-th of N parts; when all are done, the command without --shard joins them.",
+        ),
+    ] = None,
     device: Device = "auto",
 ) -> None:
     """Turn your images into region features that `prepare` reads.
@@ -66,15 +75,30 @@ def features(
     Example: ncl-bench features photos --to features
     """
     from baselines.encoders import load_encoder
-    from baselines.features import FeatureOptions, extract, list_images
+    from baselines.features import FeatureOptions, extract, extract_shard, list_images
     from ncl_bench.progress import bar
 
     listing = list_images(source, split or ())
     options = FeatureOptions(grid, pca, dtype, dev, test, seed, batch_size, skip_damaged)
     network = load_encoder(encoder, weights, device)
-    done = extract(listing, network, to, options, workers=workers or os.cpu_count() or 1, progress=bar)
+    threads = workers or os.cpu_count() or 1
+    if shard is not None:
+        n = extract_shard(listing, network, to, _shard(shard), options, workers=threads, progress=bar)
+        typer.echo(
+            f"{n:,} of {len(listing.names):,} images are encoded; the command without --shard joins all parts"
+        )
+        return
+    done = extract(listing, network, to, options, workers=threads, progress=bar)
     for name, reason in done.skipped.items():
         typer.echo(f"left out: {listing.folder / name} {reason}")
     images = ", ".join(f"{name} {count:,}" for name, count in done.images.items())
     regions = "1 region" if grid == 1 else f"{grid * grid} regions"
     typer.echo(f"{images} images, {regions} of {done.feature_dim} numbers each, in {to}")
+
+
+def _shard(given: str) -> tuple[int, int]:
+    found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", given)
+    number, n = map(int, found.groups()) if found else (0, 0)
+    if not 1 <= number <= n:
+        raise NclBenchError(f"--shard is {given}, expected a part and their number, such as 1/8; correct it")
+    return number, n

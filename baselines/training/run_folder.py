@@ -269,6 +269,8 @@ class RunFolder:
         """
         path = self.estimates_file(epoch)
         if not path.is_file():
+            path = self.path / "divisions" / path.name  # the folder's name in version 1.0.0
+        if not path.is_file():
             return {}
         try:
             with zipfile.ZipFile(path) as archive:

@@ -6,10 +6,13 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from baselines.kit.method import Method
 from baselines.methods import METHODS
 from baselines.training.job import FinishedRun, TrainingJob, trusted_rows, with_own_images
-from baselines.training.measures import Epoch, detection, hidden_correspondence
+from baselines.training.measures import Epoch, detection, division, hidden_correspondence
 from baselines.training.recipe import Recipe, own_name, shipped_name
 from baselines.training.run_folder import Imported
 from ncl_bench.data import dataset_spec
@@ -233,13 +236,33 @@ def _found(finished: FinishedRun) -> DetectedPairs | None:
     truth = hidden_correspondence(with_own_images(train, trusted) if len(trusted) else train)
     if truth is None or truth.all() or train.noise.sha256 != noise.sha256:
         return None
-    found = detection(kept[CLEAN_PROBABILITY], truth, getattr(config, "clean_threshold", OWN_THRESHOLD))
+    threshold = getattr(config, "clean_threshold", OWN_THRESHOLD)
+    found = detection(kept[CLEAN_PROBABILITY], truth, threshold)
     assert found.own is not None  # it has a threshold
+    by_epoch = [
+        _division(folder.read_estimates(epoch, len(train))[CLEAN_PROBABILITY], truth, threshold)
+        for epoch in range(last + 1)
+        if folder.estimates_file(epoch).is_file()
+    ]
+    whole = by_epoch if len(by_epoch) == last + 1 else []
     return DetectedPairs(
         **{name: round(value, 4) for name, value in found.own.model_dump().items()},
         average_precision_wrong=round(found.average_precision_wrong, 4),
         precision_at={k: round(share, 4) for k, share in found.precision_at.items()},
+        noise_left=tuple(left for left, *_ in whole),
+        precision_by_epoch=tuple(precision for _, precision, _ in whole),
+        recall_by_epoch=tuple(recall for *_, recall in whole),
     )
+
+
+def _division(
+    values: NDArray[np.float32], truth: NDArray[np.bool_], threshold: float
+) -> tuple[float, float, float]:
+    """Noise left among the pairs called clean, precision and recall of an epoch's division."""
+    called_clean = values > threshold
+    left = float((called_clean & ~truth).sum()) / max(1, int(called_clean.sum()))
+    found = division(values, truth, threshold)
+    return round(left, 4), round(found.precision, 4), round(found.recall, 4)
 
 
 def _curve(history: Sequence[Epoch]) -> TrainingCurve:

@@ -7,11 +7,13 @@ The same command resumes: it skips finished jobs and continues the others from t
 """
 
 import csv
+import glob
 import hashlib
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from math import nan
 from pathlib import Path
@@ -67,8 +69,24 @@ def sweep(
     with owned(folder):
         results = finish_all(folder, members, at_once, device, features, slurm)
         results |= finish_all(folder, means, at_once, device, features, slurm)
-        _write_table(folder / "table.csv", results)
+        _write_table(folder / "table.csv", _other_seeds(results) | results)
     return results
+
+
+def _other_seeds(results: Mapping[Job, float]) -> dict[Job, float]:
+    """Results of seeds that an earlier sweep finished in the same folder, so that a row averages all of them."""
+    others: dict[Job, float] = {}
+    for job in results:
+        for submission in sorted(
+            job.submission.parent.glob(f"{glob.escape(job.name.rpartition('seed')[0])}seed*")
+        ):
+            seed = submission.name.rpartition("seed")[2]
+            other = replace(job, seed=int(seed)) if seed.isdecimal() else job
+            if other in results or other in others or not other.finished:
+                continue
+            with suppress(NclBenchError):  # trained with other settings, and so of another row
+                others[other] = other.r_sum()
+    return others
 
 
 @contextmanager

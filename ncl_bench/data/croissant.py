@@ -95,6 +95,18 @@ def _downloaded(origin: Origin) -> list[dict[str, Any]]:
             | {"description": f"Files of {split}, as their authors published them.", "includes": names}
             | inside
         )
+    if origin.judgements:
+        known.append(
+            {
+                "@type": "cr:FileSet",
+                "@id": "judgements",
+                "name": "judgements",
+                "encodingFormat": "text/plain",
+                "description": "What people say of pairs of a test image and a test caption, as published.",
+                "includes": [f"*{name}" for name in origin.judgements.values()],
+            }
+            | inside
+        )
     return known
 
 

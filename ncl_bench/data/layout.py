@@ -18,7 +18,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError
 
@@ -27,6 +27,9 @@ from ncl_bench.errors import DataError, first_problem
 from ncl_bench.files import readable, sha256_of_file, write_text
 from ncl_bench.plugins import command_name
 from ncl_bench.schema import FileName, Record
+
+if TYPE_CHECKING:
+    import datasets
 
 LAYOUT_VERSION = 2
 MANIFEST = "manifest.json"
@@ -264,7 +267,13 @@ def save_table(folder: Path, columns: Mapping[str, Any], features: Mapping[str, 
     import datasets
 
     types = datasets.Features({name: datasets.Value(kind) for name, kind in features.items()})
-    table = datasets.Dataset.from_dict(dict(columns), features=types)
+    save_quietly(datasets.Dataset.from_dict(dict(columns), features=types), folder)
+
+
+def save_quietly(table: "datasets.Dataset", folder: Path) -> None:
+    """Write a table with ``save_to_disk``, without the library's own bar."""
+    import datasets
+
     quiet = datasets.are_progress_bars_disabled()
     datasets.disable_progress_bars()
     try:

@@ -162,8 +162,8 @@ class PairedDataset(_TorchDataset):
             raise DataError(unknown_name("kind of judgement", kind, COLUMNS))
         if kind not in self.judgement_files:
             raise DataError(
-                f"{self.name}/{self.split} has no judgements by {kind}s; flickr8k has them, for test, if its download "
-                "held their files when it was prepared"
+                f"{self.name}/{self.split} has no judgements by {kind}s; where people judged pairs of test, the "
+                "download must hold their files when it is prepared"
             )
         return read_judgements(self.judgement_files[kind], kind, self.captions_per_image)
 

@@ -90,7 +90,7 @@ class Gallery:
             png = self.spec.picture(str(self.content.image_ids[number]), features)
             if png is not None:
                 return _data_uri("png", png)
-        return "" if self.content.images is None else _thumbnail(self.content.images[number])
+        return "" if self.content.images is None else thumbnail(self.content.images[number])
 
     def caption(self, number: int, *, true: bool = False) -> Item:
         """A caption: its text if the dataset has it."""
@@ -98,7 +98,7 @@ class Gallery:
         return Item(f"{number}" + ("" if captions is None else f": {captions[number]}"), true=true)
 
 
-def _thumbnail(encoded: bytes) -> str:
+def thumbnail(encoded: bytes | Path) -> str:
     """Thumbnail of a stored image file; empty if its pixels cannot be decoded."""
     stream = BytesIO()
     try:

@@ -175,6 +175,12 @@ class DetectedPairs(_Described):
     """Over all thresholds."""
     precision_at: Annotated[dict[int, Share], Field(max_length=20)]
     """Number of most suspicious pairs to the share of wrong ones."""
+    noise_left: tuple[Share, ...] = ()
+    """After each epoch: the share of wrong pairs among those called clean; empty if not recorded."""
+    precision_by_epoch: tuple[Share, ...] = ()
+    """After each epoch: precision; 0 where no pair is called wrong."""
+    recall_by_epoch: tuple[Share, ...] = ()
+    """After each epoch: recall."""
 
 
 class TrainingSetup(_Described):

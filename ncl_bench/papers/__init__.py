@@ -68,6 +68,7 @@ class Family(Record):
         compared: name to a recipe beside which its rows are shown, though the recipe does not reproduce them.
         code_unit: noise unit of the published code, for rows of which no paper states it.
         backbones: for a plain model: backbones of its own recipes.
+        base: name in results of the plain loss that it is built on, among the controls.
         settings: ``--set`` options of the printed rows at some noise ratios, such as ``{"coco 0.6":
             "method.epochs=2"}``.
     """
@@ -85,6 +86,7 @@ class Family(Record):
     compared: dict[str, str] = Field(default_factory=dict)
     code_unit: Literal["caption", "image", ""] = ""
     backbones: tuple[str, ...] = ()
+    base: str = ""
     settings: dict[str, str] = Field(default_factory=dict)
 
     def networks(self, method: str, backbone: str) -> Literal["single", "ensemble", "unknown"]:
@@ -379,11 +381,12 @@ def rows_by_recipe(folder: Path = PUBLISHED) -> Mapping[str, Sequence[Printed]]:
 def best_published(dataset: str) -> Mapping[str, float]:
     """Protocol to the highest rSum that any paper prints, at any noise ratio and with any encoder.
 
-    Only rows with all six recalls count.
+    Only rows with all six recalls and without a doubt count.
     """
     best: dict[str, float] = {}
-    for row in read_rows().values():
-        if row.dataset == dataset and (r_sum := recall_sum(row)) is not None:
+    for each in read_printed(read_families()):
+        row, r_sum = each.row, recall_sum(each.row)
+        if row.dataset == dataset and r_sum is not None and not each.doubts:
             best[row.protocol] = max(best.get(row.protocol, 0.0), r_sum)
     return best
 

@@ -13,7 +13,7 @@ from baselines.training.recipe import Recipe
 from baselines.training.run_folder import RunFolder
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS, flickr8k, load_dataset
-from ncl_bench.errors import DataError
+from ncl_bench.errors import DataError, NclBenchError
 
 
 def run(*arguments: object) -> str:
@@ -78,3 +78,23 @@ def test_what_a_table_already_splits_is_not_drawn(quick, tmp_path):
     asked = ["features", str(tmp_path / "photos.csv"), "--dev", "1", "--to", str(tmp_path / "other")]
     with pytest.raises(DataError, match="splits are given, and none is drawn; leave --dev and --test out"):
         CliRunner().invoke(app, asked, catch_exceptions=False)
+
+
+def test_shards_together_write_the_same_bytes(quick, tmp_path, monkeypatch):
+    monkeypatch.setattr("baselines.features.CHUNK", 4)
+    draw(tmp_path / "photos", 22)
+    whole = ("features", tmp_path / "photos", "--batch-size=4")
+    run(*whole, "--to", tmp_path / "whole")
+    for shard in ("1/3", "3/3"):
+        said = run(*whole, "--to", tmp_path / "joined", "--shard", shard)
+        assert said.startswith("8 of 22" if shard == "1/3" else "6 of 22")
+    assert len(list((tmp_path / ".joined.partial").glob("*.npz"))) == 4
+    assert not (tmp_path / "joined").exists()
+    run(*whole, "--to", tmp_path / "joined")  # the second part is missing, and encoded now
+    for file in ("train_ims.npy", "dev_ims.npy", "test_ims.npy", "train_ids.txt"):
+        assert (tmp_path / "joined" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
+    for wrong in ("0/3", "4/3", "half"):
+        with pytest.raises(NclBenchError, match="expected a part and their number, such as 1/8"):
+            CliRunner().invoke(
+                app, [*map(str, whole), "--to", str(tmp_path / "w"), "--shard", wrong], catch_exceptions=False
+            )

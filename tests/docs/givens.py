@@ -120,10 +120,10 @@ def tiny_training(folder: Path, patch: pytest.MonkeyPatch) -> None:
 
 
 def photographs(folder: Path, patch: pytest.MonkeyPatch) -> None:
-    """Thirty drawings in ``photos``, each described in two languages in ``captions.csv``."""
+    """Sixty drawings in ``photos``, each described in two languages in ``captions.csv``."""
     from support.drawings import describe
 
-    describe(folder, 30)
+    describe(folder, 60)
 
 
 def clip_training(folder: Path, patch: pytest.MonkeyPatch) -> None:

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import ncr_in_one_file
-import numpy as np
+import pandas as pd
 import pytest
 import torch
+from support.drawings import describe, tiny_encoder
 from support.few_digits import digits_job, load_few, trained
 from support.tiny_clip import MODEL, open_clip
 
 import baselines.training.job
 from baselines.methods import METHODS
-from ncl_bench import load_dataset
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -72,26 +72,21 @@ def test_evaluate_clip_with_clip(
     assert "digits, test" in capsys.readouterr().out
 
 
-def test_find_wrong_pairs_of_embeddings(
+def test_find_wrong_pairs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    train = load_dataset("digits", split="train")
-    random = np.random.default_rng(0)
-    images = random.standard_normal((train.n_images, 16), np.float32)
-    noise = random.standard_normal((len(train), 16), np.float32)
-    np.save(tmp_path / "images.npy", images)
-    np.save(tmp_path / "captions.npy", images[train.caption_to_image] + 0.5 * noise)
-    run("find_wrong_pairs.py", tmp_path / "images.npy", tmp_path / "captions.npy", patch=monkeypatch)
-    assert re.search(r"(\d+) of the first 200 are wrong, and 40% of all", capsys.readouterr().out)[1] == "200"
-
-
-def test_find_wrong_pairs_of_a_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(baselines.training.job, "load_dataset", load_few)
-    trained(digits_job({"name": "ncr", "warmup_epochs": 1, "epochs": 1}), tmp_path / "run")
-    run("find_wrong_pairs.py", tmp_path / "run", patch=monkeypatch)
-    assert "clean_probability" in capsys.readouterr().out
+    monkeypatch.setattr("baselines.encoders.load_encoder", lambda *_: tiny_encoder())
+    monkeypatch.setattr("baselines.audit.share.RESAMPLES", 10)
+    monkeypatch.chdir(tmp_path)
+    run("find_wrong_pairs.py", patch=monkeypatch)
+    assert re.search(r"(\d+) of the 80 wrong captions are among the first 160", capsys.readouterr().out)
+    describe(tmp_path / "own", 60)
+    table = pd.read_csv(tmp_path / "own" / "captions.csv").rename(columns={"en": "caption"})
+    table.to_csv(tmp_path / "own" / "captions.csv", index=False)
+    own = tmp_path / "own" / "captions.csv", tmp_path / "own" / "photos"
+    run("find_wrong_pairs.py", *own, "--to", tmp_path / "mine", patch=monkeypatch)
+    assert re.search(r"about \d+ of 60 are wrong", capsys.readouterr().out)
+    assert (tmp_path / "mine" / "index.html").exists()
 
 
 def test_ncr_in_one_file() -> None:

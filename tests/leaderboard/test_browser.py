@@ -120,7 +120,7 @@ def test_the_first_screen_holds_the_navigation_and_the_table(
     rows = [row.bounding_box() for row in page.locator(ROWS).all()[:3]]
     assert all(row["y"] + row["height"] <= height for row in rows)
     links = [link.bounding_box() for link in page.locator(".topbar nav a").all()]
-    assert len(links) == 9
+    assert len(links) == 10
     assert all(box["x"] >= 0 and box["x"] + box["width"] <= width and box["y"] < 150 for box in links)
 
 

@@ -19,13 +19,20 @@ from leaderboard.board import Content, board_of, read_content
 from leaderboard.build import build
 from leaderboard.entries import Condition, Entry, Row
 from leaderboard.figures import epoch_curves, forest
-from leaderboard.measured import alike, mean_curve, measured_tables, printed_drops
+from leaderboard.measured import (
+    alike,
+    division_curves,
+    mean_curve,
+    measured_tables,
+    noise_left,
+    printed_drops,
+)
 from leaderboard.significance import SignificanceTest
 from ncl_bench.data.pair_labels import read_pair_labels
 from ncl_bench.data.pictograms import WEB
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.submission import DetectedPairs, Training, TrainingCurve
-from ncl_bench.papers import Paper, read_printed_detection
+from ncl_bench.papers import Paper, read_families, read_printed_detection
 
 RECIPE, NCR = "crcl/digits_vse_infinity", "ncr/digits_vse_infinity"
 CLEAN = Condition(dataset="digits", protocol="200", noise_unit="none", noise_ratio=0.0)
@@ -175,7 +182,7 @@ def test_the_pages_show_tables_pictures_and_detection(root: Path, tmp_path: Path
     row = found.split("Precision at 50</th>")[1].split("</tr>")[1]
     values = re.findall(r'<td class="n">(.*?)</td>', row)
     # precision: mean of two seeds
-    assert values == ["61.0", "50.5", "62.0", "63.0", "64.0", "90.0", "86.0", "–"]
+    assert values == ["61.0", "50.5", "62.0", "29.1", "63.0", "64.0", "90.0", "86.0", "–"]
 
 
 def test_what_papers_print_of_detection_stands_apart(root: Path, tmp_path: Path) -> None:
@@ -268,6 +275,71 @@ def test_printed_drops_name_their_papers_once_and_leave_doubtful_rows_out() -> N
     ]
     found = printed_drops("m", board_of([row.row() for row in rows], SignificanceTest({}, ())), papers)
     assert found == [("Flickr30K, 1K test, SGR, caption noise (one, two)", 10.0)]
+
+
+def detected(wrong: int, missed: int, mistaken: int, n: int, **by_epoch: Any) -> DetectedPairs:
+    """What a division says of ``n`` pairs; of ``wrong`` ones some are missed, and right ones are called wrong."""
+    called = wrong - missed + mistaken
+    return DetectedPairs(
+        threshold=0.5,
+        accuracy=1 - (missed + mistaken) / n,
+        precision=(wrong - missed) / called if called else 0.0,
+        recall=1 - missed / wrong,
+        f1=0.5,
+        average_precision_wrong=0.5,
+        precision_at={},
+        **by_epoch,
+    )
+
+
+def test_noise_left_is_the_share_of_wrong_pairs_among_those_called_clean() -> None:
+    assert noise_left(detected(40, 10, 5, 100)) == pytest.approx(10 / 65)
+    assert noise_left(detected(40, 0, 60, 100)) == 0  # nothing is called clean
+    assert (
+        noise_left(detected(40, 40, 0, 100)) is None
+    )  # what is missed, and what is mistaken, is not told apart
+    assert noise_left(detected(40, 10, 5, 100, noise_left=(0.4, 0.2))) == 0.2
+
+
+def test_divisions_are_drawn_where_runs_recorded_every_epoch(content: Content) -> None:
+    assert epoch_curves(measured_tables(content)[0], NOISY.slug, "noise_left") == []
+    shares = {"noise_left": (0.4, 0.3, 0.2)}
+    recorded = [
+        row | {"found": tuple(one.model_copy(update=shares) for one in row["found"])} for row in content.rows
+    ]
+    (table,) = measured_tables(replace(content, rows=recorded))
+    ((kind, picture),) = epoch_curves(table, NOISY.slug, "noise_left")
+    assert kind == "default recipes"
+    assert "noise left, %" in str(picture)
+    row = next(row for row in table["places"][NOISY.slug] if row["found"])
+    points = mean_curve(division_curves(row), "noise_left")
+    assert (points[0], points[-1]) == ((10, pytest.approx(0.4)), (30, pytest.approx(0.2)))
+
+
+def test_a_gain_is_the_difference_from_the_own_base_loss_with_its_interval(content: Content) -> None:
+    based = {
+        key: family.model_copy(update={"base": {"crcl": "NCR"}.get(key, "")})
+        for key, family in content.families.items()
+    }
+    rows = [row | {"preliminary": False, "ranked": True} for row in content.rows]
+    (table,) = measured_tables(replace(content, rows=rows, families=based))
+    (each,) = table["gains"]
+    assert (each["line"]["title"], each["base"]) == ("CRCL", "NCR")
+    assert each["gains"].keys() == {CLEAN.slug, NOISY.slug}
+    ncr = next(line for line in table["lines"] if line["title"] == "NCR")
+    for slug, (gain, low, high) in each["gains"].items():
+        assert gain == pytest.approx(each["line"]["rows"][slug]["r_sum"] - ncr["rows"][slug]["r_sum"])
+        assert low < gain < high
+    (table,) = measured_tables(replace(content, families=based))  # two seeds take no rank
+    assert table["gains"] == []
+
+
+def test_every_base_loss_is_a_control() -> None:
+    families = read_families()
+    controls = {name for key in ("infonce", "triplet") for name in families[key].names}
+    assert {family.base for family in families.values()} - {""} <= controls
+    robust = [f for f in families.values() if f.recipes and f.recipes not in ("triplet", "info_nce")]
+    assert all(family.base for family in robust)
 
 
 def test_a_mean_curve_is_straight_between_epochs_and_ends_where_all_do() -> None:

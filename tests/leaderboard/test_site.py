@@ -97,7 +97,7 @@ def test_a_board_has_a_column_of_eccv_caption_where_a_row_has_it(printed: Conten
     assert with_it[0].count("21.0 / 30.5") == 1
     for table in tables:
         body = re.findall(r"<tr class=\"(?:muted)?\" data-status.*?</tr>", table, re.S)
-        columns = 12 if table in with_it else 11
+        columns = 14 if table in with_it else 13
         assert {len(re.findall(r"<t[hd][ >]", row)) for row in body} == {columns}
 
 
@@ -107,7 +107,7 @@ def test_every_method_page_links_to_its_paper_and_never_to_a_forge_instead(print
     found = {path: re.findall(r'<a href="(https://[^"]+)">Paper</a>', text) for path, text in methods.items()}
     assert {path for path, links in found.items() if not links} <= {
         f"methods/{name}.html"
-        for name in ("cmcan", "gsl", "ucpm")  # whose address we do not know
+        for name in ("cmcan", "dcl", "dsdmr", "gsl", "ucpm")  # whose address we do not know
     }
     assert not [link for links in found.values() for link in links if "github" in link]
     assert all("<cite>" in text for text in methods.values())

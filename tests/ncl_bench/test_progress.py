@@ -2,6 +2,12 @@
 
 import subprocess
 import sys
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from ncl_bench.progress import bar, hint, say
 
 
 def test_no_bar_is_drawn_into_a_pipe_where_colours_are_forced() -> None:
@@ -11,3 +17,42 @@ def test_no_bar_is_drawn_into_a_pipe_where_colours_are_forced() -> None:
         [sys.executable, "-c", code], env={"FORCE_COLOR": "1"}, capture_output=True, text=True, check=True
     )
     assert done.stdout + done.stderr == ""
+
+
+def test_a_notebook_shows_one_line_without_widgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[str] = []
+
+    class Handle:
+        def update(self, text: dict[str, str], raw: bool) -> None:
+            drawn.append(text["text/plain"])
+
+    def display(text: dict[str, str], raw: bool, display_id: bool) -> Handle:
+        drawn.append(text["text/plain"])
+        return Handle()
+
+    monkeypatch.setattr("IPython.display.display", display)
+    with bar("audit", 4, Console(force_jupyter=True)) as advance:
+        advance(1)
+        advance(3)
+    assert " 25%" in drawn[0] or "  0%" in drawn[0]
+    assert "100%" in drawn[-1]
+    assert "\x1b" not in drawn[-1]
+
+
+def test_a_line_a_minute_is_printed_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ncl_bench.progress.LINE_EVERY", 0.0)
+    console = Console(file=StringIO())
+    with bar("encode", 4, console) as advance:
+        advance(1)
+    assert isinstance(console.file, StringIO)
+    assert console.file.getvalue().startswith("encode: 25 %, 0 min, 0 min left")
+
+
+def test_quiet_prints_no_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("ncl_bench.progress.LINE_EVERY", 0.0)
+    monkeypatch.setattr("ncl_bench.progress._quiet", True)
+    with bar("encode", 4) as advance:
+        advance(4)
+    say("digits: caption noise")
+    hint("next: evaluate")
+    assert capsys.readouterr() == ("", "")

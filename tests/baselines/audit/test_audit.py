@@ -146,7 +146,7 @@ def test_the_folder_holds_the_table_the_truth_and_a_page(audited: Path, runs: di
     assert result["detection"]["clean_probability"] == found
     wrong = ~true_correspondence(load_few("digits", split="train", noise_ratio=0.4))
     assert found["n_wrong"] == wrong.sum()
-    suspicious = table.sort_values(["clean_probability", "loss"], ascending=[True, False])["pair_id"][:200]
+    suspicious = table.sort_values(["posterior", "loss"], ascending=[True, False])["pair_id"][:200]
     assert result["first_wrong"] == wrong[suspicious].sum()
     page = (audited / "index.html").read_text()
     assert page.count('<li data-value="') == 250
@@ -169,7 +169,7 @@ def test_a_run_without_estimates_is_ordered_by_the_posterior_and_the_page_says_s
     assert result.chosen_by == "posterior"
     assert set(result.detection) == {"posterior"}
     table = pd.read_parquet(tmp_path / "to" / "pairs.parquet")
-    kept = apply_audit(tmp_path / "to", tmp_path / "kept", threshold=0.3)
+    kept = apply_audit(tmp_path / "to", tmp_path / "kept", threshold=0.3, sure=True)
     assert kept.n_kept == (table["posterior"] > 0.3).sum()
 
 
@@ -201,7 +201,7 @@ def test_equal_losses_leave_no_posterior_and_nothing_to_keep(
     assert "All losses are equal, so there is no posterior." in result.remarks
     assert result.detection == {}
     with pytest.raises(TrainingError, match="tells no pair apart: all losses are equal"):
-        apply_audit(tmp_path / "to", tmp_path / "kept", threshold=0.5)
+        apply_audit(tmp_path / "to", tmp_path / "kept", threshold=0.5, sure=True)
     assert not (tmp_path / "kept").exists()
 
 
@@ -237,7 +237,7 @@ def test_natural_noise_is_scored_by_labels_alone(tmp_path: Path) -> None:
 
 def test_a_run_may_keep_no_history(tmp_path: Path) -> None:
     run = train(digits_job(NCR), tmp_path / "run", keep_estimates=False)
-    assert not (run / "divisions").exists()
+    assert not (run / "estimates").exists()
     assert audit(run, device="cpu", console=QUIET)["clean_probability"].isna().all()
 
 
@@ -245,8 +245,8 @@ def test_kept_pairs_are_a_subset_after_the_noise(
     audited: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = pd.read_parquet(audited / "pairs.parquet")
-    kept = apply_audit(audited, tmp_path / "cleaned", threshold=0.5)
-    expected = table["pair_id"][table["clean_probability"] > 0.5].tolist()
+    kept = apply_audit(audited, tmp_path / "cleaned", threshold=0.5, sure=True)
+    expected = table["pair_id"][table["posterior"] > 0.5].tolist()
     assert kept.n_kept == len(expected) < kept.n_pairs == 1000
     data = load_dataset("digits", noise_ratio=0.4, keep=tmp_path / "cleaned")
     assert data.pair_ids.tolist() == expected
@@ -264,8 +264,8 @@ def test_kept_pairs_are_a_subset_after_the_noise(
 
 
 def test_a_run_resumes_with_the_pairs_that_it_began_with(audited: Path, tmp_path: Path) -> None:
-    apply_audit(audited, tmp_path / "cleaned", threshold=0.5)
-    apply_audit(audited, tmp_path / "fewer", threshold=0.9)
+    apply_audit(audited, tmp_path / "cleaned", threshold=0.5, sure=True)
+    apply_audit(audited, tmp_path / "fewer", threshold=0.9, sure=True)
     run = train(digits_job(TRIPLET, keep=tmp_path / "cleaned"), tmp_path / "run")
     train(digits_job(TRIPLET, keep=tmp_path / "cleaned"), run)
     for other in (tmp_path / "fewer", None):
@@ -311,13 +311,13 @@ def test_nothing_is_overwritten_and_damaged_files_are_named(audited: Path, tmp_p
         (copy / file).write_text(content)
     for folder, to, threshold, problem in (
         (audited, audited, 0.5, "exists already; choose a new folder with --to"),
-        (audited, none, 1.0, "training needs two pairs, but 0 of 1,000 have a clean_probability above 1;"),
+        (audited, none, 1.0, "training needs two pairs, but 0 of 1,000 have a posterior above 1;"),
         (tmp_path, none, 0.5, "does not exist, expected the result of `ncl-bench audit`"),
         (broken, none, 0.5, r"pairs\.parquet is damaged"),
         (unsaid, none, 0.5, r"result\.json: key 'dataset' is missing"),
     ):
         with pytest.raises(NclBenchError, match=problem):
-            apply_audit(folder, to, threshold=threshold)
+            apply_audit(folder, to, threshold=threshold, sure=True)
     assert not none.exists()
 
 
@@ -403,7 +403,7 @@ def test_a_table_of_more_pairs_than_the_summary_or_the_dataset_is_not_decompress
 @pytest.mark.parametrize("threshold", [math.nan, math.inf, -math.inf])
 def test_a_threshold_that_is_no_number_is_refused(threshold: float, audited: Path, tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match=f"threshold is {threshold}, expected a finite number"):
-        apply_audit(audited, tmp_path / "cleaned", threshold=threshold)
+        apply_audit(audited, tmp_path / "cleaned", threshold=threshold, sure=True)
     assert not (tmp_path / "cleaned").exists()
 
 
@@ -415,7 +415,7 @@ def test_the_commands_say_what_was_found_and_what_comes_next(
     assert done.exit_code == 0, done.output
     assert "of the 200 most suspicious pairs are wrong" in done.output
     assert "next: ncl-bench audit apply audit --threshold 0.5 --to cleaned" in done.output
-    applied = CliRunner().invoke(app, ["audit", "apply", "audit", "--to", "cleaned"])
+    applied = CliRunner().invoke(app, ["audit", "apply", "audit", "--yes", "--to", "cleaned"])
     assert "of 1,000 pairs" in applied.output
     assert sorted(path.name for path in Path("cleaned").iterdir()) == ["keep.csv", "keep.json"]
     both = ["audit", "apply", "audit", "--threshold", "0.5", "--ids", "chosen.csv", "--to", "none"]
@@ -431,3 +431,15 @@ def test_a_spreadsheet_computes_no_caption() -> None:
     shown = report._without_formulas(table)
     assert shown["caption"].tolist() == ["'=1+1", "a dog", "-5"]
     assert shown["loss"].tolist() == [-1.0, 0.5, 2.0]
+
+
+def test_a_threshold_removes_more_than_a_quarter_only_with_yes(audited: Path, tmp_path: Path) -> None:
+    posterior = pd.read_parquet(audited / "pairs.parquet").posterior
+    middle = float(posterior.median())
+    removed = posterior[posterior <= np.float32(middle)]
+    said = rf"would remove {len(removed):,} of 1,000 pairs .*, of which posterior takes {1 - removed.mean():.0%} for"
+    with pytest.raises(TrainingError, match=said):
+        apply_audit(audited, tmp_path / "cleaned", threshold=middle)
+    assert not (tmp_path / "cleaned").exists()
+    kept = apply_audit(audited, tmp_path / "cleaned", threshold=middle, sure=True)
+    assert kept.n_kept == 1_000 - len(removed)

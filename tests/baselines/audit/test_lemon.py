@@ -123,7 +123,10 @@ def test_embeddings_find_the_pairs_that_noise_moved(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="by LEMoN, which has no threshold of its own; give --threshold"):
         apply_audit(to, tmp_path / "cleaned")
     middle = float(table["lemon"].median())
-    assert apply_audit(to, tmp_path / "cleaned", threshold=middle).n_kept == (table["lemon"] > middle).sum()
+    assert (
+        apply_audit(to, tmp_path / "cleaned", threshold=middle, sure=True).n_kept
+        == (table["lemon"] > middle).sum()
+    )
 
 
 def test_what_lemon_cannot_read_is_refused(tmp_path: Path) -> None:

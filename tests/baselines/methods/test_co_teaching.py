@@ -96,6 +96,8 @@ def test_schedules_match_the_published_code(name: str, file: str, golden: Golden
          "IN2R (the paper's rectification, the code's fault)"),
         ("npc", {"warmup_epochs": 2, "faults": "published"}, "NPC (after a warm-up, the code's faults)"),
         ("osa", {"warmup_epochs": 1}, "OSA (after a warm-up)"),
+        ("dcl", {"warmup_epochs": 1}, "DCL (after a warm-up)"),
+        ("pcsr", {"faults": "published"}, "PCSR (the code's faults)"),
         ("rcl", {"penalty": "tan"}, "RCL (tan)"),
         ("sps", {"faults": "published"}, "SPS (the code's fault)"),
     ],

@@ -25,7 +25,7 @@ from ncl_bench.errors import TrainingError
 from ncl_bench.evaluation.protocol import selection_images
 
 STEPS = 6
-DIVIDING = {"bicro", "cream", "in2r", "mscn", "ncr", "pc2", "sps"}
+DIVIDING = {"bicro", "cream", "in2r", "mscn", "ncr", "pc2", "pcsr", "sps"}
 """Methods whose networks divide the pairs for each other, and take unequal numbers of steps."""
 FIRST = {"ncr", "mscn", "crcl", "npc"}
 """Of two networks, of a module of its own, of several rounds, of a batch that is read by rows."""

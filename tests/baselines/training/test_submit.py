@@ -101,6 +101,13 @@ def test_a_run_of_so_many_steps_states_its_compute_and_the_last_epoch_beside_the
     assert training.found.f1 == round(wrong.own.f1, 4)
     assert training.found.average_precision_wrong == round(wrong.average_precision_wrong, 4)
     assert training.found.precision_at[50] == round(wrong.precision_at[50], 4)
+    by_epoch = (training.found.precision_by_epoch, training.found.recall_by_epoch, training.found.noise_left)
+    assert [len(values) for values in by_epoch] == [3, 3, 3]
+    assert [values[2] for values in by_epoch[:2]] == [training.found.precision, training.found.recall]
+    truth = hidden_correspondence(trainer.train_split)
+    for epoch, left in enumerate(training.found.noise_left):
+        called_clean = trainer.folder.read_estimates(epoch, 1000)["clean_probability"] > 0.5
+        assert left == pytest.approx((called_clean & ~truth).sum() / max(1, called_clean.sum()), abs=1e-4)
     assert read_submission(tmp_path / "to").training == training
     # where another epoch was the best one, its scores say nothing of the last
     outcome = trainer.folder.read_outcome().model_copy(update={"best_epoch": 0})

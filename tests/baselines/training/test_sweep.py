@@ -156,6 +156,10 @@ def test_a_sweep_is_one_submission_per_cell_and_does_nothing_twice(tmp_path: Pat
     assert training.precision == "bf16-mixed"
     weights = jobs[0].run.best.stat()
     assert sweep(tmp_path / "out", jobs, at_once=1, device="cpu") == first
+    one_more = jobs_of(*what[:3], seeds=[1], precision="bf16-mixed")
+    second = sweep(tmp_path / "out", one_more, at_once=1, device="cpu")
+    (row,) = list(csv.reader((tmp_path / "out" / "table.csv").read_text().splitlines()))[1:]
+    assert row[2:4] == ["2", f"{(first[jobs[0]] + second[one_more[0]]) / 2:.1f}"]  # the earlier seed stays
     assert jobs[0].run.best.stat() == weights
     for options, sentence in (
         ({"precision": "bf16-mixed", "settings": ["steps=3"]}, "for no given number of steps, not for 3"),

@@ -289,7 +289,7 @@ def load_alike(name: str, **options: Any) -> PairedDataset:
     return replace(dataset, image_features=features, tokens=tokens).subset(np.arange(41))
 
 
-@pytest.mark.parametrize("name", ["cream", "in2r", "npc", "osa", "sps"])
+@pytest.mark.parametrize("name", ["cream", "dcl", "in2r", "npc", "osa", "pcsr", "sps"])
 def test_pairs_that_are_all_alike_and_a_batch_of_one_leave_numbers_or_one_sentence(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

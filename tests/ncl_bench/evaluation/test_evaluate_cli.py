@@ -150,7 +150,7 @@ def test_other_datasets_are_evaluated_without_their_files(run: Callable, tmp_pat
     assert ran.code == 0
     assert "order_fingerprint of cc152k/test was recorded but not checked" in ran.out
     assert "rows were taken as images" in ran.out
-    assert "above every published one (383.3)" in ran.out
+    assert "above every published one (385.9)" in ran.out
     assert list(read_result(tmp_path).splits["test"].protocols) == ["1k"]
 
 

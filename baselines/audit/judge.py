@@ -1,0 +1,188 @@
+"""Judge somebody's pairs: how suspicious each is, how probably it is wrong, and how many are.
+
+Two views that err differently are averaged: the cosine of image and caption, and LEMoN among the pairs of other folds.
+Both are measured in standard deviations of chance: the same images with captions of other images.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from baselines.audit.cca import ROWS_AT_ONCE, Fold, cross_fitted, folds_of, pooled, unit
+from baselines.audit.lemon import LEMON, LemonSetting, lemon
+from baselines.audit.share import share_of_wrong
+from ncl_bench.data.columns import Int64Array
+from ncl_bench.errors import TrainingError
+from ncl_bench.progress import Advance
+
+FEWEST_IMAGES = 40
+"""With fewer, the folds would leave LEMoN too few neighbours."""
+MOST_REFERENCE = 5_000
+"""Pairs of other folds among which LEMoN looks for neighbours."""
+SAMPLE, BETTER = 1_000, 3
+"""Pairs whose captions are compared with every image, and how many of the best are named."""
+MOST_DRAWS, CHANCE = 10, 20_000
+"""Chance is scored with captions of other images: at most 10 for each pair, about 20,000 in all, one each at least."""
+OBTAINED = (
+    "The scores are a mixture of those of chance (images with captions of other images) and of two normal components; "
+    "the range is from 200 resamples of the images, widened for what the mixture gets wrong. A wrong "
+    "caption that fits better than chance is not counted."
+)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What is known of ``n`` pairs.
+
+    Attributes:
+        table: of all pairs in their order: ``score`` (larger is more suspicious), ``probability`` that the pair is
+            wrong, in [0, 1], ``similarity`` (cosine) and the columns that the score was made from.
+        share, low, high: estimated share of wrong pairs, with a range: bootstrap over images, widened (share.py).
+        obtained: how the share was obtained, in a sentence.
+        better: int64 ``(n, 3)``, pairs whose captions fit better, the best first; -1 where there are fewer.
+    """
+
+    table: pd.DataFrame
+    share: float
+    low: float
+    high: float
+    obtained: str
+    better: Int64Array
+
+
+def judge_pairs(
+    features: NDArray[np.floating],
+    image_of: Int64Array,
+    captions: Sequence[str],
+    *,
+    work: Path,
+    seed: int = 0,
+    budget_minutes: float | None = None,
+    advance: Advance = lambda amount: None,
+) -> Judged:
+    """Judge pairs from region features of their images; finished steps below ``work`` are not repeated.
+
+    Args:
+        features: ``(n_images, regions, dim)``, at least 0, such as those of ``ncl-bench features``.
+        image_of: int64 ``(n,)``, row of each pair's image.
+        captions: text of each pair.
+        work: folder of what is kept; it belongs to these pairs and this seed.
+        seed: of everything random.
+        budget_minutes: most time to take.
+        advance: called with the number of pairs done.
+    """
+    kept = work / "pooled.npy"
+    vectors = np.load(kept, mmap_mode="r", allow_pickle=False) if kept.exists() else pooled(features, kept)
+    folds = cross_fitted(vectors, image_of, captions, seed=seed)
+    return _judged(folds, image_of, "cca", seed, advance)
+
+
+def judge_embeddings(
+    images: NDArray[np.floating],
+    captions: NDArray[np.floating],
+    image_of: Int64Array,
+    *,
+    work: Path,
+    seed: int = 0,
+    advance: Advance = lambda amount: None,
+) -> Judged:
+    """Judge pairs from vectors of one space, such as those of CLIP.
+
+    Args:
+        images, captions: ``(n, dim)``, the vectors of each pair.
+        image_of: int64 ``(n,)``, a number for each pair's image.
+        work: folder of what is kept; nothing is, for it would not pay.
+        seed: of everything random.
+        advance: called with the number of pairs done.
+    """
+    folds = (
+        Fold(rows, others, lambda pairs: unit(images[pairs]), lambda pairs: unit(captions[pairs]))
+        for rows, others in folds_of(image_of, seed)
+    )
+    return _judged(folds, image_of, "similarity", seed, advance)
+
+
+def _judged(folds: Iterable[Fold], image_of: Int64Array, cosine: str, seed: int, advance: Advance) -> Judged:
+    """Judge by two views that err differently: the cosine of a pair, and LEMoN among pairs of other folds.
+
+    Args:
+        folds: of all pairs.
+        image_of: int64 ``(n,)``.
+        cosine: column of the cosine.
+        seed: of the draws.
+        advance: called with the number of pairs done.
+    """
+    n, n_images = len(image_of), len(np.unique(image_of))
+    if n_images < FEWEST_IMAGES:
+        raise TrainingError(
+            f"judging needs at least {FEWEST_IMAGES} different images, but there are {n_images}; add pairs"
+        )
+    random = np.random.default_rng(seed)
+    sample = np.sort(random.permutation(n)[:SAMPLE])
+    draws = max(1, min(MOST_DRAWS, CHANCE // n))
+    own, chance = np.zeros((2, n), np.float32), np.zeros((2, n, draws), np.float32)
+    better = np.full((n, BETTER), -1, np.int64)
+    for fold in folds:
+        reference = np.sort(random.permutation(fold.others)[:MOST_REFERENCE])
+        near = fold.images(reference), fold.captions(reference)
+        sampled = fold.captions(sample)
+        for start in range(0, len(fold.rows), ROWS_AT_ONCE):
+            block = fold.rows[start : start + ROWS_AT_ONCE]
+            x, y = fold.images(block), fold.captions(block)
+            drawn = fold.captions(_foreign(block, fold.rows, image_of, draws, random).reshape(-1))
+            r, m = len(block), len(reference)
+            number = np.concatenate([np.arange(r), np.repeat(np.arange(r), draws), r + np.arange(m)])
+            found = lemon(
+                np.concatenate([x, near[0]]),
+                np.concatenate([y, drawn, near[1]]),
+                number,
+                len(number) - m + np.arange(m),
+                LemonSetting(k=min(LemonSetting().k, m - 1)),
+                asked=len(number) - m,
+            )
+            for view, values in enumerate((1 - found.distance, -found.score)):
+                own[view, block], chance[view, block] = values[:r], values[r:].reshape(r, draws)
+            better[block] = _better(x @ sampled.T, own[0, block], image_of[block], image_of[sample], sample)
+            advance(r)
+    mean, deviation = chance.mean(axis=(1, 2)), chance.std(axis=(1, 2)) + 1e-12
+    z = ((own - mean[:, None]) / deviation[:, None]).mean(axis=0)
+    z_chance = ((chance - mean[:, None, None]) / deviation[:, None, None]).mean(axis=0)
+    share = share_of_wrong(z, z_chance, image_of, seed=seed)
+    table = pd.DataFrame(
+        {"score": -z, "probability": share.probability, "similarity": own[0], cosine: own[0], LEMON: own[1]}
+    )
+    return Judged(table, share.share, share.low, share.high, OBTAINED, better)
+
+
+def _foreign(
+    block: Int64Array, rows: Int64Array, image_of: Int64Array, draws: int, random: np.random.Generator
+) -> Int64Array:
+    """Draw pairs of other images out of a fold for each pair of a block, int64 ``(len(block), draws)``."""
+    order = rows[np.argsort(image_of[rows], kind="stable")]
+    images = image_of[order]
+    first = np.searchsorted(images, image_of[block], "left")[:, None]
+    own = np.searchsorted(images, image_of[block], "right")[:, None] - first
+    place = (random.random((len(block), draws)) * (len(rows) - own)).astype(np.int64)
+    drawn: Int64Array = order[place + own * (place >= first)]
+    return drawn
+
+
+def _better(
+    fits: NDArray[np.float32],
+    own: NDArray[np.float32],
+    image_of: Int64Array,
+    sampled_image: Int64Array,
+    sample: Int64Array,
+) -> Int64Array:
+    """The sampled pairs of other images whose captions fit better than the own one, the best first."""
+    fits[(image_of[:, None] == sampled_image) | (fits <= own[:, None])] = -np.inf
+    best = np.argsort(-fits, axis=1, kind="stable")[:, :BETTER]
+    found = np.full((len(fits), BETTER), -1, np.int64)
+    found[:, : best.shape[1]] = np.where(
+        np.isfinite(np.take_along_axis(fits, best, axis=1)), sample[best], -1
+    )
+    return found

@@ -1,0 +1,424 @@
+"""From somebody's pairs to the wrong ones: every form of input goes through the whole command."""
+
+import csv
+import io
+import json
+import shutil
+import tarfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from support.drawings import describe, tiny_encoder
+from typer.testing import CliRunner
+
+import baselines.audit.judge
+from baselines.audit import find_wrong_pairs
+from baselines.audit.own_pairs import read_pairs
+from ncl_bench.cli import app
+from ncl_bench.errors import DataError, NclBenchError, TrainingError
+
+N = 60
+MOVED = 6
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tiny network in place of the encoder."""
+    monkeypatch.setattr("baselines.encoders.load_encoder", lambda *_: tiny_encoder())
+    monkeypatch.setattr("baselines.audit.share.RESAMPLES", 10)
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("drawn")
+    describe(folder, N)
+    return folder
+
+
+@pytest.fixture
+def given(drawn: Path, tmp_path: Path) -> Path:
+    """A folder of a user's own: ``photos`` with N pictures, and ``rows.json`` with name and caption of each."""
+    shutil.copytree(drawn / "photos", tmp_path / "photos")
+    return tmp_path
+
+
+def rows_of(given: Path) -> list[tuple[str, str]]:
+    names = sorted(each.name for each in (given / "photos").iterdir())
+    return [(name, f"picture {number} shows a thing") for number, name in enumerate(names)]
+
+
+def command(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(each) for each in ("audit", *arguments)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def as_csv(given: Path) -> list[object]:
+    pd.DataFrame(rows_of(given), columns=["file_name", "text"]).assign(more="=1+1").to_csv(
+        given / "captions.csv", index=False
+    )
+    return [given / "captions.csv", "--images", given / "photos"]
+
+
+def as_tsv(given: Path) -> list[object]:
+    lines = [
+        "number\tpath\ttitle",
+        *(f"{n}\tphotos/{name}\t{text}" for n, (name, text) in enumerate(rows_of(given))),
+    ]
+    (given / "captions.tsv").write_text("\n".join(lines))
+    return [given / "captions.tsv"]
+
+
+def as_json_lines(given: Path) -> list[object]:
+    lines = [
+        json.dumps({"image": name, "alt": text, "id": n}) for n, (name, text) in enumerate(rows_of(given))
+    ]
+    (given / "captions.jsonl").write_text("\n".join(lines))
+    return [given / "captions.jsonl", "--images", given / "photos"]
+
+
+def as_json(given: Path) -> list[object]:
+    rows = [{"file_name": f"photos/{name}", "caption": text} for name, text in rows_of(given)]
+    (given / "captions.json").write_text(json.dumps(rows))
+    return [given / "captions.json"]
+
+
+def as_languages(given: Path) -> list[object]:
+    frame = pd.DataFrame(rows_of(given), columns=["image", "en"]).assign(zh="一个红色的圆形")
+    frame.to_csv(given / "captions.csv", index=False, sep=";")
+    return [given / "captions.csv", "--images", given / "photos"]
+
+
+def as_parquet(given: Path) -> list[object]:
+    frame = pd.DataFrame(rows_of(given), columns=["picture", "words"])
+    frame.to_parquet(given / "captions.parquet")
+    return [
+        given / "captions.parquet",
+        "--images",
+        given / "photos",
+        "--image-column=picture",
+        "--caption-column=words",
+    ]
+
+
+def as_kaggle(given: Path) -> list[object]:
+    with (given / "captions.txt").open("w", newline="") as stream:
+        csv.writer(stream).writerows(
+            [("image", "caption"), *((n, f"{t} , it does") for n, t in rows_of(given))]
+        )
+    return [given / "captions.txt", "--images", given / "photos"]
+
+
+def as_flickr(given: Path) -> list[object]:
+    (given / "captions.token").write_text("".join(f"{name}#0\t{text}\n" for name, text in rows_of(given)))
+    return [given / "captions.token", "--images", given / "photos"]
+
+
+def as_flickr_in_chinese(given: Path) -> list[object]:
+    lines = [f"{name}#zhc#0 第{n}张图有一个红色的圆形\n" for n, (name, _) in enumerate(rows_of(given))]
+    (given / "captions.txt").write_text("".join(lines), encoding="utf-8")
+    return [given / "captions.txt", "--images", given / "photos"]
+
+
+def as_karpathy(given: Path) -> list[object]:
+    images = [
+        {
+            "filename": name,
+            "split": "train",
+            "sentences": [{"raw": text}, {"raw": f"{text}, again"}][: 1 + n % 2],
+        }
+        for n, (name, text) in enumerate(rows_of(given))
+    ]
+    (given / "dataset_own.json").write_text(json.dumps({"dataset": "own", "images": images}))
+    return [given / "dataset_own.json", "--images", given / "photos"]
+
+
+def as_urls(given: Path) -> list[object]:
+    rows = rows_of(given)
+    for number, (name, _) in enumerate(rows):
+        (given / "photos" / name).rename(given / "photos" / f"{number:09d}.png")
+    lines = [f"{text}\thttps://example.org/{n}.png\n" for n, (_, text) in enumerate(rows)]
+    (given / "urls.tsv").write_text("".join(lines))
+    return [given / "urls.tsv", "--images", given / "photos"]
+
+
+def as_image_folder(given: Path) -> list[object]:
+    pd.DataFrame(rows_of(given), columns=["file_name", "text"]).to_csv(
+        given / "photos" / "metadata.csv", index=False
+    )
+    return [given / "photos"]
+
+
+def as_saved(given: Path) -> list[object]:
+    rows = rows_of(given)
+    columns = {
+        "image": [str(given / "photos" / name) for name, _ in rows],
+        "caption": [text for _, text in rows],
+    }
+    found = datasets.Dataset.from_dict(columns).cast_column("image", datasets.Image())
+    found.save_to_disk(given / "saved")
+    return [given / "saved"]
+
+
+def as_shards(given: Path) -> list[object]:
+    (given / "shards").mkdir()
+    with tarfile.open(given / "shards" / "00000.tar", "w") as archive:
+        for name, text in rows_of(given):
+            key = name.removesuffix(".png")
+            for ending, content in (("png", (given / "photos" / name).read_bytes()), ("txt", text.encode())):
+                entry = tarfile.TarInfo(f"{key}.{ending}")
+                entry.size = len(content)
+                archive.addfile(entry, io.BytesIO(content))
+    return [given / "shards"]
+
+
+FORMS: dict[str, tuple[Callable[[Path], list[object]], str]] = {
+    "csv": (as_csv, "clean.csv"),
+    "tsv": (as_tsv, "clean.tsv"),
+    "jsonl": (as_json_lines, "clean.jsonl"),
+    "json": (as_json, "clean.json"),
+    "languages": (as_languages, "clean.csv"),
+    "parquet": (as_parquet, "clean.parquet"),
+    "kaggle": (as_kaggle, "clean.txt"),
+    "flickr": (as_flickr, "clean.token"),
+    "flickr in chinese": (as_flickr_in_chinese, "clean.txt"),
+    "karpathy": (as_karpathy, "clean.json"),
+    "urls": (as_urls, "clean.tsv"),
+    "image folder": (as_image_folder, "clean.csv"),
+    "saved": (as_saved, "clean"),
+    "shards": (as_shards, "clean.csv"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_goes_through_the_whole_command(
+    form: str, given: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge = baselines.audit.judge.judge_pairs
+    monkeypatch.setattr(
+        "baselines.audit.judge.judge_pairs",
+        lambda *given, **options: replace(judge(*given, **options), share=0.1),
+    )
+    make, clean = FORMS[form]
+    arguments = make(given)
+    said = command(*arguments, "--to", given / "audit")
+    assert "captions do not fit their picture" in said
+    table = pd.read_parquet(given / "audit" / "pairs.parquet")
+    n = 90 if form == "karpathy" else N
+    assert len(table) == n
+    assert sorted(table["rank"]) == list(range(1, n + 1))
+    assert (table["left_out"] == "").all()
+    assert table[["score", "probability", "similarity"]].notna().all(axis=None)
+    assert {"better_1", "better_2", "better_3"} <= set(table)
+    page = (given / "audit" / "index.html").read_text(encoding="utf-8")
+    assert page.count("data:image/jpeg;base64,") == n + 12  # suspects, and pairs that fit
+    summary = json.loads((given / "audit" / "summary.json").read_text())
+    written = given / "audit" / clean, given / "audit" / clean.replace("clean", "suspects")
+    if form == "shards":
+        counts = [len(pd.read_csv(each)) for each in written]
+    else:  # it is of the input's own form: it can be read again
+        options = [
+            each.partition("=")[2] for each in arguments if str(each).startswith(("--image-", "--caption-"))
+        ]
+        counts = [len(read_pairs(each, *options).captions) for each in written]
+    assert counts == [n - summary["n_suspects"], summary["n_suspects"]]
+
+
+def refusal(*arguments: object) -> str:
+    with pytest.raises(NclBenchError) as caught:
+        CliRunner().invoke(app, [str(each) for each in ("audit", *arguments)], catch_exceptions=False)
+    return str(caught.value)
+
+
+def test_a_frame_and_a_dataset_keep_rows_and_columns(given: Path) -> None:
+    frame = pd.DataFrame(rows_of(given), columns=["image", "caption"]).assign(rank="mine", at=range(N))
+    frame = pd.concat(
+        [frame, frame.iloc[:25].assign(caption="another view")]
+    )  # uneven numbers, an index of its own
+    table = find_wrong_pairs(frame, images=given / "photos")
+    assert table[["image", "caption", "rank", "at"]].equals(frame.reset_index(drop=True))
+    assert sorted(table["audit_rank"]) == list(range(1, len(frame) + 1))
+    assert table.attrs["summary"]["n_pictures"] == N
+    rows = {"image": [Image.open(given / "photos" / name) for name, _ in rows_of(given)]}
+    found = datasets.Dataset.from_dict(rows | {"caption": [text for _, text in rows_of(given)]})
+    assert len(find_wrong_pairs(found)) == N
+
+
+def test_embeddings_need_no_pictures(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    images = random.standard_normal((N, 16)).astype(np.float32)
+    captions = images + 0.3 * random.standard_normal((N, 16)).astype(np.float32)
+    captions[:MOVED] = captions[:MOVED][::-1]
+    np.save(tmp_path / "a.npy", images)
+    np.save(tmp_path / "b.npy", captions)
+    said = command(
+        "--image-embeddings",
+        tmp_path / "a.npy",
+        "--caption-embeddings",
+        tmp_path / "b.npy",
+        "--to",
+        tmp_path / "audit",
+    )
+    assert "captions do not fit" in said
+    table = pd.read_csv(tmp_path / "audit" / "pairs.csv")
+    assert set(table["rank"].nsmallest(MOVED).index) == set(range(MOVED))
+    assert (
+        find_wrong_pairs(image_embeddings=images, caption_embeddings=captions)["rank"].tolist()
+        == table["rank"].tolist()
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda x, y: (x[1:], y), "one row of each per pair"),
+        (lambda x, y: (x[:30], y), "numpy.repeat"),
+        (lambda x, y: (x, np.where(np.arange(len(y))[:, None] == 3, np.nan, y)), "row 3"),
+        (lambda x, y: (x, None), "give both"),
+        (lambda x, y: (x[0], y), "expected floats of shape"),
+    ],
+)
+def test_embeddings_that_do_not_fit_are_refused(change, sentence: str) -> None:
+    x, y = change(*np.random.default_rng(0).standard_normal((2, N, 8), np.float32))
+    with pytest.raises(NclBenchError, match=sentence):
+        find_wrong_pairs(image_embeddings=x, caption_embeddings=y)
+
+
+def test_what_cannot_be_judged_is_left_out_and_listed(given: Path) -> None:
+    rows = rows_of(given)
+    (given / "photos" / rows[0][0]).write_bytes(b"no picture")
+    (given / "photos" / rows[1][0]).unlink()
+    shutil.copy(given / "photos" / rows[3][0], given / "photos" / rows[2][0])
+    rows[4] = (rows[4][0], " ")
+    rows[5] = (rows[5][0], "一个红色的圆形")
+    frame = pd.DataFrame(rows, columns=["image", "caption"])
+    table = find_wrong_pairs(frame, images=given / "photos", to=given / "audit")
+    assert table["left_out"][:7].tolist() == [
+        "the picture is not an image of a known format (JPEG, PNG, WEBP, GIF, BMP, TIFF, JPEG2000, AVIF, PPM)",
+        "no picture of this name",
+        "",
+        "",
+        "the caption is empty",
+        "a caption in Chinese or Japanese among others",
+        "",
+    ]
+    assert table["rank"].isna().sum() == 4
+    summary = table.attrs["summary"]
+    assert (summary["n_judged"], summary["doubled"], sum(summary["left_out"].values())) == (N - 4, 1, 4)
+    page = (given / "audit" / "index.html").read_text(encoding="utf-8")
+    assert f"{rows[3][0]} = {rows[2][0]}" in page
+    assert f"row 2 ({rows[1][0]})" in page
+    with pytest.raises(DataError, match="more rows cannot be judged; correct them, or leave --strict out"):
+        find_wrong_pairs(frame, images=given / "photos", strict=True)
+    with pytest.raises(DataError, match=r"000\.png is not an image of a known format"):
+        find_wrong_pairs(pd.concat([frame[:1], frame[6:]]), images=given / "photos", strict=True)
+    with pytest.raises(DataError, match="is the same picture as 002"):
+        find_wrong_pairs(pd.concat([frame[2:4], frame[6:]]), images=given / "photos", strict=True)
+
+
+def test_labels_move_rows_between_the_lists_and_the_work_is_not_done_again(given: Path, monkeypatch) -> None:
+    arguments = [*as_csv(given), "--to", given / "audit"]
+    command(*arguments)
+    table = pd.read_csv(given / "audit" / "pairs.csv")
+    first, last = int(table["rank"].idxmin()), int(table["rank"].idxmax())
+    (given / "labels.csv").write_text(f"row,label\n{first + 1},matches\n{last + 1},wrong\n")
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("pictures are encoded again")
+
+    monkeypatch.setattr("baselines.features._encode_chunk", refuse)
+    command(*arguments, "--labels", given / "labels.csv")
+    suspects = pd.read_csv(given / "audit" / "suspects.csv")["file_name"].tolist()
+    assert table["file_name"][last] in suspects
+    assert table["file_name"][first] not in suspects
+    (given / "labels.csv").write_text("row,image,label\n1,000.png,wrong\n2,000.png,wrong\n")
+    assert "row 2 has the image 000.png, here it has 001.png" in refusal(
+        *arguments, "--labels", given / "labels.csv"
+    )
+    (given / "labels.csv").write_text("row,label\n1,right\n")
+    assert "label 'right', expected a row from 1 to 60" in refusal(
+        *arguments, "--labels", given / "labels.csv"
+    )
+
+
+def test_a_folder_that_holds_no_pairs_and_lists_that_are_written_already(given: Path) -> None:
+    as_csv(given)
+    assert "it holds captions.csv: give that file" in refusal(given, "--to", given / "audit")
+    command(*as_csv(given), "--to", given / "audit")
+    assert "`clean` and `suspects` in it" in refusal("apply", given / "audit", "--to", given / "kept")
+
+
+@pytest.mark.parametrize(
+    ("frame", "options", "sentence"),
+    [
+        (lambda f: f.rename(columns={"caption": "words"}), {}, "columns image, words.*--caption-column"),
+        (lambda f: f, {"caption_column": "alt"}, "has no column alt, only image, caption"),
+        (lambda f: f[:10], {}, "10 different pictures with a caption, and at least 50"),
+        (lambda f: f.assign(caption="a dog"), {}, "all 60 captions are 'a dog'"),
+        (
+            lambda f: f.assign(image="images/a" + f["image"]),
+            {},
+            "names images/a000.png.*the folder holds 000.png",
+        ),
+        (lambda f: f.assign(caption=[["a"]] * N), {}, "one text per row"),
+        (lambda f: f[:0], {}, "has no rows"),
+    ],
+)
+def test_a_table_that_cannot_be_judged_is_refused(given: Path, frame, options, sentence: str) -> None:
+    rows = pd.DataFrame(rows_of(given), columns=["image", "caption"])
+    with pytest.raises(NclBenchError, match=sentence):
+        find_wrong_pairs(frame(rows), images=given / "photos", to=given / "audit", **options)
+    assert not (given / "audit").exists()
+
+
+def test_names_are_found_in_subfolders_if_they_are_unique(given: Path) -> None:
+    frame = pd.DataFrame(rows_of(given), columns=["image", "caption"])
+    (given / "photos" / "a").mkdir()
+    for name in frame["image"][:30]:
+        (given / "photos" / name).rename(given / "photos" / "a" / name)
+    table = find_wrong_pairs(frame.assign(image="images/" + frame["image"]), images=given / "photos")
+    assert "found by the name of their file alone" in " ".join(table.attrs["summary"]["remarks"])
+    (given / "photos" / "b").mkdir()
+    shutil.copy(given / "photos" / "050.png", given / "photos" / "b" / "000.png")
+    with pytest.raises(DataError, match=r"2 files named 000\.png \(a/000\.png, b/000\.png\)"):
+        find_wrong_pairs(frame, images=given / "photos")
+    doubled = frame.assign(image=[f"{'xy'[n % 2]}/{30 + n // 2:03}.png" for n in range(N)])
+    with pytest.raises(DataError, match="holds one file of this name"):
+        find_wrong_pairs(doubled, images=given / "photos")
+
+
+def test_urls_without_pictures_say_how_to_download_them(given: Path) -> None:
+    arguments = as_urls(given)
+    (given / "empty").mkdir()
+    assert "img2dataset --url_list urls.tsv" in refusal(
+        arguments[0], "--images", given / "empty", "--to", given / "a"
+    )
+
+
+def test_a_folder_of_another_audit_or_of_something_else_is_left_alone(given: Path) -> None:
+    frame = pd.DataFrame(rows_of(given), columns=["image", "caption"])
+    find_wrong_pairs(frame, images=given / "photos", to=given / "audit")
+    with pytest.raises(TrainingError, match="holds the audit of other pairs"):
+        find_wrong_pairs(frame[:55], images=given / "photos", to=given / "audit")
+    with pytest.raises(TrainingError, match="holds something else"):
+        find_wrong_pairs(frame, images=given / "photos", to=given / "photos")
+
+
+def test_a_folder_without_rights(given: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(folder: Path, onerror: Callable[[OSError], None] | None = None, **_: object) -> list[object]:
+        if onerror is not None:
+            onerror(PermissionError(13, "Permission denied", str(folder)))
+        return []
+
+    frame = pd.DataFrame(rows_of(given), columns=["image", "caption"])
+    monkeypatch.setattr("baselines.audit.own_pictures.os.walk", refuse)
+    with pytest.raises(
+        DataError, match=r"photos cannot be read \(Permission denied\); check its permissions"
+    ):
+        find_wrong_pairs(frame, images=given / "photos")

@@ -1,0 +1,122 @@
+"""Judging somebody's pairs: CCA against an eigenproblem, folds that leak nothing, the share of wrong pairs."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.linalg import eigh
+from scipy.sparse import csr_array
+
+from baselines.audit.cca import Moments, cross_fitted, pooled
+from baselines.audit.judge import judge_embeddings, judge_pairs
+from baselines.audit.share import share_of_wrong
+from ncl_bench.errors import TrainingError
+
+TOPICS = ("dog grass ball", "beach sea surf", "snow ski hill", "city car street", "horse rider fence")
+TOPICS_ZH = ("小狗追球草地", "海边沙滩冲浪", "雪山滑雪斜坡", "城市汽车街道", "骑手马匹栅栏")
+
+
+def test_projections_solve_the_generalised_eigenproblem() -> None:
+    random = np.random.default_rng(0)
+    shared = random.standard_normal((300, 3))
+    x = shared @ random.standard_normal((3, 7)) + random.standard_normal((300, 7))
+    y = shared @ random.standard_normal((3, 5)) + random.standard_normal((300, 5))
+    ridges = (0.5, 0.2)
+    found = Moments.of(x, np.arange(300), csr_array(y)).projections(4, ridges)
+    cx, cy = (np.cov(side.T, bias=True) for side in (x, y))
+    cx += ridges[0] * np.trace(cx) / 7 * np.eye(7)
+    cy += ridges[1] * np.trace(cy) / 5 * np.eye(5)
+    cxy = (x - x.mean(axis=0)).T @ (y - y.mean(axis=0)) / 300
+    across = np.block([[np.zeros((7, 7)), cxy], [cxy.T, np.zeros((5, 5))]])
+    inside = np.block([[cx, np.zeros((7, 5))], [np.zeros((5, 7)), cy]])
+    values, vectors = eigh(across, inside)
+    values, vectors = values[::-1][:4], vectors[:, ::-1][:, :4]
+    np.testing.assert_allclose(found.correlations, values, rtol=1e-6)
+    px, py = (x - x.mean(axis=0)) @ vectors[:7] * values, (y - y.mean(axis=0)) @ vectors[7:] * values
+    cosine = (px * py).sum(axis=1) / np.linalg.norm(px, axis=1) / np.linalg.norm(py, axis=1)
+    ours = (found.of_images(x) * found.of_captions(csr_array(y))).sum(axis=1)
+    np.testing.assert_allclose(ours, cosine, atol=1e-5)
+
+
+def topics(
+    words: tuple[str, ...] = TOPICS, n_images: int = 200, per_image: int = 1, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray, list[str], np.ndarray]:
+    """Region features, the image and caption of each pair, and the topic of each caption."""
+    random = np.random.default_rng(seed)
+    topic = random.integers(len(words), size=n_images)
+    features = np.abs(random.standard_normal((n_images, 2, 12)))
+    features[np.arange(n_images), :, topic] += 3
+    image_of = np.repeat(np.arange(n_images), per_image)
+    captions = []
+    for each in topic[image_of]:
+        split = words[each].split()
+        captions.append(" ".join(random.permutation(split)[:2]) if len(split) > 1 else words[each])
+    return features.astype(np.float32), image_of, captions, topic[image_of]
+
+
+def test_the_captions_of_a_fold_do_not_move_its_projections(tmp_path: Path) -> None:
+    features, image_of, captions, _ = topics(per_image=2)
+    images = pooled(features, tmp_path / "pooled.npy")
+    before = next(cross_fitted(images, image_of, captions))
+    moved = np.array(captions, object)
+    moved[before.rows] = np.roll(moved[before.rows], 3)
+    after = next(cross_fitted(images, image_of, moved.tolist()))
+    assert set(image_of[before.rows]).isdisjoint(image_of[before.others])
+    np.testing.assert_array_equal(after.rows, before.rows)
+    # signs of components may differ, cosines do not
+    cosines = [fold.images(fold.rows) @ fold.captions(fold.rows).T for fold in (before, after)]
+    np.testing.assert_allclose(cosines[1], np.roll(cosines[0], 3, axis=1), atol=1e-4)
+
+
+@pytest.mark.parametrize(("words", "per_image"), [(TOPICS, 1), (TOPICS, 3), (TOPICS_ZH, 1)])
+def test_planted_captions_come_first(words: tuple[str, ...], per_image: int, tmp_path: Path) -> None:
+    features, image_of, captions, topic = topics(words, per_image=per_image)
+    random = np.random.default_rng(1)
+    wrong = random.permutation(len(captions))[:20]
+    given = list(captions)
+    for row in wrong.tolist():
+        given[row] = captions[int(random.choice(np.flatnonzero(topic != topic[row])))]
+    done: list[int] = []
+    found = judge_pairs(features, image_of, given, work=tmp_path, advance=done.append)
+    assert np.isin(np.argsort(-found.table["score"])[:20], wrong).sum() >= 18
+    assert sum(done) == len(captions)
+    ordered = found.table.sort_values("score")["probability"]
+    assert ordered.is_monotonic_increasing
+    assert ordered.between(0, 1).all()
+    named = found.better[wrong]
+    fits = np.isin(named, np.flatnonzero(np.isin(np.arange(len(topic)), wrong, invert=True)))
+    assert (topic[named] == topic[wrong][:, None])[fits].mean() > 0.9
+    again = judge_pairs(features, image_of, given, work=tmp_path)
+    np.testing.assert_array_equal(again.table, found.table)
+
+
+def test_embeddings_are_judged_with_several_captions_an_image(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    image_of = np.repeat(np.arange(100), 2)
+    images = random.standard_normal((100, 16))[image_of]
+    captions = images + random.standard_normal((200, 16)) / 2
+    wrong = np.arange(0, 40, 4)
+    captions[wrong] = captions[np.roll(wrong, 1)]
+    found = judge_embeddings(images, captions, image_of, work=tmp_path)
+    assert set(np.argsort(-found.table["score"])[:10]) == set(wrong)
+    cosine = (images * captions).sum(1) / np.linalg.norm(images, axis=1) / np.linalg.norm(captions, axis=1)
+    np.testing.assert_allclose(found.table["similarity"], cosine, atol=1e-5)
+    named = found.better[wrong[0]]
+    assert (image_of[named[named >= 0]] != image_of[wrong[0]]).all()
+
+
+def test_too_few_images_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="at least 40 different images, but there are 20"):
+        judge_embeddings(np.eye(20), np.eye(20), np.arange(20), work=tmp_path)
+
+
+@pytest.mark.parametrize("share", [0.003, 0.03, 0.1, 0.4])
+def test_the_share_of_wrong_pairs_lies_in_its_interval(share: float) -> None:
+    random = np.random.default_rng(0)
+    n = 6_000
+    wrong = random.random(n) < share
+    score = np.where(wrong, random.standard_normal(n), random.normal(3, 1.2, n))
+    found = share_of_wrong(score, random.standard_normal((n, 3)), np.arange(n))
+    assert found.low <= wrong.mean() <= found.high
+    assert found.high - found.low < 0.06 + 0.35 * share
+    assert found.probability[wrong].mean() > found.probability[~wrong].mean()

@@ -340,9 +340,12 @@ def planned_jobs(
     if not (names or table):
         raise NclBenchError("expected recipes or a table to train; fix: name some, or add --table NAME")
     refuse_unknown(*(() if table else names))
-    for option, given, what in (("dataset", dataset, "moves"), ("paper", paper, "selects rows of")):
+    for option, given, what in (
+        ("dataset", dataset, "moves a table to another dataset"),
+        ("paper", paper, "selects rows of a table"),
+    ):
         if given and not table:
-            raise NclBenchError(f"--{option} {what} a table; fix: add --table NAME, or leave it out")
+            raise NclBenchError(f"--{option} {what}; fix: add --table NAME, or leave it out")
     if dataset and noise_files:
         raise NclBenchError("--noise-files holds noise of the table's own dataset; fix: leave --dataset out")
     options: dict[str, Any] = {

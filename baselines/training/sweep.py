@@ -258,7 +258,7 @@ def _write_table(path: Path, results: Mapping[Job, float]) -> None:
 
 def table_to_print(means: pd.DataFrame) -> Table:
     """Format :func:`means_of` with one row per recipe and one column per noise."""
-    noises = list(dict.fromkeys(means["noise"]))
+    noises = sorted(set(means["noise"]), key=lambda noise: (noise != "none", noise))
     table = Table(Column("rSum on test, mean ± std over seeds", overflow="fold"), *noises)
     for recipe, rows in means.groupby("recipe", sort=False):
         beside = {row.noise: _beside(row) for row in rows.itertuples()}

@@ -49,6 +49,13 @@ class _Commands(TyperGroup):
             self.commands.update({name: _own(name) for name in COMMANDS})  # to suggest one of them
         return self.commands.get(cmd_name)
 
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:  # typer lets pydantic's prefix through
+            error.message = error.message.removeprefix("Value error, ")
+            raise
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         for number, argument in enumerate(args, 1):
             if argument == "" or re.fullmatch("--[a-z-]+=", argument):

@@ -118,7 +118,8 @@ def evaluate(
         typer.echo(evaluation.to_json())
         return
     _print_evaluation(evaluation, written)
-    if evaluation.split == "test" and t2i is None:
+    at_chance = any("at chance" in note or "every similarity" in note for note in evaluation.notes)
+    if evaluation.split == "test" and t2i is None and evaluation.r_sum > 0 and not at_chance:
         options = "".join(f" --scores {quote(str(path))}" for path in scores)
         options += f" --similarity {similarity}" if similarity else ""
         hint(

@@ -271,6 +271,11 @@ def check_matrix(
             f"of the {max(shape):,} captions of this split, {max(shape) - expected[1]} are beyond the first "
             f"{spec.captions_per_image} of their image: leave them out"
         )
+    elif spec.name == "coco" and split == "test" and shape == (1_000, 5_000):
+        hint = (
+            "both protocols, 5k and 5fold-1k, are computed from the whole 5K matrix: score all 5,000 images "
+            "with all 25,000 captions"
+        )
     elif split == "dev" and shape == (spec.images["dev"], spec.images["dev"] * spec.captions_per_image):
         hint = f"selection uses the first {expected[0]:,} images and their captions: give those alone"
     raise ScoresError(f"{name} has shape {shape}, {spec.name}/{split} needs {expected}; {hint}")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 from support.few_digits import few_digits_recipe, load_few
+from typer.testing import CliRunner
 
 import baselines
 import baselines.calls
@@ -13,6 +14,7 @@ import baselines.training.job
 import ncl_bench
 from baselines.training.grids import jobs_of_table
 from baselines.training.sweep import of_paper
+from ncl_bench.cli import app
 from ncl_bench.errors import NclBenchError
 
 
@@ -57,3 +59,19 @@ def test_a_table_is_narrowed_to_the_rows_of_a_paper(tmp_path: Path) -> None:
 def test_a_paper_needs_a_table() -> None:
     with pytest.raises(NclBenchError, match="--paper selects rows of a table"):
         baselines.sweep("ncr/digits_vse_infinity", paper="NCR")
+
+
+@pytest.mark.parametrize(
+    ("device", "fix"), [("mps", "use cpu"), ("cuda:1", "CUDA_VISIBLE_DEVICES=1"), ("gpu", "choose auto")]
+)
+def test_another_device_is_refused_with_the_way_to_say_it(device: str, fix: str) -> None:
+    found = CliRunner().invoke(app, ["train", "ncr/digits_vse_infinity", "--to", "run", "--device", device])
+    assert fix in str(found.exception)
+
+
+def test_the_prefix_of_the_checker_is_not_shown() -> None:
+    found = CliRunner().invoke(
+        app, ["train", "ncr/digits_vse_infinity", "--to", "run", "--precision", "half"]
+    )
+    assert "Value error" not in found.output
+    assert "is not one of" in found.output

@@ -91,7 +91,7 @@ def test_submissions_are_evaluated_and_compared(run: Callable, tmp_path: Path) -
     found = ncl_bench.compare(first, second)
     assert json.loads(run("compare", first, second, "--json").out) == json.loads(found.to_json())
     assert max(map(len, str(found).split("note:")[0].splitlines())) <= 80
-    assert f"{first}" in str(found).replace("│\n", "")
+    assert found.names == (str(first), str(second))
     with pytest.raises(SubmissionError, match="a side of the comparison is empty"):
         ncl_bench.compare([], second)
 
@@ -121,3 +121,38 @@ def test_prepare_needs_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NCL_BENCH_DATA", raising=False)
     with pytest.raises(DataError, match="no output folder given"):
         ncl_bench.prepare("flickr30k", "downloads")
+
+
+@pytest.mark.parametrize("name", ["Flickr30K", "f30k", "flicker30k"])
+def test_a_name_that_is_nearly_right_is_suggested(name: str) -> None:
+    with pytest.raises(DataError, match=r"did you mean flickr30k\?"):
+        ncl_bench.load_dataset(name)
+
+
+def test_a_far_name_is_not_guessed() -> None:
+    with pytest.raises(DataError, match="unknown dataset 'imagenet'; choose one of"):
+        ncl_bench.load_dataset("imagenet")
+
+
+def test_folders_that_are_no_submission_are_named(tmp_path: Path) -> None:
+    with pytest.raises(SubmissionError, match="is empty"):
+        ncl_bench.evaluate(tmp_path)
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(SubmissionError, match="is a training run; score it first"):
+        ncl_bench.evaluate(tmp_path)
+    (tmp_path / "run.json").rename(tmp_path / "dataset_info.json")
+    with pytest.raises(SubmissionError, match="a data set that `datasets` saved"):
+        ncl_bench.evaluate(tmp_path)
+    (tmp_path / "dataset_info.json").rename(tmp_path / "notes.txt")
+    with pytest.raises(SubmissionError, match=r"holds no submission.yaml; give the folder"):
+        ncl_bench.evaluate(tmp_path)
+
+
+def test_forms_of_scores_that_are_nearly_right(run: Callable, tmp_path: Path) -> None:
+    (tmp_path / "s.npy.gz").write_bytes(b"")
+    with pytest.raises(ScoresError, match="is compressed.*unpack it"):
+        ncl_bench.evaluate(tmp_path / "s.npy.gz", dataset="digits")
+    with pytest.raises(ScoresError, match="5fold-1k, are computed from the whole 5K matrix"):
+        ncl_bench.evaluate(np.zeros((1000, 5000), np.float32), dataset="coco")
+    np.save(tmp_path / "same.npy", np.zeros((200, 1000), np.float32))
+    assert "submission init" not in run("evaluate", tmp_path / "same.npy", "--dataset", "digits").out

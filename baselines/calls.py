@@ -205,7 +205,8 @@ def score(
         baselines.score(["runs/sgr", "runs/saf"], to="submissions/sgraf")  # the mean of two runs
 
     Args:
-        runs: a finished run, or several whose similarities are averaged, as for SGRAF.
+        runs: a finished run, or several whose similarities are averaged, as for SGRAF. ``hub:USER/NAME@REVISION`` is a
+            run on the Hugging Face Hub.
         to: folder to write; it must not exist, or be empty.
         zero_shot: recipe whose pre-trained backbone is scored without training; replaces ``runs``.
         embeddings: write embeddings of images and captions in place of similarities.
@@ -218,7 +219,7 @@ def score(
         The folder of the submission, for :func:`ncl_bench.evaluate` and :func:`ncl_bench.compare`.
     """
     several = [runs] if isinstance(runs, str | PathLike | Run) else list(runs)
-    folders = [run.path if isinstance(run, Run) else Path(run) for run in several]
+    folders = [run.path if isinstance(run, Run) else _run_folder(run) for run in several]
     if (not folders) == (zero_shot is None):
         raise NclBenchError("expected either finished runs, or --zero-shot and a recipe; give one of the two")
     if folders and (settings or precision != "32-true"):
@@ -372,6 +373,14 @@ def _as_set(settings: Settings) -> tuple[str, ...]:
 
 def _changed(recipe: AnyPath, settings: Settings) -> tuple[Recipe, dict[str, Any]]:
     return with_settings(Recipe.load(str(recipe)), _as_set(settings))
+
+
+def _run_folder(given: AnyPath) -> Path:
+    if not str(given).startswith("hub:"):
+        return Path(given)
+    from baselines.hub import fetch
+
+    return fetch(str(given))
 
 
 def _path(given: AnyPath | None) -> Path | None:

@@ -27,12 +27,12 @@ LIMITS = {
     "prepare": 20,
     "prepared": 10,
     "matrix": 13,
-    "train": 41,
-    "score": 36,
-    "evaluate": 15,
+    "train": 43,
+    "score": 38,
+    "evaluate": 17,
     "add": 28,
     "build": 34,
-    "audit": 34,
+    "audit": 35,
 }
 
 ROOT = Path(__file__).resolve().parent.parent

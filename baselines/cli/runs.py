@@ -86,7 +86,10 @@ def score(
     to: Target,
     runs: Annotated[
         list[Path] | None,
-        typer.Argument(help="Finished runs; the similarities of several are averaged, as for SGRAF."),
+        typer.Argument(
+            help="Finished runs; the similarities of several are averaged, as for SGRAF. hub:USER/NAME@REVISION is a "
+            "run on the Hugging Face Hub."
+        ),
     ] = None,
     zero_shot: Annotated[
         str | None,

@@ -420,7 +420,7 @@ def _no_submission(folder: Path) -> str:
         )
     if not any(folder.iterdir()):
         return f"{shown} is empty: a command that was stopped, or ran out of disk, leaves that; run it again"
-    return f"{shown} holds no {SUBMISSION_FILE}; give the folder of a submission, or a file of scores with --dataset NAME"
+    return f"{shown} holds no {SUBMISSION_FILE}; give a submission, or a file of scores with --dataset NAME"
 
 
 def unfilled(content: Any) -> list[str]:

@@ -144,13 +144,13 @@ def test_folders_that_are_no_submission_are_named(tmp_path: Path) -> None:
     with pytest.raises(SubmissionError, match="a data set that `datasets` saved"):
         ncl_bench.evaluate(tmp_path)
     (tmp_path / "dataset_info.json").rename(tmp_path / "notes.txt")
-    with pytest.raises(SubmissionError, match=r"holds no submission.yaml; give the folder"):
+    with pytest.raises(SubmissionError, match=r"holds no submission\.yaml; give a submission"):
         ncl_bench.evaluate(tmp_path)
 
 
 def test_forms_of_scores_that_are_nearly_right(run: Callable, tmp_path: Path) -> None:
     (tmp_path / "s.npy.gz").write_bytes(b"")
-    with pytest.raises(ScoresError, match="is compressed.*unpack it"):
+    with pytest.raises(ScoresError, match="is compressed"):
         ncl_bench.evaluate(tmp_path / "s.npy.gz", dataset="digits")
     with pytest.raises(ScoresError, match="5fold-1k, are computed from the whole 5K matrix"):
         ncl_bench.evaluate(np.zeros((1000, 5000), np.float32), dataset="coco")

@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,6 +13,7 @@ from huggingface_hub import EvalResult, HfApi, ModelCardData, snapshot_download
 from baselines.training.job import FinishedRun
 from baselines.training.run_folder import OUTCOME_FILES
 from ncl_bench.data import dataset_spec
+from ncl_bench.data.hub import answered
 from ncl_bench.errors import TrainingError, first_line
 from ncl_bench.evaluation.results import RESULT_FILE, Evaluation, read_result
 from ncl_bench.files import write_text
@@ -47,7 +49,7 @@ def push(run: Path, repository: str, *, result: Path | None = None, api: Any = N
         paths += [run / name for name in _FILES if (run / name).is_file()]
         paths += [place / RESULT_FILE] if found else []
         try:
-            api.create_repo(repository, private=True, exist_ok=True)
+            answered(partial(api.create_repo, repository, private=True, exist_ok=True))
             for path in paths:
                 api.upload_file(path_or_fileobj=str(path), path_in_repo=path.name, repo_id=repository)
         except Exception as error:  # the client raises many types: network, token, permission

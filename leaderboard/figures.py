@@ -25,6 +25,15 @@ _LONGEST_NAME = 26
 N_COLOURS = 8
 _WIDTH, _HEIGHT = 720, 380
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 176, 16, 44
+_BOX = {
+    "width": _WIDTH,
+    "height": _HEIGHT,
+    "left": _LEFT,
+    "right": _WIDTH - _RIGHT,
+    "top": _TOP,
+    "bottom": _HEIGHT - _BOTTOM,
+}
+"""Size of a chart, and the edges of its axes."""
 
 
 @dataclass(frozen=True)
@@ -226,8 +235,7 @@ def curves(
         x_title=x_title,
         y_title=y_title,
         standalone=standalone,
-        box={"width": _WIDTH, "height": _HEIGHT, "left": _LEFT, "right": _WIDTH - _RIGHT, "top": _TOP}
-        | {"bottom": _HEIGHT - _BOTTOM},
+        box=_BOX,
     ).strip()
 
 
@@ -262,8 +270,7 @@ def scatter(points: Sequence[tuple[str, float, float]], *, title: str, x_title: 
             title=title,
             x_title=x_title,
             y_title=y_title,
-            box={"width": _WIDTH, "height": _HEIGHT, "left": _LEFT, "right": _WIDTH - _RIGHT, "top": _TOP}
-            | {"bottom": _HEIGHT - _BOTTOM},
+            box=_BOX,
         ).strip()
     )
 

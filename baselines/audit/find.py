@@ -11,7 +11,6 @@ import hashlib
 import json
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -50,7 +49,6 @@ def find_wrong_pairs(
     image_embeddings: Path | str | NDArray[np.floating] | None = None,
     caption_embeddings: Path | str | NDArray[np.floating] | None = None,
     labels: Path | str | None = None,
-    budget: float | None = None,
     strict: bool = False,
     encoder: str = "efficientnet-lite0",
     seed: int = 0,
@@ -69,7 +67,6 @@ def find_wrong_pairs(
         image_embeddings: float ``(pairs, dim)``, array or ``.npy`` file; no picture is read then.
         caption_embeddings: float ``(pairs, dim)`` in the same space.
         labels: CSV file with the columns ``row`` and ``label``, as the page downloads it.
-        budget: minutes that the call may take, features included.
         strict: refuse missing, damaged and doubled pictures and empty captions, instead of leaving them out.
         encoder: image encoder, as for ``ncl-bench features``.
         seed: of everything random.
@@ -81,7 +78,6 @@ def find_wrong_pairs(
         ``probability`` that the pair is wrong, ``similarity``, three better captions and why a row was left out.
         ``table.attrs["summary"]`` holds :class:`Summary` as a dictionary.
     """
-    start = time.monotonic()
     own = _opened(pairs, image_column, caption_column, image_embeddings, caption_embeddings)
     arrays = read_embeddings(image_embeddings, caption_embeddings)
     if arrays is not None and len(arrays[0]) != len(own.captions):
@@ -104,7 +100,7 @@ def find_wrong_pairs(
                         _refuse(own, reasons, pictures)
                     _refuse_few(own, reasons, pictures.image_of)
                 judgement, reasons = _judge_pictures(
-                    own, pictures, reasons, work, encoder, device, seed, budget, start, strict, steps
+                    own, pictures, reasons, work, encoder, device, seed, strict, steps
                 )
                 doubled, remarks = pictures.doubled, [*own.remarks, *pictures.remarks]
             else:
@@ -114,7 +110,7 @@ def find_wrong_pairs(
                         np.unique(arrays[0], axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
                     )
                     _refuse_few(own, reasons, image_of)
-                judgement = _judge_arrays(arrays, image_of, work, seed, steps)
+                judgement = _judge_arrays(arrays, image_of, seed, steps)
                 doubled, remarks = {}, own.remarks
             with steps.progress("writing the page")("writing", 2) as advance:
                 table, summary = write_found(folder, own, judgement, reasons, doubled, remarks, known)
@@ -230,8 +226,6 @@ def _judge_pictures(
     encoder: str,
     device: str,
     seed: int,
-    budget: float | None,
-    start: float,
     strict: bool,
     steps: "_Steps",
 ) -> tuple[Judgement, NDArray[np.object_]]:
@@ -277,7 +271,6 @@ def _judge_pictures(
     place = {int(name): number for number, name in enumerate(ids)}
     rows = np.flatnonzero(reasons == "")
     image_of = np.array([place[image] for image in pictures.image_of[rows].tolist()], np.int64)
-    left = None if budget is None else max(0.0, budget - (time.monotonic() - start) / 60)
     with steps.progress("judging pairs")("judging", len(rows)) as advance:
         found = judge_pairs(
             features,
@@ -285,20 +278,9 @@ def _judge_pictures(
             [own.captions[row] for row in rows.tolist()],
             work=work / "judge",
             seed=seed,
-            budget_minutes=left,
             advance=advance,
         )
-    return Judgement(
-        rows,
-        image_of,
-        found.table,
-        found.better,
-        found.share,
-        found.low,
-        found.high,
-        found.obtained,
-        [files[int(name)] for name in ids],
-    ), reasons
+    return Judgement(rows, image_of, found, [files[int(name)] for name in ids]), reasons
 
 
 def _forget_other_pictures(work: Path, wanted: Mapping[str, Path]) -> None:
@@ -320,7 +302,6 @@ def _forget_other_pictures(work: Path, wanted: Mapping[str, Path]) -> None:
 def _judge_arrays(
     arrays: tuple[NDArray[np.float32], NDArray[np.float32]],
     image_of: Int64Array,
-    work: Path,
     seed: int,
     steps: "_Steps",
 ) -> Judgement:
@@ -329,10 +310,8 @@ def _judge_arrays(
     rows = np.arange(len(image_of))
     steps.plan({"judging pairs": SECONDS_PER_PAIR * len(rows), "writing the page": SECONDS_OF_PAGE})
     with steps.progress("judging pairs")("judging", len(rows)) as advance:
-        found = judge_embeddings(*arrays, image_of, work=work / "judge", seed=seed, advance=advance)
-    return Judgement(
-        rows, image_of, found.table, found.better, found.share, found.low, found.high, found.obtained, None
-    )
+        found = judge_embeddings(*arrays, image_of, seed=seed, advance=advance)
+    return Judgement(rows, image_of, found, None)
 
 
 class _Steps:

@@ -39,11 +39,11 @@ def write_page(
         labels: row of the input to its label.
     """
     order = judgement.order
-    probability = judgement.values["probability"].to_numpy(np.float64)
+    probability = judgement.found.table["probability"].to_numpy(np.float64)
 
     def card(place: int, number: int) -> dict[str, Any]:
         row = int(judgement.rows[number])
-        better = judgement.better[number]
+        better = judgement.found.better[number]
         file = judgement.files[judgement.image_of[number]] if judgement.files else None
         return {
             "place": place,

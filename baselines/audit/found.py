@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -17,17 +17,10 @@ from ncl_bench.errors import DataError, listed, shorten, shown
 from ncl_bench.files import atomic_path, csv_cell, read_table, write_text
 from ncl_bench.schema import Record
 
+if TYPE_CHECKING:
+    from baselines.audit.judge import Judged
+
 SUMMARY, PAIRS, PAGE = "summary.json", "pairs", "index.html"
-BETTER = 3
-ADDED = (
-    "rank",
-    "score",
-    "probability",
-    "similarity",
-    *(f"better_{n + 1}" for n in range(BETTER)),
-    "left_out",
-)
-"""Columns that the table of pairs adds; a column of the user's with such a name stays, and ours begins with audit_."""
 
 
 class Summary(Record):
@@ -72,27 +65,19 @@ class Judgement:
     Attributes:
         rows: int64 ``(n,)``, the judged rows of the input, ascending.
         image_of: int64 ``(n,)``, a number for each row's picture.
-        values: score, probability and other columns, one row per judged row.
-        better: int64 ``(n, 3)``, judged rows whose captions fit better; -1 for none.
-        share, low, high: estimated share of wrong pairs, with a range: bootstrap over images, widened (share.py).
-        obtained: how the share was obtained, in a sentence.
+        found: what was found of them; its pairs are places in ``rows``.
         files: picture of each number of ``image_of``; None for embeddings.
     """
 
     rows: Int64Array
     image_of: Int64Array
-    values: pd.DataFrame
-    better: Int64Array
-    share: float
-    low: float
-    high: float
-    obtained: str
+    found: "Judged"
     files: list[Path] | None
 
     @property
     def order(self) -> Int64Array:
         """Judged rows as places in ``rows``, the most suspicious first, int64 ``(n,)``."""
-        return np.argsort(-self.values["score"].to_numpy(np.float64), kind="stable")
+        return np.argsort(-self.found.table["score"].to_numpy(np.float64), kind="stable")
 
 
 def read_labels(file: Path | str | None, images: Sequence[str]) -> dict[int, str]:
@@ -142,24 +127,20 @@ def write_found(
     Returns:
         The table of pairs and the summary.
     """
-    rows, values, n = judgement.rows, judgement.values, len(own.captions)
+    rows, found, n = judgement.rows, judgement.found, len(own.captions)
     rank = np.empty(len(rows), np.int64)
     rank[judgement.order] = np.arange(1, len(rows) + 1)
-    wrong, low, high = (
-        round(share * len(rows)) for share in (judgement.share, judgement.low, judgement.high)
-    )
+    wrong, low, high = (round(share * len(rows)) for share in (found.share, found.low, found.high))
     label = np.array([known.get(row, "") for row in rows.tolist()], object)
     suspect = ((rank <= wrong) & (label != "matches")) | (label == "wrong")
     added = pd.DataFrame(index=range(n))
-    for name, column in {"rank": rank, **{c: values[c].to_numpy() for c in values}}.items():
+    for name, column in {"rank": rank, **{c: found.table[c].to_numpy() for c in found.table}}.items():
         spread: Any = pd.array([pd.NA] * n, "Int64" if name == "rank" else "Float64")
         spread[rows] = column
         added[name] = spread
-    for place in range(BETTER):
+    for place, better in enumerate(found.better.T):
         texts = np.full(n, None, object)
-        texts[rows] = [
-            own.captions[rows[other]] if other >= 0 else None for other in judgement.better[:, place].tolist()
-        ]
+        texts[rows] = [own.captions[rows[other]] if other >= 0 else None for other in better.tolist()]
         added[f"better_{place + 1}"] = pd.array(texts, "string")
     added["left_out"] = pd.array(reasons, "string")
     if known:
@@ -182,7 +163,7 @@ def write_found(
         wrong=wrong,
         low=low,
         high=high,
-        obtained=judgement.obtained,
+        obtained=found.obtained,
         n_suspects=int(suspect.sum()),
         labels={name: sum(each == name for each in known.values()) for name in LABELS} if known else {},
         remarks=tuple(remarks),

@@ -61,7 +61,6 @@ def judge_pairs(
     *,
     work: Path,
     seed: int = 0,
-    budget_minutes: float | None = None,
     advance: Advance = lambda amount: None,
 ) -> Judged:
     """Judge pairs from region features of their images; finished steps below ``work`` are not repeated.
@@ -72,7 +71,6 @@ def judge_pairs(
         captions: text of each pair.
         work: folder of what is kept; it belongs to these pairs and this seed.
         seed: of everything random.
-        budget_minutes: most time to take.
         advance: called with the number of pairs done.
     """
     kept = work / "pooled.npy"
@@ -86,7 +84,6 @@ def judge_embeddings(
     captions: NDArray[np.floating],
     image_of: Int64Array,
     *,
-    work: Path,
     seed: int = 0,
     advance: Advance = lambda amount: None,
 ) -> Judged:
@@ -95,7 +92,6 @@ def judge_embeddings(
     Args:
         images, captions: ``(n, dim)``, the vectors of each pair.
         image_of: int64 ``(n,)``, a number for each pair's image.
-        work: folder of what is kept; nothing is, for it would not pay.
         seed: of everything random.
         advance: called with the number of pairs done.
     """

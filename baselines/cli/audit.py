@@ -79,10 +79,6 @@ def audit_pairs(
         Path | None,
         typer.Option(help="What you ticked on the page: a CSV file with the columns row and label."),
     ] = None,
-    budget: Annotated[
-        float | None,
-        typer.Option(min=0, help="Minutes that the command may take (default: what the size needs)."),
-    ] = None,
     strict: Annotated[
         bool,
         typer.Option(
@@ -111,7 +107,6 @@ def audit_pairs(
         image_embeddings=image_embeddings,
         caption_embeddings=caption_embeddings,
         labels=labels,
-        budget=budget,
         strict=strict,
         encoder=encoder,
         seed=seed,

@@ -20,7 +20,7 @@ Deviations between paper and published code, each at its line; we follow the cod
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
@@ -200,21 +200,15 @@ def warmup_triplet(similarities: Tensor, margin: float, pairs: str) -> Tensor:
     return losses if pairs == "all" else losses.sort().values[: len(losses) // 2]
 
 
-class PC2(CoTeaching):
-    """Two networks with a pseudo-classifier each; each is trained on the other's division."""
+class PseudoClassified(CoTeaching):
+    """Two networks with a pseudo-classifier each, divided by loss and by oscillation; PC2, and what follows it.
 
-    name = "pc2"
-    title = "PC2"
-    paper = "https://arxiv.org/abs/2408.01349"
-    Config = PC2Config
-    config: PC2Config
+    Attributes:
+        stable_probability: probability of each pair by its oscillation, one memory per network.
+        prediction: the last prediction of each pair in training, one memory per network; zeros before the first.
+    """
 
-    @classmethod
-    def title_of(cls, config: PC2Config) -> str:
-        """Title; names the paper's label shape if used."""
-        return cls.title if config.label_shape == "published" else f"{cls.title} (the paper's label shape)"
-
-    def __init__(self, config: PC2Config, setting: Setting) -> None:
+    def __init__(self, config: Any, setting: Setting) -> None:
         super().__init__(config, setting)
         self.stable_probability = self.memories(initial=1.0)
         # by position in the full split. Fault of the code: by position within one side of the division, which
@@ -228,14 +222,18 @@ class PC2(CoTeaching):
         network.pseudo_classifier = PseudoClassifier(n_vectors, network.embed_size, c.hidden_size, c.classes)
         return network
 
+    def further_sets(self) -> tuple[int, ...]:
+        """Epochs after the warm-up at which batches of a further set begin."""
+        return (self.config.noisy_from_epoch,)
+
     def plan(self) -> Sequence[EpochPlan]:
-        """Fresh optimisers after the warm-up; the best dev score is reset when noisy batches begin."""
+        """Fresh optimisers after the warm-up; the best dev score is reset when batches of a further set begin."""
         return [
             replace(
-                # what was best without noisy batches does not compete with what comes after
+                # what was best without these batches does not compete with what comes after
                 plan,
                 new_optimizers=plan.epoch == 0,
-                forget_best=plan.epoch == self.config.noisy_from_epoch,
+                forget_best=plan.epoch in self.further_sets(),
             )
             if plan.phase == "train"
             else plan
@@ -246,10 +244,6 @@ class PC2(CoTeaching):
         """Warm up, or divide and train for one epoch."""
         self.train()
         super().train_epoch(plan, batches, step)
-
-    def warmup_step(self, k: int, batch: Batch, step: Step) -> None:
-        """Train the network and its pseudo-classifier."""
-        self.matched_step(k, batch, None, step)
 
     def pair_losses(self, similarities: Tensor) -> Tensor:
         """NCR's Eq. 2."""
@@ -271,6 +265,7 @@ class PC2(CoTeaching):
                 # training mode
                 before = self.prediction[k].read(batch.pair_ids)
                 oscillations[k, batch.pair_ids] = oscillation(before, now).double()
+                self.predicted(k, batch.pair_ids, now)
         self.divided_by = losses.mean(dim=0)
         for memories, values, purpose in (
             (self.clean_probability, losses, "mixture"),
@@ -280,6 +275,32 @@ class PC2(CoTeaching):
                 seed = derive_seed(batches.seed, purpose, plan.epoch, k)
                 memory.write(ids, self.posterior(values[k, ids], seed))
         self.train()
+
+    def predicted(self, k: int, pair_ids: Tensor, predictions: Tensor) -> None:
+        """Called with the predictions ``(B, K)`` of a batch during the division."""
+
+    def estimates(self) -> dict[str, Tensor]:
+        """Clean probabilities by loss and by oscillation, each averaged over both networks."""
+        return {**super().estimates(), "stable_probability": mean_over(self.stable_probability)}
+
+
+class PC2(PseudoClassified):
+    """Two networks with a pseudo-classifier each; each is trained on the other's division."""
+
+    name = "pc2"
+    title = "PC2"
+    paper = "https://arxiv.org/abs/2408.01349"
+    Config = PC2Config
+    config: PC2Config
+
+    @classmethod
+    def title_of(cls, config: PC2Config) -> str:
+        """Title; names the paper's label shape if used."""
+        return cls.title if config.label_shape == "published" else f"{cls.title} (the paper's label shape)"
+
+    def warmup_step(self, k: int, batch: Batch, step: Step) -> None:
+        """Train the network and its pseudo-classifier."""
+        self.matched_step(k, batch, None, step)
 
     def train_network(self, k: int, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
         """Train on clean batches, later each followed by a noisy one, by the peer's division."""
@@ -335,7 +356,3 @@ class PC2(CoTeaching):
         captions = borrowed(clean_captions, rows, noisy.caption_tokens.shape[1])
         triplet = pc2_triplet(network.compare(images, captions), labels, "column", c).sum()
         step(network, c.noisy_weight * triplet, noisy, pseudo_captioned=triplet)
-
-    def estimates(self) -> dict[str, Tensor]:
-        """Clean probabilities by loss and by oscillation, each averaged over both networks."""
-        return {**super().estimates(), "stable_probability": mean_over(self.stable_probability)}

@@ -22,8 +22,7 @@ Deviations, each at its line:
   * backbones that pool (none published): C uses the pooled vector, and that vector is borrowed.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from itertools import repeat
 from typing import Annotated, Literal
 
@@ -32,20 +31,19 @@ from pydantic import Field
 from torch import Tensor
 
 from baselines.kit.backbone import Backbone, Encoded
-from baselines.kit.batches import Batch, TrainingBatches, derive_seed, to_device
-from baselines.kit.co_teaching import CoTeaching, Faults, mean_over
-from baselines.kit.losses import hardest_triplet, info_nce, mean_triplet
+from baselines.kit.batches import Batch, TrainingBatches, to_device
+from baselines.kit.co_teaching import Faults
+from baselines.kit.losses import hardest_triplet, info_nce
 from baselines.kit.method import EpochPlan, Modules, PairMemory, Setting, Step, WarmUpThenStepDecay
 from baselines.methods.ncr import soft_margin
 from baselines.methods.pc2 import (
     FLOOR,
-    PseudoClassifier,
+    PseudoClassified,
     borrowed,
     classification_loss,
     classify,
     entropy,
     most_alike,
-    oscillation,
     rectified_label,
 )
 
@@ -165,12 +163,10 @@ def resized_from_own_length(captions: Encoded, n_items: int) -> Tensor:
     return torch.lerp(at(low), at(high), share) * to_device(inside, device)[..., None]
 
 
-class PCSR(CoTeaching):
+class PCSR(PseudoClassified):
     """Two networks with a pseudo-classifier each; each is trained on the other's three sets.
 
     Attributes:
-        stable_probability: c of each pair by its oscillation, one memory per network.
-        prediction: the last prediction of each pair in training, one memory per network; zeros before the first.
         votes: how often each class was the most likely one of a pair, one memory per network.
         threshold: tau of each network, float64 ``(2,)``; NaN before the first division.
         classes_used: classes that were the most likely of some pair in the last division, ``(2,)``.
@@ -191,9 +187,6 @@ class PCSR(CoTeaching):
 
     def __init__(self, config: PCSRConfig, setting: Setting) -> None:
         super().__init__(config, setting)
-        self.stable_probability = self.memories(initial=1.0)
-        # fault of the code: refinable and ambiguous pairs are stored by their position within the set
-        self.prediction = self.memories(initial=0.0, width=config.classes)
         self.votes: Modules[PairMemory] = Modules(
             PairMemory(setting.n_pairs, initial=0, width=config.classes, dtype=torch.int16)
             for _ in range(self.n_networks)
@@ -201,31 +194,9 @@ class PCSR(CoTeaching):
         self.register_buffer("threshold", torch.full((self.n_networks,), torch.nan, dtype=torch.float64))
         self.register_buffer("classes_used", torch.zeros(self.n_networks))
 
-    def make_network(self) -> Backbone:
-        """Make a backbone with its pseudo-classifier."""
-        network, c = super().make_network(), self.config
-        n_vectors = 1 if network.pools else self.setting.n_regions
-        network.pseudo_classifier = PseudoClassifier(n_vectors, network.embed_size, c.hidden_size, c.classes)
-        return network
-
-    def plan(self) -> Sequence[EpochPlan]:
-        """Fresh optimisers after the warm-up; the best dev score is reset when a further set begins."""
-        c = self.config
-        return [
-            replace(
-                plan,
-                new_optimizers=plan.epoch == 0,
-                forget_best=plan.epoch in (c.noisy_from_epoch, c.hard_from_epoch),
-            )
-            if plan.phase == "train"
-            else plan
-            for plan in c.plan()
-        ]
-
-    def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
-        """Warm up, or divide and train for one epoch."""
-        self.train()
-        super().train_epoch(plan, batches, step)
+    def further_sets(self) -> tuple[int, ...]:
+        """Epochs at which refinable and ambiguous batches begin."""
+        return self.config.noisy_from_epoch, self.config.hard_from_epoch
 
     def warmup_step(self, k: int, batch: Batch, step: Step) -> None:
         """InfoNCE on all pairs; the pseudo-classifier only predicts."""
@@ -239,45 +210,25 @@ class PCSR(CoTeaching):
         losses = info_nce(output.similarities, self.config.temperature) + output.auxiliary
         step(network, losses.mean(), batch)
 
-    def pair_losses(self, similarities: Tensor) -> Tensor:
-        """NCR's loss of the division."""
-        return mean_triplet(similarities, self.config.margin, floor=FLOOR)
-
     @torch.no_grad()
     def vote(self, k: int, pair_ids: Tensor, predictions: Tensor, votes: int) -> None:
         """Count the most likely class of each pair; votes are never reset."""
         # predictions of images alone: the captions of an image vote alike, so the score cannot tell which is wrong
         self.votes[k].values[pair_ids, predictions.argmax(dim=1)] += votes
 
+    def predicted(self, k: int, pair_ids: Tensor, predictions: Tensor) -> None:
+        """Count the votes of the division."""
+        self.vote(k, pair_ids, predictions, VOTES_PER_DIVISION)
+
     @torch.no_grad()
     def co_divide(self, plan: EpochPlan, batches: TrainingBatches) -> None:
-        """w, c, votes and tau of both networks, in evaluation mode."""
-        self.eval()
+        """w, c, votes and tau of both networks."""
+        before = [memory.values.sum(dim=0) for memory in self.votes]
+        super().co_divide(plan, batches)
         ids = batches.pair_ids.to(self.threshold.device)
-        shape = (self.n_networks, self.setting.n_pairs)
-        losses, oscillations = torch.zeros(2, *shape, dtype=torch.float64, device=ids.device)
-        used = torch.zeros(self.n_networks, self.config.classes, device=ids.device)
-        for batch in batches.covering("divide"):
-            for k, network in enumerate(self.networks):
-                output = network(batch)
-                losses[k, batch.pair_ids] = self.pair_losses(output.similarities).double()
-                now = classify(network, output.images).softmax(dim=1)
-                before = self.prediction[k].read(batch.pair_ids)
-                oscillations[k, batch.pair_ids] = oscillation(before, now).double()
-                self.vote(k, batch.pair_ids, now, VOTES_PER_DIVISION)
-                used[k, now.argmax(dim=1)] = 1
-        self.divided_by = losses.mean(dim=0)
-        self.classes_used.copy_(used.sum(dim=1))
-        for memories, values, purpose in (
-            (self.clean_probability, losses, "mixture"),
-            (self.stable_probability, oscillations, "oscillation"),
-        ):
-            for k, memory in enumerate(memories):
-                seed = derive_seed(batches.seed, purpose, plan.epoch, k)
-                memory.write(ids, self.posterior(values[k, ids], seed))
-        for k in range(self.n_networks):
+        for k, memory in enumerate(self.votes):
+            self.classes_used[k] = (memory.values.sum(dim=0) > before[k]).sum()
             self.move_threshold(k, plan, ids)
-        self.train()
 
     def move_threshold(self, k: int, plan: EpochPlan, ids: Tensor) -> None:
         """Set tau of network k to the mean score at the first division, and move it at every one."""
@@ -388,7 +339,3 @@ class PCSR(CoTeaching):
             robust_classification=classification,
             ambiguous_entropy=spread,
         )
-
-    def estimates(self) -> dict[str, Tensor]:
-        """Clean probabilities by loss and by oscillation, each averaged over both networks."""
-        return {**super().estimates(), "stable_probability": mean_over(self.stable_probability)}

@@ -258,7 +258,9 @@ class RunFolder:
 
     def estimates_file(self, epoch: int) -> Path:
         """Where an epoch's estimates lie, see :meth:`write_estimates`."""
-        return self.path / "estimates" / f"epoch-{epoch:06d}.npz"
+        name = f"epoch-{epoch:06d}.npz"
+        old = self.path / "divisions" / name  # the folder's name in version 1.0.0
+        return old if old.is_file() else self.path / "estimates" / name
 
     def read_estimates(self, epoch: int, n_pairs: int) -> dict[str, NDArray[np.float32]]:
         """What the method believed after an epoch: estimates by name, float32 ``(n_pairs,)``; empty if none were kept.
@@ -268,8 +270,6 @@ class RunFolder:
             n_pairs: pairs of the training split.
         """
         path = self.estimates_file(epoch)
-        if not path.is_file():
-            path = self.path / "divisions" / path.name  # the folder's name in version 1.0.0
         if not path.is_file():
             return {}
         try:

@@ -311,6 +311,10 @@ def read_printed(families: Mapping[str, Family], folder: Path = PUBLISHED) -> li
     listed = checked(_Rules, read_yaml(path), str(path)).rules
     rules = {n: checked(Rule, rule, f"{path}: rule {n}") for n, rule in enumerate(listed, start=1)}
     unused, found = dict(rules), []
+    originals: dict[Original, list[PrintedLine]] = {}
+    for row in rows.values():
+        place = Original(source=row.source, table=row.table, method=row.method)
+        originals.setdefault(place, []).append(row)
     for where, row in rows.items():
         if row.source not in papers:
             raise SubmissionError(f"{where}: source {row.source!r} is not in sources.yaml; add it there")
@@ -322,7 +326,7 @@ def read_printed(families: Mapping[str, Family], folder: Path = PUBLISHED) -> li
         fitting = {
             n: rule
             for n, rule in rules.items()
-            if rule.applies(row) and (rule.same_as is None or _repeats(row, rule.same_as, rows, where))
+            if rule.applies(row) and (rule.same_as is None or _repeats(row, rule.same_as, originals, where))
         }
         unused = {n: rule for n, rule in unused.items() if n not in fitting}
         found.append(Printed(where, row, papers[row.source], key, families[key], (*fitting.values(),)))
@@ -333,16 +337,23 @@ def read_printed(families: Mapping[str, Family], folder: Path = PUBLISHED) -> li
     return found
 
 
-def _repeats(row: PrintedLine, original: Original, rows: Mapping[str, PrintedLine], where: str) -> bool:
+def _repeats(
+    row: PrintedLine, original: Original, originals: Mapping[Original, Sequence[PrintedLine]], where: str
+) -> bool:
     """Whether a row repeats the six recalls of another paper's row for the same dataset, protocol and ratio.
 
     Raises:
         SubmissionError: it does, but states another noise unit.
     """
     names = ("dataset", "protocol", "noise_ratio", *_RECALLS)
-    same = {name: getattr(row, name) for name in names} | dict(original)
-    repeated = (each for each in rows.values() if all(getattr(each, name) == same[name] for name in same))
-    found = next(repeated, None)
+    found = next(
+        (
+            each
+            for each in originals.get(original, ())
+            if all(getattr(each, name) == getattr(row, name) for name in names)
+        ),
+        None,
+    )
     if found and found.noise_unit != row.noise_unit:
         printed = f"{original.method} in {original.source}, {original.table}"
         raise SubmissionError(

@@ -3,6 +3,7 @@
 import re
 import shlex
 import tomllib
+from collections import Counter
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import torch
 import yaml
 from pages import PAGES, ROOT, blocks_of, commands_of
+from scipy.stats import spearmanr
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -26,6 +28,7 @@ from leaderboard.entries import Row
 from leaderboard.measured import ablation_tables
 from ncl_bench import DATASETS, PROTOCOL_VERSION, __version__, evaluate, load_dataset
 from ncl_bench.cli import app
+from ncl_bench.evaluation.people import PRINTED
 from ncl_bench.evaluation.protocol import expected_shape, selection_images
 from ncl_bench.noise.draw import clean_pairing, inject_noise
 from ncl_bench.papers import PUBLISHED
@@ -90,6 +93,48 @@ def test_the_tables_of_photographs_are_the_board(content: Content) -> None:
         assert shown in page
         if f"| {row['method']} |" in readme:
             assert f"| {row['rank']} | {row['method']} {shown} {row['n_seeds']} |" in readme
+
+
+def test_the_orders_of_the_methods_agree_as_the_page_of_measured_tables_says() -> None:
+    """The program on the page."""
+    content = read_content(LEADERBOARD, published=True)
+    page = text("docs/measured-tables.md")
+    code = next(
+        block.text for block in blocks_of(ROOT / "docs" / "measured-tables.md") if "spearmanr" in block.text
+    )
+    parts = code.replace('read_content(Path("leaderboard"), published=True).rows', "content_rows")
+    printed: list[str] = []
+    exec(
+        parts,
+        {"content_rows": content.rows, "print": lambda *values: printed.append(" ".join(map(str, values)))},
+    )
+    assert [line.split()[0] for line in printed] == ["8", "16"]
+    found = [float(re.search(r"statistic=\S*?(-?0\.\d+)", line)[1]) for line in printed]
+    assert f"Spearman's correlation of the two orders by the best rSum is {found[0]:.2f}" in page
+    assert f"The order on pictograms* does: {found[1]:.2f} over sixteen methods" in page
+    rows = [row for row in content.rows if row["slug"] == "flickr8k-1k-caption-40"]
+    tau = [row["people"]["expert_tau_c"] for row in rows]
+    assert (
+        f"their correlation over the nineteen rows is {spearmanr([r['r_sum'] for r in rows], tau)[0]:.2f}"
+        in page
+    )
+    by_people = [row["method"] for row in sorted(rows, key=lambda row: -row["people"]["expert_tau_c"])]
+    assert by_people[:3] == ["SPS", "GSC+", "RINCE"]
+    assert by_people.index("PC2") == 16
+    assert [row["method"] for row in sorted(rows, key=lambda row: -row["r_sum"])][3] == "PC2"
+    assert Counter(row["networks"] for row in rows if row["rank"] == 1) == {"ensemble": 5, "single": 3}
+    assert "Eight methods share rank 1, five of two networks" in text("README.md")
+    few = Counter(row["slug"] for row in content.rows if row["dataset"] == "flickr8k" and row["n_seeds"] < 3)
+    assert few == {"flickr8k-1k-none-0": 6, "flickr8k-1k-similar-40": 3, "flickr8k-1k-caption-60": 6}
+
+
+def test_the_pages_on_people_count_what_the_code_counts() -> None:
+    numbers = [f"{n:,}" for n, _ in DATASETS["flickr8k"].judged.values()]
+    shown = (ROOT / "leaderboard" / "templates" / "people.html").read_text(encoding="utf-8")
+    for page in (text("docs/protocol.md").split("## People")[1].split("\n## ")[0], shown):
+        assert all(number in page for number in numbers)
+    for value in (value for _, value in PRINTED.values()):
+        assert f"{value}" in text("docs/protocol.md")
 
 
 def test_the_protocol_page_is_the_protocol() -> None:

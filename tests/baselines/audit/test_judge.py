@@ -97,7 +97,7 @@ def test_embeddings_are_judged_with_several_captions_an_image(tmp_path: Path) ->
     captions = images + random.standard_normal((200, 16)) / 2
     wrong = np.arange(0, 40, 4)
     captions[wrong] = captions[np.roll(wrong, 1)]
-    found = judge_embeddings(images, captions, image_of, work=tmp_path)
+    found = judge_embeddings(images, captions, image_of)
     assert set(np.argsort(-found.table["score"])[:10]) == set(wrong)
     cosine = (images * captions).sum(1) / np.linalg.norm(images, axis=1) / np.linalg.norm(captions, axis=1)
     np.testing.assert_allclose(found.table["similarity"], cosine, atol=1e-5)
@@ -107,7 +107,7 @@ def test_embeddings_are_judged_with_several_captions_an_image(tmp_path: Path) ->
 
 def test_too_few_images_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="at least 40 different images, but there are 20"):
-        judge_embeddings(np.eye(20), np.eye(20), np.arange(20), work=tmp_path)
+        judge_embeddings(np.eye(20), np.eye(20), np.arange(20))
 
 
 @pytest.mark.parametrize("share", [0.003, 0.03, 0.1, 0.4])

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pandas as pd
 import yaml
@@ -22,6 +22,7 @@ from baselines.training.train import Trainer, TrainingProgress
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import NclBenchError
 from ncl_bench.evaluation.submission import SUBMISSION_FILE, noise_of, opening_line
+from ncl_bench.files import AnyPath, as_path
 from ncl_bench.noise.draw import NoiseUnit
 from ncl_bench.progress import is_quiet, say
 from ncl_bench.schema import Precision
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from baselines.audit.result import AuditResult
     from baselines.training.grids import Job
 
-AnyPath: TypeAlias = str | PathLike[str]
-Device: TypeAlias = Literal["auto", "cpu", "cuda"]
 Settings: TypeAlias = Mapping[str, Any] | Sequence[str]
 """Options of a recipe by name, ``{"method.epochs": 10}``, or as the command line has them, ``["method.epochs=10"]``."""
 
@@ -76,6 +75,10 @@ class Run:
         """Whether the training has ended."""
         return RunFolder(self.path).finished
 
+    def __fspath__(self) -> str:
+        """The folder: a run stands wherever a path is expected."""
+        return str(self.path)
+
     def __repr__(self) -> str:
         record = RunFolder(self.path).read_run()
         name = f"{record.recipe.method['name']} on {record.recipe.dataset}"
@@ -84,13 +87,13 @@ class Run:
             state = f"best epoch {self.best_epoch}, rSum {self.dev.get('r_sum', float('nan')):.1f} on dev"
         return f"<Run {self.path}: {name}, seed {record.seed}, {state}>"
 
-    def score(self, to: AnyPath | None = None, *, embeddings: bool = False, device: Device = "auto") -> Path:
+    def score(self, to: AnyPath | None = None, *, embeddings: bool = False, device: str = "auto") -> Path:
         """Score the test split once and write a submission; see :func:`score`.
 
         Args:
             to: folder to write (default: ``submission`` in the run's folder; a second call returns it unchanged).
             embeddings: write embeddings of images and captions in place of similarities.
-            device: ``auto`` takes a GPU if there is one.
+            device: ``cpu``, ``cuda``, or ``auto``, which takes a GPU if there is one.
 
         Returns:
             The folder of the submission, for :func:`ncl_bench.evaluate` and :func:`ncl_bench.compare`.
@@ -100,19 +103,19 @@ class Run:
             return own
         return score([self.path], to=to or own, embeddings=embeddings, root=self.root, device=device)
 
-    def audit(self, to: AnyPath | None = None, *, device: Device = "auto", **options: Any) -> "AuditResult":
+    def audit(self, to: AnyPath | None = None, *, device: str = "auto", **options: Any) -> "AuditResult":
         """Write a table of all training pairs and a page of the most suspicious ones.
 
         Args:
             to: folder to write (default: ``audit`` in the run's folder), which must not exist yet.
-            device: ``auto`` takes a GPU if there is one.
+            device: ``cpu``, ``cuda``, or ``auto``, which takes a GPU if there is one.
             options: further ones of ``baselines.audit.write_audit``.
         """
         from baselines.audit import write_audit
 
         return write_audit([self.path], Path(to or self.path / "audit"), self.root, device=device, **options)
 
-    def plot(self, *, device: Device = "auto") -> list[Path]:
+    def plot(self, *, device: str = "auto") -> list[Path]:
         """Draw the curves and, where the run has the data, the papers' figures, as SVG and CSV; return the files."""
         from baselines.plot import plot_run
 
@@ -129,7 +132,7 @@ def train(
     noise_file: AnyPath | None = None,
     seed: int = 0,
     root: AnyPath | None = None,
-    device: Device = "auto",
+    device: str = "auto",
     precision: Precision = "32-true",
     features: Features = "auto",
     settings: Settings = (),
@@ -151,7 +154,7 @@ def train(
         noise_file: noise file to use in place of drawn noise.
         seed: seed of initialisation, batch order and dropout.
         root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
-        device: ``auto`` takes a GPU if there is one.
+        device: ``cpu``, ``cuda``, or ``auto``, which takes a GPU if there is one.
         precision: arithmetic of the networks.
         features: read the training features from disk as needed (``mapped``) or keep them on the device (``gpu``).
         settings: overridden recipe options, ``{"method.epochs": 10}``.
@@ -160,18 +163,18 @@ def train(
     """
     refuse_unknown(str(recipe))
     changed, differences = _changed(recipe, settings)
-    place = _path(root)
+    place = as_path(root)
     job = TrainingJob(
         changed,
         noise_ratio,
         noise_unit,
         noise_seed,
-        _path(noise_file),
+        as_path(noise_file),
         seed,
         place,
         precision,
         differences,
-        _path(keep),
+        as_path(keep),
     )
     trainer = Trainer(job, RunFolder(Path(to)), device, features=features, keep_estimates=history)
     if rank() == 0:
@@ -184,13 +187,13 @@ def train(
 
 
 def score(
-    runs: AnyPath | Run | Sequence[AnyPath | Run] = (),
+    runs: AnyPath | Sequence[AnyPath] = (),
     *,
     to: AnyPath,
     zero_shot: AnyPath | None = None,
     embeddings: bool = False,
     root: AnyPath | None = None,
-    device: Device = "auto",
+    device: str = "auto",
     precision: Precision = "32-true",
     settings: Settings = (),
 ) -> Path:
@@ -211,15 +214,15 @@ def score(
         zero_shot: recipe whose pre-trained backbone is scored without training; replaces ``runs``.
         embeddings: write embeddings of images and captions in place of similarities.
         root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
-        device: ``auto`` takes a GPU if there is one.
+        device: ``cpu``, ``cuda``, or ``auto``, which takes a GPU if there is one.
         precision: arithmetic of the networks.
         settings: overridden recipe options, ``{"backbone.pretrained": "openai"}``.
 
     Returns:
         The folder of the submission, for :func:`ncl_bench.evaluate` and :func:`ncl_bench.compare`.
     """
-    several = [runs] if isinstance(runs, str | PathLike | Run) else list(runs)
-    folders = [run.path if isinstance(run, Run) else _run_folder(run) for run in several]
+    several = [runs] if isinstance(runs, str | PathLike) else list(runs)
+    folders = [_run_folder(run) for run in several]
     if (not folders) == (zero_shot is None):
         raise NclBenchError("expected either finished runs, or --zero-shot and a recipe; give one of the two")
     if folders and (settings or precision != "32-true"):
@@ -231,7 +234,7 @@ def score(
         if rank() == 0:
             say(line)
 
-    target, place = Path(to), _path(root)
+    target, place = Path(to), as_path(root)
     console = Console(stderr=True, quiet=is_quiet())
     if zero_shot is None:
         submit(
@@ -263,7 +266,7 @@ def sweep(
     jobs: int = 2,
     slurm: Mapping[str, Any] | None = None,
     root: AnyPath | None = None,
-    device: Device = "auto",
+    device: str = "auto",
     precision: Precision = "32-true",
     features: Features = "auto",
     settings: Settings = (),
@@ -288,7 +291,7 @@ def sweep(
         jobs: runs to train at once, one thread each.
         slurm: options of SLURM jobs (default: the runs are processes of this one).
         root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
-        device: ``auto`` takes a GPU if there is one.
+        device: ``cpu``, ``cuda``, or ``auto``, which takes a GPU if there is one.
         precision: arithmetic of the networks.
         features: read the training features from disk as needed (``mapped``) or keep them on the device (``gpu``).
         settings: overridden recipe options, ``{"method.epochs": 10}``.
@@ -350,10 +353,10 @@ def planned_jobs(
     if dataset and noise_files:
         raise NclBenchError("--noise-files holds noise of the table's own dataset; fix: leave --dataset out")
     options: dict[str, Any] = {
-        "root": _path(root),
+        "root": as_path(root),
         "precision": precision,
         "settings": _as_set(settings),
-        "noise_files": _path(noise_files),
+        "noise_files": as_path(noise_files),
     }
     if not table:
         return jobs_of(Path(to), names, noises or NOISES, seeds or SEEDS, **options)
@@ -381,7 +384,3 @@ def _run_folder(given: AnyPath) -> Path:
     from baselines.hub import fetch
 
     return fetch(str(given))
-
-
-def _path(given: AnyPath | None) -> Path | None:
-    return None if given is None else Path(given)

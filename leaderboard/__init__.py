@@ -4,11 +4,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from os import PathLike
 
     import pandas as pd
 
-    AnyPath = str | PathLike[str]
+    from ncl_bench.files import AnyPath
 
 
 def load_results() -> "pd.DataFrame":

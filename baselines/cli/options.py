@@ -1,12 +1,9 @@
 """Options that commands of several modules share, each declared once."""
 
-import re
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-
-from ncl_bench.errors import NclBenchError
 
 NoiseFile = Annotated[
     Path | None,
@@ -19,25 +16,10 @@ Keep = Annotated[
         help="Folder of `ncl-bench audit apply`, whose pairs alone are trained on (default: all pairs).",
     ),
 ]
-
-
-def _device(given: str) -> Literal["auto", "cpu", "cuda"]:
-    devices: dict[str, Literal["auto", "cpu", "cuda"]] = {"auto": "auto", "cpu": "cpu", "cuda": "cuda"}
-    if given in devices:
-        return devices[given]
-    fix = "choose auto, cpu or cuda"
-    if given == "mps":
-        fix = "Apple's GPUs are not supported; use cpu"
-    elif card := re.fullmatch(r"(?:cuda:)?(\d+)", given):
-        fix = f"choose the card before the command, CUDA_VISIBLE_DEVICES={card[1]}, and use cuda"
-    raise NclBenchError(f"--device is {given!r}; {fix}")
-
-
 Device = Annotated[
-    Literal["auto", "cpu", "cuda"],
+    str,
     typer.Option(
         "--device",
-        parser=_device,
         metavar="[auto|cpu|cuda]",
         help="Device of the networks; auto takes a GPU if there is one.",
     ),

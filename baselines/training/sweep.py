@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from baselines.kit.batches import Features
+from baselines.kit.distributed import check_device
 from baselines.recipes.ablation import Ablation
 from baselines.training.grids import AND, Job, read_noise
 from baselines.training.printed import printed_row
@@ -34,7 +35,7 @@ from ncl_bench.errors import NclBenchError
 from ncl_bench.files import as_csv, is_leftover, sole_owner, write_text
 from ncl_bench.papers import printed_sum, rows_by_recipe
 from ncl_bench.processes import worker_pool
-from ncl_bench.progress import live_bar
+from ncl_bench.progress import is_quiet, live_bar
 
 Shares = Any
 """Shared array of floats in [0, 1]: progress of each training."""
@@ -109,7 +110,8 @@ def finish_all(
     record: Callable[[Job, Mapping[Job, float]], object] = lambda *_: None,
 ) -> dict[Job, float]:
     """Finish every job and return its rSum; after each job, ``record`` gets all results so far."""
-    console = Console(stderr=True)
+    check_device(device)
+    console = Console(stderr=True, quiet=is_quiet())
     results: dict[Job, float] = {}
 
     def say(job: Job, r_sum: float) -> None:

@@ -225,7 +225,7 @@ def prepare(
             typer.echo(f"{record.sha256}  {record.bytes:>14,}  {record.name}")
         _print_checks(name, found.checked, found.warnings)
         return
-    from ncl_bench.calls import prepare as run
+    from ncl_bench.data.prepare import prepare as run
 
     folder = run(
         name,

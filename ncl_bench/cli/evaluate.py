@@ -86,7 +86,7 @@ def evaluate(
     first = scores[0]
     if first.is_dir() or dataset is None:
         _refuse_beside_a_folder(scores, t2i, dataset=dataset, split=split, similarity=similarity)
-        from ncl_bench.calls import evaluated_folder
+        from ncl_bench.evaluation.evaluate import evaluated_folder
 
         result, written = evaluated_folder(
             first, to, plot=plot, examples=examples, root=root, progress=bar, say=say
@@ -100,7 +100,7 @@ def evaluate(
         raise ScoresError(
             "--similarity only applies to embeddings, but one matrix of similarities is given; leave it out"
         )
-    from ncl_bench.calls import evaluated_scores
+    from ncl_bench.evaluation.call import evaluated_scores
 
     evaluation, written = evaluated_scores(
         scores[0] if len(scores) == 1 else tuple(scores),
@@ -173,7 +173,7 @@ def compare(
 
     Example: ncl-bench compare ncr-seed0 ncr-seed1 ncr-seed2 vs crcl-seed0 crcl-seed1 crcl-seed2
     """
-    from ncl_bench.calls import compare as run
+    from ncl_bench.evaluation.compare import compare as run
 
     found = run(*_sides(folders), split=split, plot=plot, root=root, progress=bar)
     if as_json:

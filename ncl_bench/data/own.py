@@ -19,7 +19,6 @@ from ncl_bench.data.own_features import FeatureArrays, feature_arrays
 from ncl_bench.data.own_tables import CaptionTable, read_captions
 from ncl_bench.data.prepare import prepare
 from ncl_bench.data.spec import SPLITS, Origin
-from ncl_bench.data.tokenize import PrepareOptions
 from ncl_bench.data.tokenizers import default_tokenizer
 from ncl_bench.errors import DataError, listed, unknown_name
 from ncl_bench.files import readable, sole_owner, write_text
@@ -103,8 +102,7 @@ def new_dataset(
             _gather(work, spec, table, arrays, progress)
             if (features / ENCODING_FILE).is_file():
                 shutil.copy2(features / ENCODING_FILE, work / ENCODING_FILE)
-            chosen = PrepareOptions(tokenizer_file=options.tokenizer_file)
-            prepare(register(spec).name, work, root, chosen, progress=progress)
+            prepare(register(spec).name, work, root, tokenizer_file=options.tokenizer_file, progress=progress)
         except DataError:
             DATASETS.pop(name, None)
             for unfinished in (work, root / f".{name}.partial"):

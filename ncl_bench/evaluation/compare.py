@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from html import escape
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ from ncl_bench.evaluation.protocol import (
 from ncl_bench.evaluation.ranks import Counted, Ranks
 from ncl_bench.evaluation.results import Interval
 from ncl_bench.evaluation.submission import Split
+from ncl_bench.files import AnyPath, as_path
 from ncl_bench.progress import Progress, silent
 from ncl_bench.schema import Record
 
@@ -166,7 +168,7 @@ def difference_samples(first: Ranks, second: Ranks, images_per_fold: int) -> Flo
     return samples
 
 
-def compare(
+def compare_counted(
     sides: tuple[Sequence[Counted], Sequence[Counted]],
     spec: DatasetSpec,
     split: Split,
@@ -303,42 +305,50 @@ def _runs_note(sides: tuple[Sequence[Opened], Sequence[Opened]]) -> list[str]:
     return ["a side with one training run uses the spread of the other side"] if 1 in counts else []
 
 
-def compare_folders(
-    first: Sequence[Path],
-    second: Sequence[Path],
-    split: Split,
+def compare(
+    first: AnyPath | Sequence[AnyPath],
+    second: AnyPath | Sequence[AnyPath],
     *,
-    root: Path | None = None,
-    plot: Path | None = None,
+    split: Split = "test",
+    plot: AnyPath | None = None,
+    root: AnyPath | None = None,
     progress: Progress = silent,
 ) -> Comparison:
-    """Compare the submission folders of two sides, each with one or more training runs.
+    """Test whether two submissions, or two methods with several training seeds each, differ significantly.
+
+    Example::
+
+        print(ncl_bench.compare("submissions/ncr", "submissions/crcl"))
+        ncl_bench.compare(["ncr-seed0", "ncr-seed1", "ncr-seed2"], ["crcl-seed0", "crcl-seed1", "crcl-seed2"])
+
+    Two submissions are compared by a bootstrap over images; both see the same resamples. Several seeds per side are
+    compared by a test over seeds and images together, as on the leaderboard.
 
     Args:
-        first: folders of one side.
-        second: folders of the other.
+        first: submission folder, or one folder per training seed.
+        second: likewise.
         split: ``test`` or ``dev``.
-        root: folder of prepared datasets.
-        plot: file for a picture under the default protocol. Two single runs: the resampled differences. Otherwise: the
-            rSum of every run.
-        progress: reports the images counted.
+        plot: file (.svg, .png or .pdf) for a plot of the resampled differences, or of the rSum of every run.
+        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
+        progress: :func:`ncl_bench.progress.bar` shows a bar (default: none).
     """
     if plot is not None:
-        check_picture(plot)
+        check_picture(Path(plot))
+    folders = _side(first), _side(second)
     sides = (
-        [open_submission(folder, root=root) for folder in first],
-        [open_submission(folder, root=root) for folder in second],
+        [open_submission(folder, root=as_path(root)) for folder in folders[0]],
+        [open_submission(folder, root=as_path(root)) for folder in folders[1]],
     )
     notes, spec = check_comparable(sides, split), sides[0][0].spec
-    n_images = expected_shape(spec, split)[0] * (len(first) + len(second))
-    names = (_name_of(first), _name_of(second))
+    n_images = expected_shape(spec, split)[0] * (len(folders[0]) + len(folders[1]))
+    names = (_name_of(folders[0]), _name_of(folders[1]))
     with progress("count ranks", n_images) as on_rows:
         counted = (
             [count(opened.sources[split], spec, split, on_rows) for opened in sides[0]],
             [count(opened.sources[split], spec, split, on_rows) for opened in sides[1]],
         )
-    differences = compare(counted, spec, split, names)
-    judgements = local_judgements(spec, root) if split == "test" else {}
+    differences = compare_counted(counted, spec, split, names)
+    judgements = local_judgements(spec, as_path(root)) if split == "test" else {}
     if judgements:
         differences |= compare_agreement(
             (
@@ -348,8 +358,15 @@ def compare_folders(
             names,
         )
     if plot is not None:
-        _plot(plot, counted, sides, spec, protocols_of(spec, split)[0])
+        _plot(Path(plot), counted, sides, spec, protocols_of(spec, split)[0])
     return Comparison(names=names, differences=differences, notes=tuple(notes))
+
+
+def _side(given: AnyPath | Sequence[AnyPath]) -> list[Path]:
+    folders = [given] if isinstance(given, str | PathLike) else list(given)
+    if not folders:
+        raise SubmissionError("a side of the comparison is empty, expected at least one submission folder")
+    return [Path(folder) for folder in folders]
 
 
 def _name_of(side: Sequence[Path]) -> str:

@@ -164,7 +164,7 @@ def test_a_submission_on_the_board_is_its_row_there(small_board: Path) -> None:
 def test_what_is_not_on_the_board_is_told(small_board: Path, make: Maker, tmp_path: Path) -> None:
     content = read_content(small_board, published=False)
     for asked, told in (
-        (("digit", "caption-40"), "unknown dataset 'digit'; choose one of: cc152k, .*digits"),
+        (("digit", "caption-40"), "unknown dataset 'digit'; did you mean digits"),
         (
             ("digits", "caption40"),
             "no row of digits has noise 'caption40'; choose one of: caption-40, caption-60",

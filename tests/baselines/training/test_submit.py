@@ -20,10 +20,10 @@ from baselines.training.measures import detection, hidden_correspondence
 from baselines.training.run_folder import RunFolder, machine_of
 from baselines.training.scoring import score
 from baselines.training.submit import submit
-from ncl_bench.calls import evaluate
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.vocabulary import Vocabulary
 from ncl_bench.errors import TrainingError
+from ncl_bench.evaluation.call import evaluate
 from ncl_bench.evaluation.submission import Training, read_submission
 
 

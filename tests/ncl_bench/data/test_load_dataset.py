@@ -54,7 +54,10 @@ def test_natural_noise_takes_no_synthetic_noise(name: str) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"name": "f30k"}, f"unknown dataset 'f30k'; choose one of: {', '.join(sorted(DATASETS))}"),
+        (
+            {"name": "f30k"},
+            f"unknown dataset 'f30k'; did you mean flickr30k? Choose one of: {', '.join(sorted(DATASETS))}",
+        ),
         ({"split": "val"}, "unknown split 'val'; choose one of: dev, test, train"),
         ({"language": "de"}, "unknown language of digits 'de'; choose one of: en, zh"),
         ({"tokenizer": "spaces"}, "unknown tokenizer of digits 'spaces'; choose one of: jieba, word"),
@@ -73,7 +76,7 @@ def test_unknown_names_list_the_known(options: dict[str, object], sentence: str)
         ({"noise_ratio": "0.4"}, "noise_ratio is '0.4', expected a number in"),
         ({"noise_ratio": True}, "noise_ratio is True"),
         ({"noise_ratio": 0.4, "noise_seed": "zero"}, "noise_seed is 'zero', expected a whole number in"),
-        ({"noise_unit": "captions"}, "unknown noise unit 'captions'; choose one of: caption, image"),
+        ({"noise_unit": "captions"}, "unknown noise unit 'captions'; did you mean caption"),
         ({"noise_unit": "image"}, "noise_unit 'image' has no effect without noise; give noise_ratio"),
         ({"noise_seed": 3}, "noise_seed 3 has no effect without noise"),
         ({"split": "dev", "noise_seed": 3}, "noise_seed 3 has no effect without noise"),

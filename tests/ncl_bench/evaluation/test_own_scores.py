@@ -14,9 +14,9 @@ from safetensors.numpy import save_file
 from support import miniatures
 from support.submission_folders import embeddings, order, read_json, similarities
 
-from ncl_bench.calls import evaluate
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import ScoresError
+from ncl_bench.evaluation.call import evaluate
 from ncl_bench.evaluation.results import read_result
 from ncl_bench.evaluation.submission import read_submission
 

@@ -56,7 +56,7 @@ def test_natural_noise_takes_no_synthetic_noise(name: str) -> None:
     [
         (
             {"name": "f30k"},
-            f"unknown dataset 'f30k'; did you mean flickr30k? Choose one of: {', '.join(sorted(DATASETS))}",
+            rf"unknown dataset 'f30k'; did you mean flickr30k\? Choose one of: {', '.join(sorted(DATASETS))}",
         ),
         ({"split": "val"}, "unknown split 'val'; choose one of: dev, test, train"),
         ({"language": "de"}, "unknown language of digits 'de'; choose one of: en, zh"),

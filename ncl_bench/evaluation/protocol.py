@@ -271,10 +271,10 @@ def check_matrix(
             f"of the {max(shape):,} captions of this split, {max(shape) - expected[1]} are beyond the first "
             f"{spec.captions_per_image} of their image: leave them out"
         )
-    elif spec.name == "coco" and split == "test" and shape == (1_000, 5_000):
+    elif (fold := split_fold_size(spec, split)) and shape == (fold, fold * spec.captions_per_image):
         hint = (
-            "both protocols, 5k and 5fold-1k, are computed from the whole 5K matrix: score all 5,000 images "
-            "with all 25,000 captions"
+            f"{' and '.join(protocols_of(spec, split))} are computed from the whole matrix: score all "
+            f"{expected[0]:,} images with all {expected[1]:,} captions"
         )
     elif split == "dev" and shape == (spec.images["dev"], spec.images["dev"] * spec.captions_per_image):
         hint = f"selection uses the first {expected[0]:,} images and their captions: give those alone"

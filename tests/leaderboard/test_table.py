@@ -248,4 +248,5 @@ def test_json_and_no_ranks() -> None:
     rows = json.loads(CliRunner().invoke(app, [*options, "--json"]).stdout)
     assert rows[0]["rank"] == 1
     latex = CliRunner().invoke(app, [*options, "--format", "latex", "--no-ranks"]).stdout
-    assert re.search(r"^ & CRCL", latex, re.MULTILINE)
+    assert re.search(r"^CRCL-SGR & SGR &", latex, re.MULTILINE)
+    assert r"\begin{tabular}{llrrrrrrrl}" in latex

@@ -152,7 +152,7 @@ def test_forms_of_scores_that_are_nearly_right(run: Callable, tmp_path: Path) ->
     (tmp_path / "s.npy.gz").write_bytes(b"")
     with pytest.raises(ScoresError, match="is compressed"):
         ncl_bench.evaluate(tmp_path / "s.npy.gz", dataset="digits")
-    with pytest.raises(ScoresError, match="5fold-1k, are computed from the whole 5K matrix"):
+    with pytest.raises(ScoresError, match="5k are computed from the whole matrix: score all 5,000 images"):
         ncl_bench.evaluate(np.zeros((1000, 5000), np.float32), dataset="coco")
     np.save(tmp_path / "same.npy", np.zeros((200, 1000), np.float32))
     assert "submission init" not in run("evaluate", tmp_path / "same.npy", "--dataset", "digits").out

@@ -156,7 +156,7 @@ def _spec(
         noise=(
             "The pairs are taken for clean."
             if options.noise == "synthetic"
-            else "Many pairs are wrong as they are, and nobody knows which."
+            else "Some pairs are wrong, and nobody knows which."
         ),
         upload=(),
         upload_reason="no licence is stated",
@@ -233,7 +233,7 @@ def _module_text(spec: ScanLayout, features: Path, captions: Path) -> str:
         for key, value in vars(spec).items()
         if key not in ("origin",) and value not in ({}, ())
     )
-    return f'''"""{spec.title}: features of {features}, captions of {captions}.
+    return f'''"""{spec.title}: a dataset of the features in {features} and the captions in {captions}.
 
 Written by `ncl-bench datasets new`. Edit the origin below: the dataset's card shows it.
 """

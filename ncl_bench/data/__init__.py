@@ -273,8 +273,8 @@ def _is_embedded(spec: DatasetSpec, root: Path | None) -> bool:
 def _needed(root: Path | None, spec: DatasetSpec) -> Path:
     if not root:
         raise DataError(
-            f"{spec.name} must be prepared: run `{plugins.command_name()} prepare {spec.name}`, then name its --to folder "
-            f"with --root (in Python root=) or {ROOT_VARIABLE}"
+            f"{spec.name} must be prepared: run `{plugins.command_name()} prepare {spec.name}`, then name its --to "
+            f"folder with --root (in Python root=) or {ROOT_VARIABLE}"
         )
     return root
 

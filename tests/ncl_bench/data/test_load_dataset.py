@@ -110,7 +110,7 @@ def test_noise_file_is_used_and_recorded(tmp_path: Path) -> None:
 def test_without_a_root_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("NCL_BENCH_DATA", raising=False)
     with pytest.raises(
-        DataError, match="prepare flickr30k`, then name its --to folder with --root .* or NCL_BENCH_DATA"
+        DataError, match=r"prepare flickr30k`, then name its --to folder with --root .* or NCL_BENCH_DATA"
     ):
         load_dataset("flickr30k")
     for root in (tmp_path, tmp_path / "absent"):

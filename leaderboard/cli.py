@@ -44,6 +44,9 @@ def build(
         bool, typer.Option("--tables", help="Write the tables in README.md too (for maintainers).")
     ] = False,
     published: Annotated[bool, typer.Option(help="Include the results that papers report.")] = True,
+    repository: Annotated[
+        str, typer.Option(metavar="URL", help="Address of the source code, for a link in the header.")
+    ] = "",
 ) -> None:
     """Recompute every result from its ranks and write the site.
 
@@ -58,7 +61,7 @@ def build(
     if check:
         built = run_check(root, published=published, progress=bar)
     else:
-        built = run(root, to, published=published, tables=tables, progress=bar)
+        built = run(root, to, published=published, tables=tables, repository=repository, progress=bar)
     typer.echo(f"{built.rows:,} rows in {len(built.files)} files")
     if built.behind:
         typer.echo(f"the tables in {root / 'README.md'} are out of date; they are rewritten after merging")

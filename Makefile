@@ -28,9 +28,9 @@ check: .venv/installed-test
 
 docs: .venv/installed-docs
 	rm -rf build/pages build/site
-	mkdir -p build/pages
+	mkdir -p build/pages/docs && cp docs/site.css build/pages/docs
 	git ls-files -- '*.md' '*.svg' '*.png' '*.ipynb' LICENSE ':!tests' | tar cf - -T - | tar xf - -C build/pages
-	find build/pages -name '*.md' -exec sed -i -E 's/^(```[a-z]+) no-run$$/\1/; s/^(```[a-z]+) ([a-z_.]+)$$/\1 title="\2"/' {} + # as the site writes them
+	find build/pages -name '*.md' -exec perl -pi -e 's/^(```[a-z]+) no-run$$/$$1/; s/^(```[a-z]+) ([a-z_.]+)$$/$$1 title="$$2"/' {} + # as the site writes them; sed -i differs on macOS
 	$(BIN)/zensical build --strict --clean
 
 format: .venv/installed-test

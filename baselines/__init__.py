@@ -1,0 +1,31 @@
+"""Reference methods for noisy correspondence: train and score them, and find the wrong pairs of a dataset."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from baselines.audit.find import find_wrong_pairs
+    from baselines.calls import Run, score, sweep, train
+
+__all__ = ["Run", "find_wrong_pairs", "score", "sweep", "train"]
+
+_HOMES = {
+    "Run": "baselines.calls",
+    "find_wrong_pairs": "baselines.audit.find",
+    "score": "baselines.calls",
+    "sweep": "baselines.calls",
+    "train": "baselines.calls",
+}
+"""Where each public name lives; it is imported when first used, because it needs torch."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -3,7 +3,11 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
+
+    from ncl_bench.files import AnyPath
 
 
 def load_results() -> "pd.DataFrame":
@@ -35,3 +39,67 @@ def load_results() -> "pd.DataFrame":
     rows = [entry.row() for entry in read_content(root, published=True).seeds]
     facts = [name for name in Entry.model_fields if name not in ("condition", "recalls", "spread")]
     return pd.DataFrame(rows, columns=[*Condition.model_fields, *facts, *RECALLS, "r_sum"])
+
+
+def table(
+    dataset: str,
+    noise: str,
+    *,
+    mine: "AnyPath | Sequence[AnyPath]" = (),
+    protocol: str = "",
+    every: bool = False,
+    root: "AnyPath | None" = None,
+) -> "pd.DataFrame":
+    """The table of a paper as a frame: the comparable rows of one dataset and noise, best first, yours among them.
+
+    Example::
+
+        leaderboard.table("flickr30k", "caption-40", mine="submissions/ncr")
+
+    Args:
+        dataset: name of the dataset.
+        noise: ``caption-40``, ``image-60``, ``natural``, ``none``, or another that has rows.
+        mine: your submission folders, one per training seed, or a file of similarities of the test split: only the
+            tables that it belongs to are returned, with its row.
+        protocol: such as ``5k`` (default: all of the dataset).
+        every: put single networks and ensembles into one table, without ranks.
+        root: folder of the leaderboard (default: that of the installed package).
+
+    Returns:
+        One row per row of the tables. ``table`` names the category: only its rows are comparable. ``rank`` is missing
+        for rows that take none (docs/protocol.md). Recalls, ``r_sum`` and its standard deviation over seeds,
+        ``r_sum_std``, are in percent. ``mine`` marks your rows.
+    """
+    from os import PathLike
+    from pathlib import Path
+
+    import pandas as pd
+
+    from leaderboard.own_rows import chosen_boards
+    from ncl_bench.evaluation.metrics import RECALLS
+
+    given = [mine] if isinstance(mine, str | PathLike) else list(mine)
+    place = Path(__file__).parent if root is None else Path(root)
+    boards, files, content = chosen_boards(
+        dataset, noise, [Path(each) for each in given], place, protocol=protocol, every=every
+    )
+    lines = [
+        {
+            "protocol": board["condition"].protocol,
+            "table": category["title"],
+            "rank": row["rank"],
+            "method": row["label"],
+            "backbone": row["backbone"],
+            **{name: row[name] for name in (*RECALLS, "r_sum")},
+            "r_sum_std": row["spread"].get("r_sum"),
+            "seeds": row["n_seeds"],
+            "source": content.papers[row["source"]].short
+            if row["source"] in content.papers
+            else row["status"],
+            "mine": row["file"] in files,
+        }
+        for board in boards
+        for category in board["categories"]
+        for row in category["rows"]
+    ]
+    return pd.DataFrame(lines).astype({"rank": "Int64"})

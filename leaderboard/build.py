@@ -17,7 +17,7 @@ from leaderboard.exports import (
 )
 from leaderboard.figures import plain_chart
 from leaderboard.row_files import REPRODUCED
-from leaderboard.site import repository_link, site_files
+from leaderboard.site import site_files
 from ncl_bench.errors import SubmissionError
 from ncl_bench.files import sole_owner, write_text
 from ncl_bench.progress import Progress, silent
@@ -68,7 +68,7 @@ def built(
         progress: reports the rows read and evaluated.
     """
     content = read_content(root, published=published, progress=progress)
-    files = site_files(content, CARDS, [*links, *repository_link()])
+    files = site_files(content, CARDS, links)
     files[ROWS] = csv_text(content.rows)
     files["data/sources.bib"] = bibtex_text(content.papers)
     for board in boards(content.rows):
@@ -82,7 +82,13 @@ def built(
 
 
 def build(
-    root: Path, to: Path, *, published: bool = True, tables: bool = False, progress: Progress = silent
+    root: Path,
+    to: Path,
+    *,
+    published: bool = True,
+    tables: bool = False,
+    repository: str = "",
+    progress: Progress = silent,
 ) -> Built:
     """Write the site; its header links to the documentation if that is in ``to/docs``.
 
@@ -91,11 +97,13 @@ def build(
         to: folder of the site.
         published: see :func:`built`.
         tables: also write the tables of ``root/README.md``.
+        repository: address of the source code, to which the header links.
         progress: see :func:`built`.
     """
     with sole_owner(root), sole_owner(to):
-        docs = [("Docs", DOCS)] if (to / DOCS).is_file() else []
-        site = built(root, published=published, links=docs, progress=progress)
+        links = [("Docs", DOCS)] if (to / DOCS).is_file() else []
+        links += [("Code", repository)] if repository else []
+        site = built(root, published=published, links=links, progress=progress)
         for path, text in site.files.items():
             write_text(to / path, text)
         if tables:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from ncl_bench.cli.options import Json
 from ncl_bench.errors import SubmissionError
 from ncl_bench.extras import require
 from ncl_bench.plugins import command_name
@@ -43,6 +44,9 @@ def build(
         bool, typer.Option("--tables", help="Write the tables in README.md too (for maintainers).")
     ] = False,
     published: Annotated[bool, typer.Option(help="Include the results that papers report.")] = True,
+    repository: Annotated[
+        str, typer.Option(metavar="URL", help="Address of the source code, for a link in the header.")
+    ] = "",
 ) -> None:
     """Recompute every result from its ranks and write the site.
 
@@ -57,7 +61,7 @@ def build(
     if check:
         built = run_check(root, published=published, progress=bar)
     else:
-        built = run(root, to, published=published, tables=tables, progress=bar)
+        built = run(root, to, published=published, tables=tables, repository=repository, progress=bar)
     typer.echo(f"{built.rows:,} rows in {len(built.files)} files")
     if built.behind:
         typer.echo(f"the tables in {root / 'README.md'} are out of date; they are rewritten after merging")
@@ -120,8 +124,8 @@ def table(
         list[Path] | None,
         typer.Option(
             metavar="SUBMISSION",
-            help="Your submission folder: print only the tables that it belongs to, with its row. Repeatable, one per "
-            "seed.",
+            help="Your submission folder, or a file of similarities: print only the tables that it belongs to, with "
+            "its row. Repeatable, one per seed.",
         ),
     ] = None,
     form: Annotated[
@@ -129,6 +133,11 @@ def table(
         typer.Option("--format", help="Format of the tables; bibtex prints the papers that they cite."),
     ] = "markdown",
     protocol: Annotated[str, typer.Option(help="Protocol, such as 5k (default: all of the dataset).")] = "",
+    every: Annotated[
+        bool, typer.Option("--all", help="Put single networks and ensembles into one table, without ranks.")
+    ] = False,
+    ranks: Annotated[bool, typer.Option(help="Print the ranks.")] = True,
+    as_json: Json = False,
     root: Root = ROOT,
 ) -> None:
     """Print the table of a paper: the comparable rows of one dataset and noise, best first, yours among them.
@@ -138,22 +147,28 @@ def table(
     Example: ncl-bench leaderboard table --dataset flickr30k --noise caption-40 --format latex
     """
     from leaderboard import exports
-    from leaderboard import table as tables
-    from leaderboard.board import read_content
-    from ncl_bench.progress import bar
+    from leaderboard import table as run
+    from leaderboard.own_rows import chosen_boards
+    from ncl_bench.progress import bar, say
 
     if root != ROOT:
         _require(root)
-    content, files = tables.with_mine(read_content(root, published=True, progress=bar), mine or (), root, bar)
+    if as_json:
+        frame = run(dataset, noise, mine=mine or (), protocol=protocol, every=every, root=root)
+        typer.echo(frame.to_json(orient="records", indent=2))
+        return
+    boards, files, content = chosen_boards(
+        dataset, noise, mine or (), root, protocol=protocol, every=every, progress=bar
+    )
     if not root.is_dir():
-        typer.echo(
-            "note: these are only the rows of papers; a clone of the repository has the measured rows too",
-            err=True,
+        say("note: these are only the rows of papers; a clone of the repository has the measured rows too")
+    if any(path.is_file() for path in mine or ()):
+        say(
+            "note: a file of similarities is taken for a single network, trained under the noise of this table"
         )
-    boards = tables.boards_for(content, dataset, noise, protocol)
-    if mine:
-        boards = tables.only_mine(boards, files, content)
     found = [table for board in boards for table in exports.paper_tables(board, files)]
+    if not ranks:
+        found = [one | {"lines": [line | {"rank": ""} for line in one["lines"]]} for one in found]
     text = {
         "markdown": lambda: exports.markdown_text(found, content.papers),
         "latex": lambda: exports.latex_text(found),

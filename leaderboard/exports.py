@@ -315,13 +315,15 @@ def latex_text(tables: Iterable[Row]) -> str:
 
 
 def _latex_table(table: Row) -> str:
+    ranked = any(line["rank"] for line in table["lines"])
+    before = " &" if ranked else ""
     out = [
         f"% {' '.join(table['title'].split())}; needs booktabs",  # a comment of LaTeX ends with its line
         *(f"% {note}" for note in table["notes"]),
-        r"\begin{tabular}{rllrrrrrrrl}",
+        rf"\begin{{tabular}}{{{'r' * ranked}llrrrrrrrl}}",
         r"\toprule",
-        r" & & & \multicolumn{3}{c}{Image to text} & \multicolumn{3}{c}{Text to image} & & \\",
-        r" & Method & Backbone & R@1 & R@5 & R@10 & R@1 & R@5 & R@10 & rSum & Source \\",
+        before + r" & & \multicolumn{3}{c}{Image to text} & \multicolumn{3}{c}{Text to image} & & \\",
+        before + r" Method & Backbone & R@1 & R@5 & R@10 & R@1 & R@5 & R@10 & rSum & Source \\",
         r"\midrule",
     ]
     for line in table["lines"]:
@@ -330,7 +332,8 @@ def _latex_table(table: Row) -> str:
             for value, best in zip(line["values"], line["best"], strict=True)
         ]
         source = rf"\cite{{{','.join(line['papers'])}}}" if line["papers"] else latex(line["origin"])
-        words = [line["rank"], _latex(line["method"]), _latex(line["backbone"]), *values, source]
+        rank = [line["rank"]] if ranked else []
+        words = [*rank, _latex(line["method"]), _latex(line["backbone"]), *values, source]
         out.append(f"{' & '.join(words)} \\\\")
     return "\n".join([*out, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
@@ -346,15 +349,17 @@ def markdown_text(tables: Iterable[Row], papers: Mapping[str, Paper]) -> str:
 
 def _markdown_table(table: Row, papers: Mapping[str, Paper]) -> str:
     sides = [f"{side} R@{k}" for side in ("i2t", "t2i") for k in (1, 5, 10)]
-    columns, rows = ["rank", "method", "backbone", *sides, "rSum", "source"], []
+    ranked = any(line["rank"] for line in table["lines"])
+    columns, rows = [*["rank"] * ranked, "method", "backbone", *sides, "rSum", "source"], []
     for line in table["lines"]:
         values = [
             f"**{value}**" if best else value
             for value, best in zip(line["values"], line["best"], strict=True)
         ]
         source = "; ".join(_link(papers[key]) for key in line["papers"]) or line["origin"]
-        rows.append([line["rank"], escape(line["method"]), escape(line["backbone"]), *values, source])
-    body = markdown_table(columns, rows, numbers=["rank", *sides, "rSum"])
+        rank = [line["rank"]] if ranked else []
+        rows.append([*rank, escape(line["method"]), escape(line["backbone"]), *values, source])
+    body = markdown_table(columns, rows, numbers=[*["rank"] * ranked, *sides, "rSum"])
     parts = [f"**{escape(table['title'])}**", body, *filter(None, ["; ".join(table["notes"])])]
     return "\n\n".join(parts) + "\n"
 

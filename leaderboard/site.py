@@ -4,7 +4,6 @@ import base64
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, metadata
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -64,15 +63,6 @@ def site_files(content: Content, cards: Path, links: Sequence[tuple[str, str]] =
         pages[f"datasets/{spec.name}.html"] = ("dataset.html", _dataset(spec, content, shown, cards))
     rendered = {path: _page(template, path, links, values) for path, (template, values) in pages.items()}
     return {"site.css": _static("site.css"), "site.js": _static("site.js"), **rendered}
-
-
-def repository_link() -> list[tuple[str, str]]:
-    """Label and address of the source code, from ``[project.urls]`` of pyproject.toml; empty if it has none."""
-    try:
-        urls = [line.partition(", ") for line in metadata("ncl-bench").get_all("Project-URL", [])]
-    except PackageNotFoundError:
-        return []
-    return [(label, url) for label, _, url in urls if label == "Repository"]
 
 
 def _measured(content: Content) -> dict[str, dict[str, Any]]:

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ncl_bench.data import DATASETS, load_dataset
     from ncl_bench.data.paired import PairedDataset
+    from ncl_bench.data.prepare import prepare
     from ncl_bench.errors import NclBenchError
+    from ncl_bench.evaluation.call import evaluate
+    from ncl_bench.evaluation.compare import compare
     from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
-    from ncl_bench.evaluation.protocol import evaluate_scores as evaluate
     from ncl_bench.evaluation.scores import write_scores
     from ncl_bench.noise.draw import inject_noise
 
@@ -18,9 +20,11 @@ __all__ = [
     "PROTOCOL_VERSION",
     "NclBenchError",
     "PairedDataset",
+    "compare",
     "evaluate",
     "inject_noise",
     "load_dataset",
+    "prepare",
     "write_scores",
 ]
 
@@ -29,9 +33,11 @@ _HOMES = {
     "NclBenchError": "ncl_bench.errors",
     "PROTOCOL_VERSION": "ncl_bench.evaluation.protocol",
     "PairedDataset": "ncl_bench.data.paired",
-    "evaluate": "ncl_bench.evaluation.protocol",
+    "compare": "ncl_bench.evaluation.compare",
+    "evaluate": "ncl_bench.evaluation.call",
     "inject_noise": "ncl_bench.noise.draw",
     "load_dataset": "ncl_bench.data",
+    "prepare": "ncl_bench.data.prepare",
     "write_scores": "ncl_bench.evaluation.scores",
 }
 """Where each public name lives; it is imported when first used, so that `import ncl_bench` stays fast."""

@@ -4,7 +4,9 @@ Every message is one sentence that names the argument, what it got, what was exp
 The command line prints the sentence and exits with code 2; nothing else of ours reaches a user.
 """
 
+import re
 from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -81,8 +83,22 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> str:
     Returns:
         One sentence that lists the known names.
     """
-    sentence = f"unknown {kind} {shorten(name)}; choose one of: {', '.join(sorted(known))}"
+    names = sorted(known)
+    near = _nearest(name, names)
+    meant = f"did you mean {near}? Choose" if near else "choose"
+    sentence = f"unknown {kind} {shorten(name)}; {meant} one of: {', '.join(names)}"
     return f"{sentence}; or name the file that registers it with --plugin" if kind in PLUGGABLE else sentence
+
+
+def _nearest(name: object, names: list[str]) -> str:
+    """The name that was probably meant: ``Flickr30K``, ``flicker30k`` and ``f30k`` mean ``flickr30k``; or empty."""
+    given = str(name).casefold().replace("_", "-").replace(" ", "-")
+    close = get_close_matches(given, names, n=1, cutoff=0.8)
+    if close or len(given) < 3:
+        return close[0] if close else ""
+    letters = ".*".join(map(re.escape, given))
+    short = [each for each in names if re.fullmatch(f"{letters}", each)]  # an abbreviation: f30k
+    return short[0] if len(short) == 1 else ""
 
 
 def first_problem(error: "ValidationError", given: object = None) -> str:

@@ -18,14 +18,22 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
+from os import PathLike
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeAlias
 
 from filelock import FileLock, Timeout
 
 from ncl_bench.errors import DataError, NclBenchError, listed, shorten, shown
 
+AnyPath: TypeAlias = str | PathLike[str]
+"""Path as a user gives it."""
 _TEMPORARY = re.compile(r"\..+\.(\d+)(?:-[0-9a-f]+)?\.tmp")
+
+
+def as_path(given: AnyPath | None) -> Path | None:
+    """The same path as a ``Path``; None stays None."""
+    return None if given is None else Path(given)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
-"""Progress of long work: silent for programs, a bar with the time left for people."""
+"""What people see of long work: a bar with the time left, one line a minute without a terminal, or nothing."""
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -15,6 +16,35 @@ Advance = Callable[[int], None]
 
 Progress = Callable[[str, int], AbstractContextManager[Advance]]
 """Title and total of a piece of work to a context that yields a function for the amount done."""
+
+
+LINE_EVERY = 60.0
+"""Seconds between two lines where no bar can be drawn."""
+
+_quiet = False
+
+
+def be_quiet(wanted: bool = True) -> None:
+    """Show results and errors alone: no bar, no line on the way, no hint. ``ncl-bench --quiet`` calls this."""
+    global _quiet
+    _quiet = wanted
+
+
+def is_quiet() -> bool:
+    """Whether results and errors alone are shown."""
+    return _quiet
+
+
+def say(line: str) -> None:
+    """Print a line about the work on standard error."""
+    if not _quiet:
+        print(line, file=sys.stderr)
+
+
+def hint(line: str) -> None:
+    """Print what to do next on standard output, after a result."""
+    if not _quiet:
+        print(line)
 
 
 @contextmanager
@@ -35,11 +65,13 @@ def live_bar(console: "Console | None" = None) -> "rich.progress.Progress":
     """Return a bar with title, share, elapsed time, time left and the task field ``state``.
 
     Args:
-        console: where to draw (default: standard error); without a terminal or a notebook nothing is drawn.
+        console: where to draw (default: standard error). A notebook shows it as text; without a terminal or a notebook,
+            one line a minute is printed.
     """
     from rich.console import Console
     from rich.progress import (
         BarColumn,
+        TaskID,
         TaskProgressColumn,
         TextColumn,
         TimeElapsedColumn,
@@ -80,8 +112,34 @@ def live_bar(console: "Console | None" = None) -> "rich.progress.Progress":
             else:
                 self.shown.update(text, raw=True)
 
-    console = console or Console(stderr=True)
-    make = InNotebook if console.is_jupyter else RichProgress
+    class Lines(RichProgress):
+        """Prints a line a minute."""
+
+        next_time = time.monotonic() + LINE_EVERY
+
+        def update(self, task_id: TaskID, **options: Any) -> None:
+            super().update(task_id, **options)
+            self.line(task_id)
+
+        def advance(self, task_id: TaskID, advance: float = 1) -> None:
+            super().advance(task_id, advance)
+            self.line(task_id)
+
+        def line(self, task_id: TaskID) -> None:
+            if time.monotonic() < self.next_time:
+                return
+            self.next_time = time.monotonic() + LINE_EVERY
+            task = self.tasks[self.task_ids.index(task_id)]
+            elapsed = (task.elapsed or 0.0) / 60
+            left = f", {elapsed * (100 / task.percentage - 1):.0f} min left" if task.percentage else ""
+            state = task.fields.get("state", "")
+            line = f"{task.description}: {task.percentage:.0f} %, {elapsed:.0f} min{left} {state}"
+            self.console.print(line.rstrip(), highlight=False, markup=False, soft_wrap=True)
+
+    console = console or Console(stderr=True, quiet=_quiet)
+    make: type[RichProgress] = RichProgress
+    if not _quiet and not is_live(console):
+        make = InNotebook if console.is_jupyter else Lines
     return make(
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
@@ -91,7 +149,7 @@ def live_bar(console: "Console | None" = None) -> "rich.progress.Progress":
         TimeRemainingColumn(elapsed_when_finished=False),
         TextColumn("{task.fields[state]}"),
         console=console,
-        disable=not is_live(console),
+        disable=_quiet or not is_live(console),
         speed_estimate_period=300,  # an epoch's end, when dev is scored, is slower than its steps
     )
 

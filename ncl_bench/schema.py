@@ -48,6 +48,10 @@ class Record(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    def __dir__(self) -> list[str]:
+        """The fields and methods of its own, so that tab completion does not show pydantic's."""
+        return sorted({*super().__dir__()} - {*dir(BaseModel)})
+
 
 _UNSEEN_CATEGORIES = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 _UNSEEN = frozenset(

@@ -4,6 +4,7 @@ import typer
 
 from baselines.cli.audit import audit_app
 from baselines.cli.features import features
+from baselines.cli.hub import hub_app
 from baselines.cli.recipes import recipes_app
 from baselines.cli.runs import import_checkpoint, plot, score, train
 from baselines.cli.sweeps import quickstart, sweep, tune
@@ -16,5 +17,6 @@ def register(app: typer.Typer) -> None:
     GPU_CHECKS.append("baselines.doctor:gpu_check")
     app.add_typer(recipes_app, name="recipes")
     app.add_typer(audit_app, name="audit")
+    app.add_typer(hub_app, name="hub")
     for command in (train, score, plot, import_checkpoint, tune, sweep, quickstart, features):
         app.command()(command)

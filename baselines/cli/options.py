@@ -17,8 +17,12 @@ Keep = Annotated[
     ),
 ]
 Device = Annotated[
-    Literal["auto", "cpu", "cuda"],
-    typer.Option("--device", help="Device of the networks; auto takes a GPU if there is one."),
+    str,
+    typer.Option(
+        "--device",
+        metavar="[auto|cpu|cuda]",
+        help="Device of the networks; auto takes a GPU if there is one.",
+    ),
 ]
 Arithmetic = Annotated[
     Literal["32-true", "tf32", "bf16-mixed"], typer.Option("--precision", help="Arithmetic of the networks.")

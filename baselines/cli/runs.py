@@ -15,6 +15,7 @@ from baselines.cli.options import Arithmetic, Device, Features, Keep, NoiseFile,
 from ncl_bench.cli.options import LARGEST_SEED, NoiseRatio, NoiseSeed, NoiseUnit, Root
 from ncl_bench.errors import NclBenchError
 from ncl_bench.plugins import command_name
+from ncl_bench.progress import hint
 
 
 def train(
@@ -48,34 +49,35 @@ def train(
     from baselines.recipes import refuse_unknown
 
     refuse_unknown(recipe)
-    from rich.console import Console
-
+    from baselines.calls import train as run
     from baselines.kit.distributed import rank
-    from baselines.training.job import TrainingJob
-    from baselines.training.recipe import Recipe, with_settings
     from baselines.training.run_folder import RunFolder
-    from baselines.training.train import Trainer, TrainingProgress
-    from ncl_bench.data import dataset_spec
-    from ncl_bench.evaluation.submission import noise_of, opening_line
 
-    changed, differences = with_settings(Recipe.load(recipe), settings or ())
-    job = TrainingJob(
-        changed, noise_ratio, noise_unit, noise_seed, noise_file, seed, root, precision, differences, keep
-    )
     with _only_first_process_reports():
-        trainer = Trainer(job, RunFolder(to), device, features=features, keep_estimates=not no_history)
+        finished = RunFolder(to).finished
+        run(
+            recipe,
+            to=to,
+            noise_ratio=noise_ratio,
+            noise_unit=noise_unit,
+            noise_seed=noise_seed,
+            noise_file=noise_file,
+            seed=seed,
+            root=root,
+            device=device,
+            precision=precision,
+            features=features,
+            settings=settings or (),
+            keep=keep,
+            history=not no_history,
+        )
         if rank() == 0:
-            noise = noise_of(trainer.train_split.noise, dataset_spec(changed.dataset))
-            typer.echo(opening_line(changed.dataset, noise, job.title, str(trainer.device)), err=True)
-        finished = trainer.folder.finished
-        with TrainingProgress(len(trainer.plans), Console(stderr=True, quiet=rank() > 0)) as progress:
-            outcome = trainer.run(progress)
-        if rank() == 0:
-            best = f"{outcome.best_epoch + 1} of {outcome.epochs}"
+            outcome = RunFolder(to).read_outcome()
             if finished:
                 typer.echo(
                     f"{to} is already finished, nothing was trained; choose another --to to train again"
                 )
+            best = f"{outcome.best_epoch + 1} of {outcome.epochs}"
             typer.echo(f"best on dev: epoch {best}, rSum {outcome.dev['r_sum']:.1f}")
             _say_how_to_score(to, root)
 
@@ -84,7 +86,10 @@ def score(
     to: Target,
     runs: Annotated[
         list[Path] | None,
-        typer.Argument(help="Finished runs; the similarities of several are averaged, as for SGRAF."),
+        typer.Argument(
+            help="Finished runs; the similarities of several are averaged, as for SGRAF. hub:USER/NAME@REVISION is a "
+            "run on the Hugging Face Hub."
+        ),
     ] = None,
     zero_shot: Annotated[
         str | None,
@@ -111,31 +116,22 @@ def score(
 
     Example: ncl-bench score runs/ncr --to submissions/ncr
     """
+    from baselines.calls import score as run
     from baselines.kit.distributed import rank
-    from baselines.training.job import TrainingJob
-    from baselines.training.recipe import Recipe, with_settings
-    from baselines.training.submit import submit, submit_zero_shot
-
-    if (runs is None) == (zero_shot is None):
-        raise NclBenchError("expected either finished runs, or --zero-shot and a recipe; give one of the two")
-    if runs and (settings or precision != "32-true"):
-        raise NclBenchError(
-            "--set and --precision need --zero-shot: a run is scored as it was trained; leave them out"
-        )
-
-    def say(line: str) -> None:
-        if rank() == 0:
-            typer.echo(line, err=True)
 
     with _only_first_process_reports():
-        if runs:
-            submit(runs, to, root=root, embeddings=embeddings, device=device, say=say)
-        elif zero_shot:
-            recipe, _ = with_settings(Recipe.load(zero_shot), settings or ())
-            job = TrainingJob(recipe, root=root, precision=precision)
-            submit_zero_shot(job, to, embeddings=embeddings, device=device, say=say)
+        run(
+            runs or (),
+            to=to,
+            zero_shot=zero_shot,
+            embeddings=embeddings,
+            root=root,
+            device=device,
+            precision=precision,
+            settings=settings or (),
+        )
         if rank() == 0:
-            typer.echo(f"next: {command_name()} evaluate {quote(str(to))}")
+            hint(f"next: {command_name()} evaluate {quote(str(to))}")
 
 
 def plot(
@@ -237,6 +233,4 @@ def _only_first_process_reports() -> Iterator[None]:
 
 def _say_how_to_score(run: Path, root: Path | None) -> None:
     where = "" if root is None else f" --root {quote(str(root))}"
-    typer.echo(
-        f"next: {command_name()} score {quote(str(run))}{where} --to {quote(f'submissions/{run.name}')}"
-    )
+    hint(f"next: {command_name()} score {quote(str(run))}{where} --to {quote(f'submissions/{run.name}')}")

@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal
 import typer
 
 from baselines.cli.options import Arithmetic, Device, Features, Settings, Target
-from ncl_bench.cli.options import LARGEST_SEED, Root
+from ncl_bench.cli.options import LARGEST_SEED, Json, Root
 from ncl_bench.errors import NclBenchError
 from ncl_bench.plugins import command_name
+from ncl_bench.progress import hint
 
 Executor = Annotated[
     Literal["here", "slurm"],
@@ -59,6 +60,9 @@ def sweep(
             help="Table to train: a shipped one (docs/reproduce.md, docs/measured-tables.md), or a file."
         ),
     ] = "",
+    paper: Annotated[
+        str, typer.Option(help="With --table: train only the rows that this paper prints, such as NCR.")
+    ] = "",
     dataset: Annotated[
         str, typer.Option(help="With --table: train on this dataset (docs/measured-tables.md).")
     ] = "",
@@ -75,6 +79,7 @@ def sweep(
             help="Print the runs and gradient steps that are left, and stop; needs no data.",
         ),
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Train, score and evaluate recipes under several noises and seeds, and print a table of means.
 
@@ -84,39 +89,40 @@ def sweep(
 
     Example: ncl-bench sweep ncr/digits_vse_infinity --noise caption-60 --seed 0 --seed 1 --to sweep
     """
-    if not (recipe or table):
-        raise NclBenchError("expected recipes or a table to train; fix: name some, or add --table NAME")
     from baselines.recipes import refuse_unknown
 
     refuse_unknown(*(() if table else recipe or ()))
     from rich.console import Console
 
+    from baselines.calls import planned_jobs
+    from baselines.calls import sweep as run
     from baselines.recipes.ablation import ablations
-    from baselines.training.grids import NOISES, SEEDS, jobs_of, jobs_of_table, plan_to_print
+    from baselines.training.grids import plan_to_print
     from baselines.training.sweep import ablation_to_print, table_to_print
-    from baselines.training.sweep import sweep as run_sweep
 
-    if dataset and not table:
-        raise NclBenchError(
-            "--dataset moves a table to another dataset; fix: add --table NAME, or leave it out"
-        )
-    if dataset and noise_files:
-        raise NclBenchError("--noise-files holds noise of the table's own dataset; fix: leave --dataset out")
-    options: dict[str, Any] = {"root": root, "precision": precision, "settings": tuple(settings or ())}
-    options["noise_files"] = noise_files
-    if table:
-        found = jobs_of_table(to, table, recipe, noise, seed, dataset=dataset, **options)
-    else:
-        found = jobs_of(to, recipe or (), noise or NOISES, seed or SEEDS, **options)
+    asked: dict[str, Any] = {
+        "recipes": recipe or (),
+        "to": to,
+        "noises": noise,
+        "seeds": seed,
+        "table": table,
+        "paper": paper,
+        "dataset": dataset,
+        "noise_files": noise_files,
+        "root": root,
+        "precision": precision,
+        "settings": settings or (),
+    }
     if plan:
-        Console().print(plan_to_print(found))
+        Console().print(plan_to_print(planned_jobs(**asked)))
         return
-    results = run_sweep(
-        to, found, at_once=jobs, device=device, features=features, slurm=_slurm_options(executor, slurm)
-    )
+    means = run(**asked, jobs=jobs, device=device, features=features, slurm=_slurm_options(executor, slurm))
+    if as_json:
+        typer.echo(means.to_json(orient="records", indent=2))
+        return
     ablation = ablations().get(table)
-    Console().print(ablation_to_print(ablation, results) if ablation else table_to_print(results))
-    typer.echo(f"next: {command_name()} leaderboard add {quote(str(to / 'submissions'))}/*")
+    Console().print(ablation_to_print(ablation, means) if ablation else table_to_print(means))
+    hint(f"next: {command_name()} leaderboard add {quote(str(to / 'submissions'))}/*")
 
 
 def tune(

@@ -316,6 +316,7 @@ def device_for(device: str, precision: str) -> torch.device:
             are not tested on it.
         precision: ``tf32`` multiplies float32 in TF32, on the tensor cores of a GPU.
     """
+    check_device(device)
     set_products(precision)
     processes = started_processes()
     _check_cuda(device, processes.here)
@@ -376,6 +377,18 @@ def _address_on_slurm() -> str:
 def first_of_machine() -> bool:
     """Whether this process is the first of those that share the work on this machine."""
     return started_processes().local_rank == 0
+
+
+def check_device(name: str) -> None:
+    """Refuse what is not ``auto``, ``cpu`` or ``cuda``."""
+    if name in ("auto", "cpu", "cuda"):
+        return
+    fix = "choose auto, cpu or cuda"
+    if name == "mps":
+        fix = "Apple's GPUs are not supported; use cpu"
+    elif card := re.fullmatch(r"(?:cuda:)?(\d+)", name):
+        fix = f"choose the card before the command, CUDA_VISIBLE_DEVICES={card[1]}, and use cuda"
+    raise TrainingError(f"--device is {name!r}; {fix}")
 
 
 def _check_cuda(device: str, needed: int) -> None:

@@ -17,10 +17,11 @@ from baselines.kit.method import EpochPlan, Method, Setting
 from baselines.methods import METHODS
 from baselines.training.measures import hidden_correspondence
 from baselines.training.recipe import Recipe
-from baselines.training.run_folder import Outcome, Run, RunFolder
+from baselines.training.run_folder import Outcome, RunFolder, RunRecord
 from ncl_bench.data import dataset_spec, load_dataset
 from ncl_bench.data.keep import read_keep
 from ncl_bench.data.paired import PairedDataset
+from ncl_bench.data.spec import SplitName
 from ncl_bench.errors import TrainingError
 from ncl_bench.noise.draw import NoiseUnit
 from ncl_bench.schema import Precision
@@ -54,7 +55,7 @@ class TrainingJob:
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
     keep: Path | None = None
 
-    def load(self, split: str) -> PairedDataset:
+    def load(self, split: SplitName) -> PairedDataset:
         """Load a split in the form that the backbone reads; only train has noise."""
         noisy: dict[str, Any] = {}
         if split == "train":
@@ -86,13 +87,13 @@ class TrainingJob:
         title = METHODS[self.recipe.method["name"]].title_of(self.recipe.method_config)
         return f"{title} (clean pairs only)" if self.recipe.clean_only else title
 
-    def record(self, train: PairedDataset) -> Run:
+    def record(self, train: PairedDataset) -> RunRecord:
         """Build the content of ``run.json``.
 
         Args:
             train: training split of this job.
         """
-        return Run(
+        return RunRecord(
             recipe=self.recipe,
             seed=self.seed,
             precision=self.precision,
@@ -129,7 +130,7 @@ class FinishedRun:
     """A run folder whose networks can be scored, and what was trained there, without its noise."""
 
     folder: RunFolder
-    run: Run
+    run: RunRecord
     outcome: Outcome
     job: TrainingJob
 

@@ -99,7 +99,7 @@ class Imported(Record):
     selection: Literal["dev", "test", "none"]
 
 
-class Run(Record):
+class RunRecord(Record):
     """Content of ``run.json``: what the user asked for, and the hardware and plugins of the training.
 
     Attributes:
@@ -163,7 +163,7 @@ class Outcome(Record):
     best_sha256: str | None = None
 
 
-_RUN, _HISTORY, _OUTCOME = TypeAdapter(Run), TypeAdapter(list[Epoch]), TypeAdapter(Outcome)
+_RUN, _HISTORY, _OUTCOME = TypeAdapter(RunRecord), TypeAdapter(list[Epoch]), TypeAdapter(Outcome)
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ class RunFolder:
         """Whether the training has ended."""
         return any((self.path / name).is_file() for name in OUTCOME_FILES)
 
-    def begin(self, wanted: Run) -> None:
+    def begin(self, wanted: RunRecord) -> None:
         """Take an empty or new folder for this run, or check that it already belongs to this run."""
         if self.run_file.is_file():
             self._compare(self.read_run(), wanted)
@@ -229,7 +229,7 @@ class RunFolder:
         changed = [plugin.name for plugin in added if plugin.name in before]
         return f"{self.path} was started with another version of {', '.join(changed)}" if changed else ""
 
-    def _compare(self, found: Run, wanted: Run) -> None:
+    def _compare(self, found: RunRecord, wanted: RunRecord) -> None:
         if found.imported is not None:
             raise TrainingError(
                 f"{self.path} holds imported weights, which cannot be trained further; choose a new folder with --to"
@@ -243,7 +243,7 @@ class RunFolder:
                     f"{_shorten(asked)} requested); choose a new folder with --to"
                 )
 
-    def read_run(self) -> Run:
+    def read_run(self) -> RunRecord:
         """Read ``run.json``."""
         return self._read(_RUN, "run.json")
 
@@ -297,7 +297,7 @@ class RunFolder:
         np.savez_compressed(content, **{name: x.astype(np.float16) for name, x in estimates.items()})  # type: ignore[arg-type]
         write_bytes(self.estimates_file(epoch), content.getvalue())
 
-    def write_run(self, run: Run) -> None:
+    def write_run(self, run: RunRecord) -> None:
         """Write ``run.json`` without its unknown entries."""
         content = run.model_dump(mode="json")
         unsaid = {"encoding", "settings", "pretrained_encoder", "trained_on", "plugins", "imported", "keep"}

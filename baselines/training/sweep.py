@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from baselines.kit.batches import Features
+from baselines.kit.distributed import check_device
 from baselines.recipes.ablation import Ablation
 from baselines.training.grids import AND, Job, read_noise
 from baselines.training.printed import printed_row
@@ -34,7 +35,7 @@ from ncl_bench.errors import NclBenchError
 from ncl_bench.files import as_csv, is_leftover, sole_owner, write_text
 from ncl_bench.papers import printed_sum, rows_by_recipe
 from ncl_bench.processes import worker_pool
-from ncl_bench.progress import live_bar
+from ncl_bench.progress import is_quiet, live_bar
 
 Shares = Any
 """Shared array of floats in [0, 1]: progress of each training."""
@@ -109,7 +110,8 @@ def finish_all(
     record: Callable[[Job, Mapping[Job, float]], object] = lambda *_: None,
 ) -> dict[Job, float]:
     """Finish every job and return its rSum; after each job, ``record`` gets all results so far."""
-    console = Console(stderr=True)
+    check_device(device)
+    console = Console(stderr=True, quiet=is_quiet())
     results: dict[Job, float] = {}
 
     def say(job: Job, r_sum: float) -> None:
@@ -220,6 +222,32 @@ def means_of(results: Mapping[Job, float]) -> pd.DataFrame:
     return pd.DataFrame(lines, columns=list(COLUMNS))
 
 
+def of_paper(jobs: Sequence[Job], paper: str) -> list[Job]:
+    """The jobs of the rows that one paper prints.
+
+    Args:
+        jobs: of a table.
+        paper: its name, as tables show it: ``NCR`` or ``NCR, NeurIPS 2021``.
+    """
+    rows = rows_by_recipe()
+    found: dict[Job, set[str]] = {}
+    for job in jobs:
+        unit, ratio = read_noise(job.noise)
+        units = {unit, "unknown", "natural"} if ratio else {"none", "natural"}
+        found[job] = {
+            each.paper.short
+            for each in rows.get(job.recipe, ())
+            if each.row.noise_unit in units and (each.row.noise_ratio or 0) == ratio
+        }
+    names = sorted(set().union(*found.values()))
+    asked = {name for name in names if paper.casefold() in (name.casefold(), name.split(",")[0].casefold())}
+    if not asked:
+        raise NclBenchError(
+            f"no row of this table is printed by {paper!r}; choose one of: {'; '.join(names)}"
+        )
+    return [job for job, papers in found.items() if papers & asked]
+
+
 def _write_table(path: Path, results: Mapping[Job, float]) -> None:
     """Write the means; rows of earlier sweeps in the same folder stay."""
     before = list(csv.reader(path.read_text(encoding="utf-8").splitlines())) if path.is_file() else []
@@ -230,11 +258,11 @@ def _write_table(path: Path, results: Mapping[Job, float]) -> None:
     write_text(path, as_csv([COLUMNS, *(lines[key] for key in sorted(lines))]))
 
 
-def table_to_print(results: Mapping[Job, float]) -> Table:
-    """Format the means with one row per recipe and one column per noise."""
-    noises = list(dict.fromkeys(job.noise for job in results))
+def table_to_print(means: pd.DataFrame) -> Table:
+    """Format :func:`means_of` with one row per recipe and one column per noise."""
+    noises = sorted(set(means["noise"]), key=lambda noise: (noise != "none", noise))
     table = Table(Column("rSum on test, mean ± std over seeds", overflow="fold"), *noises)
-    for recipe, rows in means_of(results).groupby("recipe", sort=False):
+    for recipe, rows in means.groupby("recipe", sort=False):
         beside = {row.noise: _beside(row) for row in rows.itertuples()}
         table.add_row(str(recipe), *(beside.get(noise, "") for noise in noises))
     return table
@@ -249,20 +277,36 @@ def _beside(row: Any) -> str:
     return f"{ours}\n{row.printed:.1f} printed{apart}"
 
 
-def ablation_to_print(table: Ablation, results: Mapping[Job, float]) -> Table:
-    """Format the rows of an ablation table: our rSum and what each row loses of the first, beside the paper's."""
-    columns = ("seeds", "rSum, mean ± std", "drop", "printed rSum", "printed drop")
-    shown = Table(Column(table.title, overflow="fold"), *columns, caption=table.source)
+def ablation_of(table: Ablation, results: Mapping[Job, float]) -> pd.DataFrame:
+    """Return the rows of an ablation table: our rSum and what each row loses of the first, beside the paper's.
+
+    Returns:
+        Columns ``row``, ``seeds``, ``rsum_mean``, ``rsum_std``, ``drop``, ``printed`` and ``printed_drop``.
+    """
     of_row = {
         row.title: [r_sum for job, r_sum in results.items() if job.variant == row.title] for row in table.rows
     }
     full = mean(of_row[table.rows[0].title])
+    lines = []
     for row in table.rows:
         values = of_row[row.title]
-        spread = f"{stdev(values):.1f}" if len(values) > 1 else "-"
-        ours = f"{mean(values):.1f} ± {spread}"
-        drops = f"{100 * (full - mean(values)) / full:.1f} %", f"{table.printed_drop(row):.1f} %"
-        shown.add_row(row.title, str(len(values)), ours, drops[0], f"{sum(row.printed):.1f}", drops[1])
+        spread = stdev(values) if len(values) > 1 else nan
+        drop = 100 * (full - mean(values)) / full
+        printed = sum(row.printed), table.printed_drop(row)
+        lines.append((row.title, len(values), mean(values), spread, drop, *printed))
+    columns = ["row", "seeds", "rsum_mean", "rsum_std", "drop", "printed", "printed_drop"]
+    return pd.DataFrame(lines, columns=columns)
+
+
+def ablation_to_print(table: Ablation, rows: pd.DataFrame) -> Table:
+    """Format :func:`ablation_of`."""
+    columns = ("seeds", "rSum, mean ± std", "drop", "printed rSum", "printed drop")
+    shown = Table(Column(table.title, overflow="fold"), *columns, caption=table.source)
+    row: Any
+    for row in rows.itertuples():
+        ours = f"{row.rsum_mean:.1f} ± {_one_digit(row.rsum_std) or '-'}"
+        drops = f"{row.drop:.1f} %", f"{row.printed_drop:.1f} %"
+        shown.add_row(row.row, str(row.seeds), ours, drops[0], f"{row.printed:.1f}", drops[1])
     return shown
 
 

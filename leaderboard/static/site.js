@@ -27,6 +27,17 @@
     }
   }
 
+  // ---- a hint above every table that is wider than its place, as most are on a phone ----
+  for (const place of document.querySelectorAll(".scroll")) {
+    const hint = document.createElement("p");
+    hint.className = "wide";
+    hint.textContent = "Scroll the table sideways for more columns →";
+    hint.hidden = true;
+    place.before(hint);
+    const watch = new ResizeObserver(() => { hint.hidden = place.scrollWidth <= place.clientWidth; });
+    for (const one of [place, place.firstElementChild]) watch.observe(one);
+  }
+
   // ---- sorting: within each group by rank, across all groups by another column ----
   const text = (row, index) => row.cells[index].childNodes.length ? row.cells[index].firstChild.textContent.trim() : "";
   const key = (row, index) => {

@@ -16,6 +16,7 @@ from typer.main import get_group
 
 from ncl_bench import __version__
 from ncl_bench.errors import NclBenchError
+from ncl_bench.progress import be_quiet
 
 COMMANDS = {
     "datasets": "ncl_bench.cli.data:datasets_app",
@@ -48,6 +49,13 @@ class _Commands(TyperGroup):
             self.commands.update({name: _own(name) for name in COMMANDS})  # to suggest one of them
         return self.commands.get(cmd_name)
 
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:  # typer lets pydantic's prefix through
+            error.message = error.message.removeprefix("Value error, ")
+            raise
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         for number, argument in enumerate(args, 1):
             if argument == "" or re.fullmatch("--[a-z-]+=", argument):
@@ -56,6 +64,8 @@ class _Commands(TyperGroup):
                 raise NclBenchError(
                     f"{name} is empty; give a value, or leave it out (a shell variable that is not set is empty)"
                 )
+        if "--quiet" in args:  # wherever it stands, it belongs to every command
+            args = ["--quiet", *(argument for argument in args if argument != "--quiet")]
         return super().parse_args(ctx, args)
 
 
@@ -121,6 +131,9 @@ def _options(
             help="Print the version and exit.",
         ),
     ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Print results and errors alone; goes with every command.")
+    ] = False,
     plugin: Annotated[
         list[str] | None,
         typer.Option(
@@ -129,6 +142,8 @@ def _options(
         ),
     ] = None,
 ) -> None:
+    if quiet:
+        be_quiet()
     if plugin:
         from ncl_bench.plugins import load_plugins
 

@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 import typer
 
 from ncl_bench.cli.options import DevImages, SplitSeed, TestImages
-from ncl_bench.errors import DataError
 
 datasets_app = typer.Typer(
     help="List the datasets, show where to get them, and add your own.", invoke_without_command=True
@@ -215,31 +214,36 @@ def prepare(
 
     Example: ncl-bench prepare flickr30k --from downloads/f30k_precomp --to data
     """
-    from ncl_bench.data import dataset_spec, hub
-    from ncl_bench.data import prepare as run
-    from ncl_bench.data.tokenize import PrepareOptions
-    from ncl_bench.progress import bar
-
-    dataset_spec(name)
-    if push_to_hub:
-        hub.check_upload(name)
-    if download:
-        place = _downloaded(name, place)
     if check:
-        found = run.check(name, place, progress=bar)
+        from ncl_bench.data import hub
+        from ncl_bench.data import prepare as module
+        from ncl_bench.progress import bar
+
+        place = hub.downloaded(name, place) if download else place
+        found = module.check(name, place, progress=bar)
         for record in found.files:
             typer.echo(f"{record.sha256}  {record.bytes:>14,}  {record.name}")
         _print_checks(name, found.checked, found.warnings)
         return
-    if root is None:
-        raise DataError("no output folder given; add --to DIR or set NCL_BENCH_DATA")
-    options = PrepareOptions(dtype, tuple(tokenizers or ()), tokenizer_file, vocabulary)
-    folder = run.prepare(name, place, root, options, progress=bar)
+    from ncl_bench.data.prepare import prepare as run
+
+    folder = run(
+        name,
+        place,
+        root,
+        download=download,
+        dtype=dtype,
+        tokenizers=tokenizers or (),
+        tokenizer_file=tokenizer_file,
+        vocabulary=vocabulary,
+        push_to_hub=push_to_hub,
+    )
     _report(folder)
     typer.echo(f"{name} is prepared in {folder}")
     if push_to_hub:
-        tables = hub.push_to_hub(folder, push_to_hub)
-        typer.echo(f"uploaded {' and '.join(tables)} to {push_to_hub}")
+        from ncl_bench.data.hub import check_upload
+
+        typer.echo(f"uploaded {' and '.join(check_upload(name))} to {push_to_hub}")
 
 
 def add_images(
@@ -285,11 +289,3 @@ def _print_checks(name: str, checked: Sequence[str], warnings: Sequence[str]) ->
         typer.echo(f"{name}: checked {fact}")
     for warning in warnings:
         typer.secho(f"WARNING: {warning}", fg="yellow", bold=True, err=True)
-
-
-def _downloaded(name: str, place: Path | None) -> Path:
-    from ncl_bench.data import hub
-
-    if place is not None:
-        raise DataError(f"--download and --from {place} cannot be combined; leave one out")
-    return hub.fetch_archive(name)

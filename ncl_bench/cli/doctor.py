@@ -116,11 +116,13 @@ def data(root: Path | None, *, deep: bool = False) -> Iterator[Finding]:
 def _prepared(root: Path, name: str, images: dict[str, int], fix: str, deep: bool) -> Iterator[Finding]:
     from ncl_bench.data import load_dataset
     from ncl_bench.data.prepared import damage
+    from ncl_bench.data.spec import SplitName
     from ncl_bench.errors import DataError
     from ncl_bench.progress import bar
 
     try:
-        for split in images:
+        splits: tuple[SplitName, ...] = ("train", "dev", "test")
+        for split in splits:
             load_dataset(name, split=split, root=root)
         damaged = list(damage(root / name, progress=bar)) if deep else []
     except DataError as error:

@@ -1,29 +1,24 @@
 """Commands from scores to metrics: evaluate, compare, and submission init, check and schema."""
 
 import json
-import sys
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ncl_bench.cli.options import NoiseRatio, NoiseSeed, NoiseUnit, Root
+from ncl_bench.cli.options import Json, NoiseRatio, NoiseSeed, NoiseUnit, Root
 from ncl_bench.errors import ScoresError, SubmissionError
 from ncl_bench.plugins import command_name
+from ncl_bench.progress import bar, hint, say
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ncl_bench.evaluation.compare import Difference
-    from ncl_bench.evaluation.pages import Pages
+    from ncl_bench.evaluation.compare import Comparison
     from ncl_bench.evaluation.results import Evaluation, Result
-    from ncl_bench.progress import Advance
 
-EVALUATION_FILE = "evaluation.json"
-"""File name for the numbers of bare scores; a submission has ``result.json``."""
 Folder = Annotated[
     Path, typer.Argument(help="Submission folder: submission.yaml and the files that it names.")
 ]
@@ -73,6 +68,7 @@ def evaluate(
         typer.Option("--examples", min=0, max=1_000, help="Write a page with this many worst failures."),
     ] = 0,
     root: Root = None,
+    as_json: Json = False,
 ) -> None:
     """Compute every metric of the protocol for a submission or for any matrix of similarities.
 
@@ -90,80 +86,45 @@ def evaluate(
     first = scores[0]
     if first.is_dir() or dataset is None:
         _refuse_beside_a_folder(scores, t2i, dataset=dataset, split=split, similarity=similarity)
-        _evaluate_folder(first, to or first, plot=plot, examples=examples, root=root)
+        from ncl_bench.evaluation.evaluate import evaluated_folder
+
+        result, written = evaluated_folder(
+            first, to, plot=plot, examples=examples, root=root, progress=bar, say=say
+        )
+        if as_json:
+            typer.echo(result.to_json(), nl=False)
+        else:
+            _print_result(result, written)
         return
     if similarity is not None and len(scores) == 1:
         raise ScoresError(
             "--similarity only applies to embeddings, but one matrix of similarities is given; leave it out"
         )
-    from ncl_bench.data import dataset_spec
-    from ncl_bench.evaluation.protocol import evaluate_scores, expected_shape
+    from ncl_bench.evaluation.call import evaluated_scores
 
-    split = split or "test"
-    pages = _pages(to or Path(), plot=plot, examples=examples, root=root)
-    n_images = expected_shape(dataset_spec(dataset), split)[0]
-    with _bar(n_images if t2i is None else 2 * n_images) as on_rows:
-        evaluation = evaluate_scores(
-            scores[0] if len(scores) == 1 else tuple(scores),
-            dataset=dataset,
-            split=split,
-            t2i=t2i,
-            similarity=similarity or "cosine",
-            root=root,
-            on_rows=on_rows,
-            pages=pages,
-        )
-    written = []
-    if to or pages:
-        from ncl_bench.files import sole_owner, write_text
-
-        place = to or Path()
-        with sole_owner(place, nested=False):
-            write_text(place / EVALUATION_FILE, evaluation.to_json() + "\n")
-            written = [place / EVALUATION_FILE, *(pages.write() if pages else ())]
+    evaluation, written = evaluated_scores(
+        scores[0] if len(scores) == 1 else tuple(scores),
+        dataset=dataset,
+        split=split or "test",
+        t2i=t2i,
+        similarity=similarity or "cosine",
+        to=to,
+        plot=plot,
+        examples=examples,
+        root=root,
+        progress=bar,
+    )
+    if as_json:
+        typer.echo(evaluation.to_json())
+        return
     _print_evaluation(evaluation, written)
-    if evaluation.split == "test" and t2i is None:
+    at_chance = any("at chance" in note or "every similarity" in note for note in evaluation.notes)
+    if evaluation.split == "test" and t2i is None and evaluation.r_sum > 0 and not at_chance:
         options = "".join(f" --scores {quote(str(path))}" for path in scores)
         options += f" --similarity {similarity}" if similarity else ""
-        typer.echo(
+        hint(
             f"to turn it into a submission: {command_name()} submission init --method NAME --dataset {dataset}{options}"
         )
-
-
-def _evaluate_folder(folder: Path, to: Path, *, plot: bool, examples: int, root: Path | None) -> None:
-    """Evaluate a submission; nothing is written until all is computed."""
-    from ncl_bench.evaluation.evaluate import evaluate_submission, open_submission
-    from ncl_bench.evaluation.results import RESULT_FILE, write_result
-    from ncl_bench.evaluation.submission import opening_line
-    from ncl_bench.files import sole_owner
-
-    opened = open_submission(folder, root=root)
-    submission = opened.submission
-    typer.echo(opening_line(submission.dataset, submission.noise, submission.method, "cpu"), err=True)
-    pages = _pages(to, plot=plot, examples=examples, root=root)
-    with sole_owner(to, nested=False):
-        with _bar(opened.n_images) as on_rows:
-            result, _ = evaluate_submission(opened, on_rows=on_rows, pages=pages)
-        write_result(to, result)
-        written = [to / RESULT_FILE, *(pages.write() if pages else ())]
-    _print_result(result, written)
-
-
-def _bar(n_images: int) -> "AbstractContextManager[Advance | None]":
-    """Show the images counted on a terminal, and nothing elsewhere."""
-    if not sys.stderr.isatty():
-        return nullcontext()
-    from ncl_bench.progress import bar
-
-    return bar("count ranks", n_images)
-
-
-def _pages(to: Path, *, plot: bool, examples: int, root: Path | None) -> "Pages | None":
-    if not plot and not examples:
-        return None
-    from ncl_bench.evaluation.pages import Pages
-
-    return Pages(to, plot=plot, examples=examples, root=root)
 
 
 def _refuse_beside_a_folder(scores: list[Path], t2i: Path | None, **options: str | None) -> None:
@@ -200,6 +161,7 @@ def compare(
         ),
     ] = None,
     root: Root = None,
+    as_json: Json = False,
 ) -> None:
     """Test whether two submissions, or two methods with several training seeds each, differ significantly.
 
@@ -211,12 +173,13 @@ def compare(
 
     Example: ncl-bench compare ncr-seed0 ncr-seed1 ncr-seed2 vs crcl-seed0 crcl-seed1 crcl-seed2
     """
-    from ncl_bench.evaluation.compare import compare_folders
+    from ncl_bench.evaluation.compare import compare as run
 
-    first, second = _sides(folders)
-    names = (_name_of(first), _name_of(second))
-    differences, notes = compare_folders(first, second, split, names=names, root=root, plot=plot)
-    _print_comparison(differences, notes, names)
+    found = run(*_sides(folders), split=split, plot=plot, root=root, progress=bar)
+    if as_json:
+        typer.echo(found.to_json())
+    else:
+        _print_comparison(found)
 
 
 def _sides(folders: list[Path]) -> tuple[list[Path], list[Path]]:
@@ -235,10 +198,6 @@ def _sides(folders: list[Path]) -> tuple[list[Path], list[Path]]:
             "expected one vs with at least one submission on each side, as in: ncl-bench compare A0 A1 vs B0 B1"
         )
     return first, second
-
-
-def _name_of(side: list[Path]) -> str:
-    return str(side[0]) if len(side) == 1 else f"{side[0]} and {len(side) - 1} more"
 
 
 submission = typer.Typer(help="Write, check and describe a submission.", no_args_is_help=True)
@@ -300,7 +259,7 @@ def init(
             typer.echo(f"  {key:<26} {source}")
     assumed = ", ".join(f"{key} {json.dumps(value)}" for key, value in begun.assumed.items())
     typer.echo(f"assumed, please correct if wrong:\n  {assumed}")
-    typer.echo(f"next: {command_name()} submission check {quote(str(to))}")
+    hint(f"next: {command_name()} submission check {quote(str(to))}")
 
 
 @submission.command()
@@ -369,29 +328,17 @@ def _print_written(console: "Console", written: list[Path]) -> None:
         console.print(f"wrote {path}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _print_comparison(differences: "dict[str, Difference]", notes: list[str], names: tuple[str, str]) -> None:
+def _print_comparison(found: "Comparison") -> None:
     """Print a comparison."""
     from rich.console import Console
-    from rich.table import Table
 
-    from ncl_bench.evaluation.people import MEASURES
+    from ncl_bench.evaluation.compare import verdicts
 
-    table = Table("", *names, "difference", "95 % interval")
-    for name, found in differences.items():
-        low, high = found.interval
-        digits = 3 if name.endswith("auroc") else 1
-        values = [
-            f"{value:.{digits}f}" if spread is None else f"{value:.{digits}f} ± {spread:.{digits}f}"
-            for value, spread in zip(found.values, found.spreads, strict=True)
-        ]
-        title = name.replace("_", " ") if name in MEASURES else f"rSum, {name}"
-        interval = f"{low:+.{digits}f} to {high:+.{digits}f}"
-        table.add_row(title, *values, f"{found.difference:+.{digits}f}", interval)
     console = Console()
-    console.print(table)
-    for protocol, found in differences.items():
-        console.print(f"{protocol}: {found.verdict}", highlight=False, markup=False, soft_wrap=True)
-    _print_notes(console, notes)
+    console.print(found)
+    for line in verdicts(found):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    _print_notes(console, found.notes)
 
 
 def _print_notes(console: "Console", notes: Iterable[str]) -> None:

@@ -40,3 +40,5 @@ TestImages = Annotated[
     typer.Option(min=1, help="Number of test images to draw if no split is given (default: a tenth)."),
 ]
 SplitSeed = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the random split.")]
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON alone.")]

@@ -6,6 +6,7 @@ from a download: ``download`` opens the files, ``captions`` and ``features`` rea
 """
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.paired import collate as collate
 from ncl_bench.data.prepared import damage, load_prepared, prepared_folder
 from ncl_bench.data.similar_noise import load_similar
-from ncl_bench.data.spec import SPLITS, DatasetSpec, protocol_images
+from ncl_bench.data.spec import SPLITS, DatasetSpec, SplitName, protocol_images
 from ncl_bench.errors import DataError, NoiseError, shorten, unknown_name
 from ncl_bench.noise.draw import Noise, NoiseUnit, check_noise, refuse_without_ratio
 from ncl_bench.noise.files import read_noise_file
@@ -77,7 +78,7 @@ def dataset_spec(name: str) -> DatasetSpec:
 def load_dataset(
     name: str,
     *,
-    split: str = "train",
+    split: SplitName = "train",
     noise_ratio: float | None = None,
     noise_unit: NoiseUnit | None = None,
     noise_seed: int | None = None,
@@ -87,6 +88,7 @@ def load_dataset(
     root: str | Path | None = None,
     preload: Literal["ram"] | None = None,
     keep: str | Path | None = None,
+    columns: Sequence[str] | None = None,
 ) -> PairedDataset:
     """Open one split of a dataset, with synthetic noise on train if requested.
 
@@ -105,6 +107,10 @@ def load_dataset(
         root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
         preload: ``"ram"`` reads the features into memory (default: they stay on disk).
         keep: folder from ``ncl-bench audit apply``; the result is the subset of train, noise included, that it keeps.
+        columns: what ``dataset[row]`` and the batches of a ``DataLoader`` hold (default: ``image_features``,
+            ``image_lengths``, ``caption_tokens``, ``caption_lengths`` and ``pair_ids``). Also: ``caption``, the text;
+            ``image``, the encoded file of the image, such as a PNG; ``image_id``; and ``row``, the position in this
+            dataset.
 
     Raises:
         DataError: a name is unknown, the prepared files are missing or damaged, or ``keep`` belongs to other data.
@@ -142,6 +148,8 @@ def load_dataset(
         _check_noise_allowed(spec, split)
         noise = _noise(spec, ratio, unit, noise_seed, noise_file, root)
     dataset = _open_clean(spec, split, language, tokenizer, root, preload)
+    if columns is not None:
+        dataset = dataset.with_columns(columns)
     if noise is not None:
         dataset = replace(dataset, caption_to_image=noise[0], noise=noise[1])
     dataset = dataset.pickled_as(
@@ -156,6 +164,7 @@ def load_dataset(
             language=language,
             tokenizer=tokenizer,
             root=root,
+            columns=columns,
         )
     )
     return dataset if keep is None else dataset.subset(read_keep(Path(keep), dataset)[0])
@@ -273,8 +282,8 @@ def _is_embedded(spec: DatasetSpec, root: Path | None) -> bool:
 def _needed(root: Path | None, spec: DatasetSpec) -> Path:
     if not root:
         raise DataError(
-            f"{spec.name} needs prepared files, but neither root nor {ROOT_VARIABLE} names their folder; "
-            f"run `{plugins.command_name()} prepare {spec.name}` and give its folder"
+            f"{spec.name} must be prepared: run `{plugins.command_name()} prepare {spec.name}`, then name its --to "
+            f"folder with --root (in Python root=) or {ROOT_VARIABLE}"
         )
     return root
 

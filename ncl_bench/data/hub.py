@@ -57,7 +57,7 @@ def push_to_hub(folder: Path, repository: str, *, api: Any = None) -> tuple[str,
     names = check_upload(manifest.name)
     api = HfApi() if api is None else api
     try:
-        _answered(partial(api.create_repo, repository, repo_type="dataset", private=True, exist_ok=True))
+        answered(partial(api.create_repo, repository, repo_type="dataset", private=True, exist_ok=True))
         for file in ("README.md", *(own.vocabulary for own in manifest.tokenizations)):
             api.upload_file(
                 path_or_fileobj=str(folder / file), path_in_repo=file, repo_id=repository, repo_type="dataset"
@@ -107,6 +107,13 @@ def _image_rows(folder: Path, split: str, each: int, sha256: str) -> Iterator[di
         yield {"image_id": image_id, "image_features": features[row]}
 
 
+def downloaded(name: str, place: Any) -> Path:
+    """Fetch the archive of a dataset; refuse a ``place`` that is given too."""
+    if place is not None:
+        raise DataError(f"--download and --from {place} cannot be combined; leave one out")
+    return fetch_archive(name)
+
+
 def fetch_archive(name: str, *, api: Any = None, fetch: Any = None) -> Path:
     """Fetch the archive of a dataset, pinned to its commit and verified by size and sha256.
 
@@ -132,7 +139,7 @@ def fetch_archive(name: str, *, api: Any = None, fetch: Any = None) -> Path:
     api = HfApi() if api is None else api
     fetch = hf_hub_download if fetch is None else fetch
     try:
-        listed = _answered(partial(api.list_repo_commits, archive.repository, repo_type="dataset"))
+        listed = answered(partial(api.list_repo_commits, archive.repository, repo_type="dataset"))
         commits = [commit.commit_id for commit in listed]
         revision = next(commit for commit in commits if commit.startswith(archive.revision))
         path = Path(fetch(archive.repository, archive.name, repo_type="dataset", revision=revision))
@@ -158,7 +165,7 @@ def _verify_archive(path: Path, archive: HubFile) -> None:
         )
 
 
-def _answered(ask: Callable[[], Any]) -> Any:
+def answered(ask: Callable[[], Any]) -> Any:
     """Answer of the Hub, with a time limit, because its client would wait forever.
 
     Raises:

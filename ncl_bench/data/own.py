@@ -19,7 +19,6 @@ from ncl_bench.data.own_features import FeatureArrays, feature_arrays
 from ncl_bench.data.own_tables import CaptionTable, read_captions
 from ncl_bench.data.prepare import prepare
 from ncl_bench.data.spec import SPLITS, Origin
-from ncl_bench.data.tokenize import PrepareOptions
 from ncl_bench.data.tokenizers import default_tokenizer
 from ncl_bench.errors import DataError, listed, unknown_name
 from ncl_bench.files import readable, sole_owner, write_text
@@ -103,8 +102,7 @@ def new_dataset(
             _gather(work, spec, table, arrays, progress)
             if (features / ENCODING_FILE).is_file():
                 shutil.copy2(features / ENCODING_FILE, work / ENCODING_FILE)
-            chosen = PrepareOptions(tokenizer_file=options.tokenizer_file)
-            prepare(register(spec).name, work, root, chosen, progress=progress)
+            prepare(register(spec).name, work, root, tokenizer_file=options.tokenizer_file, progress=progress)
         except DataError:
             DATASETS.pop(name, None)
             for unfinished in (work, root / f".{name}.partial"):
@@ -158,7 +156,7 @@ def _spec(
         noise=(
             "The pairs are taken for clean."
             if options.noise == "synthetic"
-            else "Many pairs are wrong as they are, and nobody knows which."
+            else "Some pairs are wrong, and nobody knows which."
         ),
         upload=(),
         upload_reason="no licence is stated",
@@ -235,7 +233,7 @@ def _module_text(spec: ScanLayout, features: Path, captions: Path) -> str:
         for key, value in vars(spec).items()
         if key not in ("origin",) and value not in ({}, ())
     )
-    return f'''"""{spec.title}: features of {features}, captions of {captions}.
+    return f'''"""{spec.title}: a dataset of the features in {features} and the captions in {captions}.
 
 Written by `ncl-bench datasets new`. Edit the origin below: the dataset's card shows it.
 """

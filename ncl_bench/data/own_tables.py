@@ -165,6 +165,11 @@ _SPLITS_OF_KARPATHY = {"restval": "train", "val": "dev"}
 
 def _open(path: Path) -> tuple[list[str], Rows]:
     """Columns and rows of a file; the names of the columns ``image``, ``split`` and ``caption`` in small letters."""
+    if path.suffix.lower() in (".parquet", ".jsonl"):
+        how = "read_parquet(path)" if path.suffix.lower() == ".parquet" else "read_json(path, lines=True)"
+        raise DataError(
+            f"{path} is no table of text; convert it with pandas: {how}.to_csv('captions.csv', index=False)"
+        )
     reader = FORMATS.get(path.suffix.lower(), partial(read_table, error=DataError))
     columns, rows = reader(path)
     small = {name: name.lower() for name in columns if name.lower() in ("image", "split", "caption")}

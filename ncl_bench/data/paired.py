@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from inspect import Signature
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,14 @@ from ncl_bench.noise.draw import Noise
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    # a DataLoader is typed to take this class only; at run time its methods are enough
+    from torch.utils.data import Dataset
+
+    class _TorchDataset(Dataset[dict[str, Any]]): ...
+
+else:
+    _TorchDataset = object
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +63,11 @@ class Pairs:
         return len(self.pair_ids)
 
 
+BATCH_COLUMNS = ("image_features", "image_lengths", "caption_tokens", "caption_lengths", "pair_ids")
+"""What a pair holds by default: the arrays of :class:`Pairs`."""
+MORE_COLUMNS = ("caption", "image_id", "image", "row")
+"""What a pair can hold too; see ``columns`` of :func:`ncl_bench.load_dataset`."""
+
 HF_ROWS = 256
 """Pairs read per block for the library ``datasets``."""
 
@@ -74,11 +88,18 @@ def _whole_number(name: str, value: Any, least: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class PairedDataset:
+class PairedDataset(_TorchDataset):
     """Images, captions, and the image each caption is (perhaps wrongly) paired with.
 
-    Methods see ``caption_to_image`` only. :func:`ncl_bench.data.true_correspondence` gives the true pairing for
-    diagnosis; it is a separate function so that no training loop reads it by accident.
+    Example::
+
+        train = ncl_bench.load_dataset("digits", noise_ratio=0.4)
+        pairs = train.read(range(8))  # pairs.image_features, pairs.caption_tokens, ...
+        loader = torch.utils.data.DataLoader(train, batch_size=128, shuffle=True)
+
+    :func:`ncl_bench.load_dataset` opens it. Methods see ``caption_to_image`` only.
+    :func:`ncl_bench.data.true_correspondence` gives the true pairing for diagnosis; it is a separate function so that
+    no training loop reads it by accident.
 
     Attributes:
         name: registry key of the dataset.
@@ -98,8 +119,12 @@ class PairedDataset:
         encoding: how ``ncl-bench features`` made the features; None for features from elsewhere.
         images: encoded file of each image, such as a JPEG, in the order of ``image_ids``; None if the dataset has only
             features. Not part of the fingerprint.
+        columns: what a pair of ``dataset[row]`` and of a ``DataLoader`` holds.
         judgement_files: kind to the file of people's judgements; see :meth:`judgements`.
     """
+
+    # help() would begin with 16 arguments that nobody passes
+    __signature__: ClassVar[Signature] = Signature()
 
     name: str
     split: str
@@ -115,6 +140,7 @@ class PairedDataset:
     fingerprint: str
     encoding: Encoding | None = None
     images: Sequence[bytes] | None = None
+    columns: tuple[str, ...] = BATCH_COLUMNS
     judgement_files: Mapping[str, Path] = field(default_factory=dict)
 
     def judgements(self, kind: str) -> "pd.DataFrame":
@@ -276,7 +302,8 @@ class PairedDataset:
 
         Returns:
             ``image_features`` ``(n_regions, feature_dim)``, ``image_lengths`` int, ``caption_tokens`` int64
-            ``(length,)``, ``caption_lengths`` int, ``pair_ids`` int.
+            ``(length,)``, ``caption_lengths`` int, ``pair_ids`` int; or the columns that
+            ``load_dataset`` was asked for.
 
         Raises:
             RowError: ``row`` does not exist or is not a whole number; use :meth:`read` for several rows.
@@ -296,8 +323,39 @@ class PairedDataset:
         Returns:
             Pairs as from :meth:`__getitem__`, with tokens padded to the longest caption.
         """
-        pairs = self.read(rows)
-        return [{name: array[row] for name, array in vars(pairs).items()} for row in range(len(pairs))]
+        rows = row_numbers(rows, len(self))
+        arrays: dict[str, Any] = {}
+        if not {*self.columns} <= {*MORE_COLUMNS}:  # the features are read only if a column needs them
+            arrays |= vars(self.read(rows))
+        for name in self.columns:
+            if name not in arrays:
+                arrays[name] = self._more(name, rows)
+        return [{name: arrays[name][row] for name in self.columns} for row in range(len(rows))]
+
+    def _more(self, name: str, rows: Int64Array) -> Sequence[Any]:
+        """One of :data:`MORE_COLUMNS` for some rows."""
+        images = self.caption_to_image[rows]
+        if name == "row":
+            return list(rows)
+        if name == "image_id":
+            return [str(each) for each in taken(self.image_ids, images)]
+        if name == "image":
+            assert self.images is not None
+            return [self.images[int(image)] for image in images]
+        assert self.captions is not None
+        return list(taken(self.captions, rows))
+
+    def with_columns(self, columns: Sequence[str]) -> "PairedDataset":
+        """Return the same pairs with other columns; see ``columns`` of :func:`ncl_bench.load_dataset`."""
+        columns = (columns,) if isinstance(columns, str) else tuple(columns)
+        for name in columns:
+            if name not in (*BATCH_COLUMNS, *MORE_COLUMNS):
+                raise DataError(unknown_name("column", name, (*BATCH_COLUMNS, *MORE_COLUMNS)))
+        missing = {"caption": self.captions, "image": self.images}
+        for name in columns:
+            if missing.get(name, self) is None:
+                raise DataError(f"{self.name}/{self.split} holds no {name}s; leave the column {name!r} out")
+        return replace(self, columns=columns)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Iterate over single pairs, in order."""

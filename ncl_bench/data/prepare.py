@@ -5,16 +5,19 @@ import io
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from ncl_bench import __version__
-from ncl_bench.data import dataset_spec
+from ncl_bench.data import ROOT_VARIABLE, dataset_spec
 from ncl_bench.data.card import render_card
 from ncl_bench.data.embedded import embedded_material
+from ncl_bench.data.hub import check_upload, downloaded
+from ncl_bench.data.hub import push_to_hub as upload
 from ncl_bench.data.judgements import write_judgements
 from ncl_bench.data.layout import (
     JUDGEMENTS,
@@ -41,8 +44,8 @@ from ncl_bench.data.verify import (
 )
 from ncl_bench.data.vocabulary import load_vocabulary
 from ncl_bench.errors import DataError, as_size
-from ncl_bench.files import Journal, readable, sha256_of_file, sole_owner, write_text
-from ncl_bench.progress import Advance, Progress, silent
+from ncl_bench.files import AnyPath, Journal, as_path, readable, sha256_of_file, sole_owner, write_text
+from ncl_bench.progress import Advance, Progress, bar, silent
 
 BLOCK_ROWS = 128
 """Images hashed per block; a split's fingerprint depends on it."""
@@ -74,34 +77,71 @@ def check(name: str, place: Path | None, *, progress: Progress = silent) -> Find
 
 def prepare(
     name: str,
-    place: Path | None,
-    root: Path,
-    options: PrepareOptions | None = None,
+    place: AnyPath | None = None,
+    to: AnyPath | None = None,
     *,
-    progress: Progress = silent,
+    download: bool = False,
+    dtype: Literal["float32", "float16"] | None = None,
+    tokenizers: Sequence[str] = (),
+    tokenizer_file: AnyPath | None = None,
+    vocabulary: AnyPath | None = None,
+    push_to_hub: str | None = None,
+    progress: Progress = bar,
 ) -> Path:
-    """Check a download completely, then write the prepared folder; the same call resumes an interrupted one.
+    """Check a downloaded dataset and convert it into a folder that loads in a second.
 
-    Large datasets are tokenized in several processes, so call this from a file whose main code is under
-    ``if __name__ == "__main__":``.
+    The same call resumes an interrupted one. Large datasets are tokenized in several processes, so call this from a
+    file whose main code is under ``if __name__ == "__main__":``.
+
+    Example::
+
+        ncl_bench.prepare("flickr30k", "downloads/f30k_precomp", "data")
+        train = ncl_bench.load_dataset("flickr30k", root="data", noise_ratio=0.4)
 
     Args:
         name: name of the dataset.
-        place: the downloaded folder or zip file; ignored for an embedded dataset.
-        root: folder of prepared datasets; the result is ``root/name``.
-        options: see :class:`PrepareOptions`.
-        progress: shows what is done and what is left.
+        place: folder of the downloaded files, or a zip file of them.
+        to: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
+        download: fetch the dataset's archive from the Hugging Face Hub first, if it is published there.
+        dtype: number type of the features (default: the download's).
+        tokenizers: ``word``, ``word-punkt``, ``jieba``, ``char``, ``bpe`` or ``bert`` (default: the dataset's own).
+        tokenizer_file: ``tokenizer.json`` of the tokenizer ``bert``.
+        vocabulary: published json file for ``word`` and ``word-punkt`` (default: the published one if the download has
+            it, else one built from the training captions, with other ids).
+        push_to_hub: dataset repository of the Hugging Face Hub to upload to afterwards; a new one is private.
+        progress: :func:`ncl_bench.progress.silent` shows no bar.
 
     Returns:
-        The prepared folder.
+        The prepared folder, ``to/name``.
 
     Raises:
         DataError: the download is damaged or its layout, count or type differs from the published one, the target
             folder was prepared with other settings, or the disk is too small.
         NclBenchError: another process is writing there, or the folder cannot be written.
     """
-    options = options or PrepareOptions()
     spec = dataset_spec(name)
+    if push_to_hub:
+        check_upload(name)
+    found = downloaded(name, place) if download else as_path(place)
+    chosen = to or os.environ.get(ROOT_VARIABLE)
+    if not chosen:
+        raise DataError(f"no output folder given; add --to DIR or set {ROOT_VARIABLE}")
+    options = PrepareOptions(
+        dtype,
+        tuple(tokenizers),
+        as_path(tokenizer_file),
+        as_path(vocabulary),
+    )
+    folder = _prepared(spec, found, Path(chosen), options, progress)
+    if push_to_hub:
+        upload(folder, push_to_hub)
+    return folder
+
+
+def _prepared(
+    spec: DatasetSpec, place: Path | None, root: Path, options: PrepareOptions, progress: Progress
+) -> Path:
+    name = spec.name
     target, work = root / name, root / f".{name}.partial"
     with sole_owner(target, inside=root):
         material = embedded_material(spec) if spec.embedded else inspect(spec, _required(place, name))

@@ -19,6 +19,7 @@ from ncl_bench.noise.draw import Noise, NoiseUnit, draw_noise
 from ncl_bench.noise.files import KnownNoise
 from ncl_bench.progress import Progress, silent
 
+SplitName = Literal["train", "dev", "test"]
 SPLITS = ("train", "dev", "test")
 
 TokenKey = tuple[str | None, str]

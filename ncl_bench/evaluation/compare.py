@@ -1,7 +1,10 @@
 """Compare two sides of submissions by their rSum, and by their agreement with people where people judged pairs."""
 
 from collections.abc import Mapping, Sequence
+from html import escape
+from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,7 +15,7 @@ from ncl_bench.evaluation.difference import Hits, difference_interval
 from ncl_bench.evaluation.evaluate import Opened, open_submission
 from ncl_bench.evaluation.metrics import CUTOFFS, Float64Array, bootstrap_recalls, hits_per_image, intervals
 from ncl_bench.evaluation.pages import check_picture, plot_difference, plot_runs
-from ncl_bench.evaluation.people import Agreement, agreements, image_counts, judged_scores
+from ncl_bench.evaluation.people import MEASURES, Agreement, agreements, image_counts, judged_scores
 from ncl_bench.evaluation.protocol import (
     count,
     expected_shape,
@@ -24,8 +27,13 @@ from ncl_bench.evaluation.protocol import (
 from ncl_bench.evaluation.ranks import Counted, Ranks
 from ncl_bench.evaluation.results import Interval
 from ncl_bench.evaluation.submission import Split
-from ncl_bench.progress import bar
+from ncl_bench.files import AnyPath, as_path
+from ncl_bench.progress import Progress, silent
 from ncl_bench.schema import Record
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.table import Table
 
 STATEMENTS = (
     "method",
@@ -59,6 +67,88 @@ class Difference(Record):
     verdict: str
 
 
+class Comparison(Record):
+    """Comparison of two sides of submissions.
+
+    Attributes:
+        names: of the two sides.
+        differences: protocol, or measure of agreement with people, to difference.
+        notes: what else differs between the sides, and what the test cannot show.
+    """
+
+    names: tuple[str, str]
+    differences: dict[str, Difference]
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """Return JSON without NaN."""
+        return self.model_dump_json(indent=2)
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return a frame with one row per protocol, or measure of agreement with people."""
+        import pandas as pd
+
+        rows = [
+            {
+                "measure": _title(protocol),
+                "first": found.values[0],
+                "second": found.values[1],
+                "difference": found.difference,
+                "low": found.interval[0],
+                "high": found.interval[1],
+                "verdict": found.verdict,
+            }
+            for protocol, found in self.differences.items()
+        ]
+        return pd.DataFrame(rows)
+
+    def __rich__(self) -> "Table":
+        return comparison_table(self)
+
+    def __str__(self) -> str:
+        from io import StringIO
+
+        from rich.console import Console
+
+        console = Console(file=StringIO(), width=80, color_system=None)
+        console.print(self)
+        lines = [*verdicts(self), *(f"note: {note}" for note in self.notes)]
+        assert isinstance(console.file, StringIO)
+        return console.file.getvalue() + "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """HTML table for notebooks, followed by the notes."""
+        notes = "".join(f"<p>{escape(line)}</p>" for line in (*verdicts(self), *self.notes))
+        return self.to_pandas().round(1).to_html(index=False) + notes
+
+
+def verdicts(comparison: Comparison) -> list[str]:
+    """One line per difference: which side is better, or that they do not differ significantly."""
+    return [f"{name}: {found.verdict}" for name, found in comparison.differences.items()]
+
+
+def _title(name: str) -> str:
+    return name.replace("_", " ") if name in MEASURES else f"rSum, {name}"
+
+
+def comparison_table(comparison: Comparison) -> "Table":
+    """Build a rich table of at most 80 columns: the sides are rows, so their names stay whole."""
+    from rich.table import Column, Table
+
+    table = Table("", Column("side", overflow="fold"), Column("value", justify="right"))
+    for name, found in comparison.differences.items():
+        digits = 3 if name.endswith("auroc") else 1
+        for row, (side, value, spread) in enumerate(
+            zip(comparison.names, found.values, found.spreads, strict=True)
+        ):
+            text = f"{value:.{digits}f}" if spread is None else f"{value:.{digits}f} ± {spread:.{digits}f}"
+            table.add_row("" if row else _title(name), side, text)
+        low, high = found.interval
+        text = f"{found.difference:+.{digits}f}\n{low:+.{digits}f} to {high:+.{digits}f}"
+        table.add_row("", "difference\n95 % interval", text, end_section=True)
+    return table
+
+
 def difference_samples(first: Ranks, second: Ranks, images_per_fold: int) -> Float64Array:
     """Bootstrap the rSum difference, first minus second, with the same resampled images for both.
 
@@ -78,7 +168,7 @@ def difference_samples(first: Ranks, second: Ranks, images_per_fold: int) -> Flo
     return samples
 
 
-def compare(
+def compare_counted(
     sides: tuple[Sequence[Counted], Sequence[Counted]],
     spec: DatasetSpec,
     split: Split,
@@ -215,44 +305,50 @@ def _runs_note(sides: tuple[Sequence[Opened], Sequence[Opened]]) -> list[str]:
     return ["a side with one training run uses the spread of the other side"] if 1 in counts else []
 
 
-def compare_folders(
-    first: Sequence[Path],
-    second: Sequence[Path],
-    split: Split,
+def compare(
+    first: AnyPath | Sequence[AnyPath],
+    second: AnyPath | Sequence[AnyPath],
     *,
-    names: tuple[str, str] = ("A", "B"),
-    root: Path | None = None,
-    plot: Path | None = None,
-) -> tuple[dict[str, Difference], list[str]]:
-    """Compare the submission folders of two sides, each with one or more training runs.
+    split: Split = "test",
+    plot: AnyPath | None = None,
+    root: AnyPath | None = None,
+    progress: Progress = silent,
+) -> Comparison:
+    """Test whether two submissions, or two methods with several training seeds each, differ significantly.
+
+    Example::
+
+        print(ncl_bench.compare("submissions/ncr", "submissions/crcl"))
+        ncl_bench.compare(["ncr-seed0", "ncr-seed1", "ncr-seed2"], ["crcl-seed0", "crcl-seed1", "crcl-seed2"])
+
+    Two submissions are compared by a bootstrap over images; both see the same resamples. Several seeds per side are
+    compared by a test over seeds and images together, as on the leaderboard.
 
     Args:
-        first: folders of one side.
-        second: folders of the other.
+        first: submission folder, or one folder per training seed.
+        second: likewise.
         split: ``test`` or ``dev``.
-        names: names of the two sides in the verdict.
-        root: folder of prepared datasets.
-        plot: file for a picture under the default protocol. Two single runs: the resampled differences. Otherwise: the
-            rSum of every run.
-
-    Returns:
-        Protocol, or measure of agreement with people, to difference; and notes on what else differs.
+        plot: file (.svg, .png or .pdf) for a plot of the resampled differences, or of the rSum of every run.
+        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
+        progress: :func:`ncl_bench.progress.bar` shows a bar (default: none).
     """
     if plot is not None:
-        check_picture(plot)
+        check_picture(Path(plot))
+    folders = _side(first), _side(second)
     sides = (
-        [open_submission(folder, root=root) for folder in first],
-        [open_submission(folder, root=root) for folder in second],
+        [open_submission(folder, root=as_path(root)) for folder in folders[0]],
+        [open_submission(folder, root=as_path(root)) for folder in folders[1]],
     )
     notes, spec = check_comparable(sides, split), sides[0][0].spec
-    n_images = expected_shape(spec, split)[0] * (len(first) + len(second))
-    with bar("count ranks", n_images) as on_rows:
+    n_images = expected_shape(spec, split)[0] * (len(folders[0]) + len(folders[1]))
+    names = (_name_of(folders[0]), _name_of(folders[1]))
+    with progress("count ranks", n_images) as on_rows:
         counted = (
             [count(opened.sources[split], spec, split, on_rows) for opened in sides[0]],
             [count(opened.sources[split], spec, split, on_rows) for opened in sides[1]],
         )
-    differences = compare(counted, spec, split, names)
-    judgements = local_judgements(spec, root) if split == "test" else {}
+    differences = compare_counted(counted, spec, split, names)
+    judgements = local_judgements(spec, as_path(root)) if split == "test" else {}
     if judgements:
         differences |= compare_agreement(
             (
@@ -262,8 +358,19 @@ def compare_folders(
             names,
         )
     if plot is not None:
-        _plot(plot, counted, sides, spec, protocols_of(spec, split)[0])
-    return differences, notes
+        _plot(Path(plot), counted, sides, spec, protocols_of(spec, split)[0])
+    return Comparison(names=names, differences=differences, notes=tuple(notes))
+
+
+def _side(given: AnyPath | Sequence[AnyPath]) -> list[Path]:
+    folders = [given] if isinstance(given, str | PathLike) else list(given)
+    if not folders:
+        raise SubmissionError("a side of the comparison is empty, expected at least one submission folder")
+    return [Path(folder) for folder in folders]
+
+
+def _name_of(side: Sequence[Path]) -> str:
+    return str(side[0]) if len(side) == 1 else f"{side[0]} and {len(side) - 1} more"
 
 
 def _agreements(opened: Opened, judgements: Mapping[str, Judgements]) -> dict[str, Agreement]:

@@ -3,6 +3,7 @@
 import platform
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from ncl_bench.evaluation.protocol import (
     square_note,
 )
 from ncl_bench.evaluation.ranks import Counted, OnRows
-from ncl_bench.evaluation.results import CorrespondenceResult, Result
+from ncl_bench.evaluation.results import RESULT_FILE, CorrespondenceResult, Result, write_result
 from ncl_bench.evaluation.submission import (
     SUBMISSION_FILE,
     ArrayFile,
@@ -33,12 +34,14 @@ from ncl_bench.evaluation.submission import (
     Scores,
     StatedNoise,
     Submission,
+    opening_line,
     read_submission,
 )
-from ncl_bench.files import readable, sha256_of_file
+from ncl_bench.files import readable, sha256_of_file, sole_owner
 from ncl_bench.noise.draw import Noise, clean_pairing, noise_sha256
 from ncl_bench.noise.files import find_known_noise, read_noise_file
 from ncl_bench.npy import map_npy, read_header
+from ncl_bench.progress import Progress
 
 RATIO_TOLERANCE = 1e-6
 
@@ -190,6 +193,33 @@ def evaluate_submission(
         for split, ranks in counted.items():
             pages.draw(submission.method, opened.sources[split], ranks, spec, split, submission.language)
     return result, counted
+
+
+def evaluated_folder(
+    folder: Path,
+    to: Path | None,
+    *,
+    plot: bool,
+    examples: int,
+    root: Path | None,
+    progress: Progress,
+    say: Callable[[str], object] = lambda line: None,
+) -> tuple[Result, list[Path]]:
+    """Evaluate a submission; also return the files written, of which there is none until all is computed."""
+    to = to or folder
+    opened = open_submission(folder, root=root)
+    submission = opened.submission
+    say(opening_line(submission.dataset, submission.noise, submission.method, "cpu"))
+    pages = None
+    if plot or examples:
+        from ncl_bench.evaluation.pages import Pages
+
+        pages = Pages(to, plot=plot, examples=examples, root=root)
+    with sole_owner(to, nested=False):
+        with progress("count ranks", opened.n_images) as on_rows:
+            result, _ = evaluate_submission(opened, on_rows=on_rows, pages=pages)
+        write_result(to, result)
+        return result, [to / RESULT_FILE, *(pages.write() if pages else ())]
 
 
 def peak_memory_mb() -> float | None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from ncl_bench.data import ROOT_VARIABLE, dataset_spec, load_dataset
 from ncl_bench.data.judgements import Judgements
 from ncl_bench.data.order import order_fingerprint
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.data.spec import DatasetSpec
+from ncl_bench.data.spec import DatasetSpec, SplitName
 from ncl_bench.errors import DataError, ScoresError, unknown_name
 from ncl_bench.evaluation.metrics import (
     CUTOFFS,
@@ -85,7 +85,7 @@ def local_split(
         prepared = [place / "manifest.json", place / spec.name / "manifest.json"] if place else []
         if not any(path.exists() for path in prepared):
             return None
-    return load_dataset(spec.name, split=split, root=place, language=language)
+    return load_dataset(spec.name, split=cast(SplitName, split), root=place, language=language)
 
 
 def known_order(spec: DatasetSpec, split: str, root: Path | None) -> str | None:
@@ -150,10 +150,6 @@ def evaluate_scores(
     if pages is not None:
         pages.draw("Scores", sides, counted, spec, split, spec.languages[0])
     return evaluation.model_copy(update={"notes": (*notes, *evaluation.notes)})
-
-
-evaluate = evaluate_scores
-"""The public name, ``ncl_bench.evaluate``."""
 
 
 def square_note(spec: DatasetSpec) -> list[str]:
@@ -274,6 +270,11 @@ def check_matrix(
         hint = (
             f"of the {max(shape):,} captions of this split, {max(shape) - expected[1]} are beyond the first "
             f"{spec.captions_per_image} of their image: leave them out"
+        )
+    elif (fold := split_fold_size(spec, split)) and shape == (fold, fold * spec.captions_per_image):
+        hint = (
+            f"{' and '.join(protocols_of(spec, split))} are computed from the whole matrix: score all "
+            f"{expected[0]:,} images with all {expected[1]:,} captions"
         )
     elif split == "dev" and shape == (spec.images["dev"], spec.images["dev"] * spec.captions_per_image):
         hint = f"selection uses the first {expected[0]:,} images and their captions: give those alone"

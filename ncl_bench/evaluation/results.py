@@ -232,6 +232,36 @@ class Result(_Finite):
         """Return JSON without NaN."""
         return self.model_dump_json(indent=2) + "\n"
 
+    @property
+    def test(self) -> Evaluation:
+        """Result of the test split."""
+        if "test" not in self.splits:
+            raise SubmissionError(f"the submission holds no test split; it holds: {', '.join(self.splits)}")
+        return self.splits["test"]
+
+    @property
+    def r_sum(self) -> float:
+        """Sum of the six recalls on test under the default protocol."""
+        return self.test.r_sum
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return a frame with one row per split, protocol and direction."""
+        import pandas as pd
+
+        frames = {split: evaluation.to_pandas() for split, evaluation in self.splits.items()}
+        return pd.concat(frames, names=["split"]).reset_index(level="split").reset_index(drop=True)
+
+    def __repr__(self) -> str:
+        return "\n".join(map(repr, self.splits.values()))
+
+    def __str__(self) -> str:
+        return "\n\n".join([*map(str, self.splits.values()), *(f"note: {note}" for note in self.notes)])
+
+    def _repr_html_(self) -> str:
+        """HTML tables for notebooks, followed by the notes."""
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+        return "".join(evaluation._repr_html_() for evaluation in self.splits.values()) + notes
+
 
 def write_result(folder: str | Path, result: Result) -> None:
     """Write ``result.json`` whole or not at all."""

@@ -73,6 +73,10 @@ def read_array(path: Path) -> NDArray[Any]:
     """
     # everything else is read as .npy, whose header says whether it is one
     reader = _READERS.get(path.suffix.lower())
+    if path.suffix.lower() in (".gz", ".zip", ".bz2", ".xz", ".zst"):
+        raise ScoresError(
+            f"{path} is compressed, so it cannot be read in blocks; unpack it and give the file inside"
+        )
     readable(path, ScoresError, f"a {path.suffix} file" if reader else "an .npy file")
     return reader(path) if reader else map_npy(path, read_header(path))
 

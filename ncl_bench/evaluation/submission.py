@@ -395,6 +395,8 @@ def read_submission(folder: str | Path) -> Submission:
             f"{folder} is not a folder; give the submission folder that holds {SUBMISSION_FILE}"
         )
     path = folder / SUBMISSION_FILE
+    if not path.exists():
+        raise SubmissionError(_no_submission(folder))
     content = read_yaml(path)
     left = unfilled(content)
     if left:
@@ -405,6 +407,20 @@ def read_submission(folder: str | Path) -> Submission:
         return Submission.model_validate(content)
     except ValidationError as error:
         raise SubmissionError(f"{path}: {first_problem(error, content)}") from None
+
+
+def _no_submission(folder: Path) -> str:
+    """Say what a folder without a statement is, and what to do with it."""
+    shown = f"the current folder, {folder.absolute()}," if folder == Path() else str(folder)
+    if (folder / "run.json").is_file():
+        return f"{folder} is a training run; score it first: ncl-bench score {folder} --to submissions/{folder.name}"
+    if (folder / "dataset_info.json").is_file() or (folder / "dataset_dict.json").is_file():
+        return (
+            f"{folder} is a data set that `datasets` saved, which holds no scores; give a submission folder"
+        )
+    if not any(folder.iterdir()):
+        return f"{shown} is empty: a command that was stopped, or ran out of disk, leaves that; run it again"
+    return f"{shown} holds no {SUBMISSION_FILE}; give a submission, or a file of scores with --dataset NAME"
 
 
 def unfilled(content: Any) -> list[str]:

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 from pages import ROOT
 
+import baselines
 import ncl_bench
 
 PAGE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
@@ -22,6 +23,7 @@ def test_every_name_of_the_reference_exists_and_is_documented(name: str) -> None
 
 def test_the_reference_holds_all_public_names() -> None:
     assert {f"ncl_bench.{name}" for name in ncl_bench.__all__} <= set(NAMES)
+    assert {f"baselines.{name}" for name in baselines.__all__} <= set(NAMES)
     contract = ("Method", "Batch", "Backbone", "Step", "EpochPlan", "Setting", "PairMemory")
     assert {f"baselines.kit.{name}" for name in contract} <= set(NAMES)
 

@@ -32,7 +32,7 @@ def r_sums(printed: str) -> list[float]:
 
 def test_each_begins_with_what_it_shows_and_how_to_run_it() -> None:
     files = sorted(EXAMPLES.glob("*.py"))
-    assert len(files) == 5
+    assert len(files) == 6
     for file in files:
         docstring = file.read_text(encoding="utf-8").split('"""')[1]
         assert f"examples/{file.name}" in docstring
@@ -87,6 +87,18 @@ def test_find_wrong_pairs(
     run("find_wrong_pairs.py", *own, "--to", tmp_path / "mine", patch=monkeypatch)
     assert re.search(r"about \d+ of 60 are wrong", capsys.readouterr().out)
     assert (tmp_path / "mine" / "index.html").exists()
+
+
+def test_all_from_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(baselines.training.job, "load_dataset", load_few)
+    run("all_from_python.py", "--to", tmp_path, patch=monkeypatch)
+    shown = capsys.readouterr().out
+    assert shown.index("dev_r_sum") < shown.index("digits, test") < shown.index("difference")
+    assert re.search(r"NCR.*submitted +True", shown)
+    assert (tmp_path / "ncr-seed0" / "audit" / "pairs.parquet").is_file()
+    assert len((EXAMPLES / "all_from_python.py").read_text(encoding="utf-8").splitlines()) <= 40
 
 
 def test_ncr_in_one_file() -> None:

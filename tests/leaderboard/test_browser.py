@@ -117,6 +117,7 @@ def test_the_first_screen_holds_the_navigation_and_the_table(
     for name in ("datasets/flickr30k.html", "index.html"):
         open_page(page, site, name)
         assert page.locator("table:visible").first.bounding_box()["y"] < top, name
+    assert page.locator("p.wide:visible").count() == (width == 390)  # the table scrolls sideways
     rows = [row.bounding_box() for row in page.locator(ROWS).all()[:3]]
     assert all(row["y"] + row["height"] <= height for row in rows)
     links = [link.bounding_box() for link in page.locator(".topbar nav a").all()]

@@ -54,14 +54,15 @@ def test_a_small_leaderboard_has_tables_and_a_plot(board: Path, tmp_path: Path) 
     assert "<polyline" in (tmp_path / "site" / PLOT).read_text(encoding="utf-8")
 
 
-def test_the_header_links_to_documentation_that_lies_in_the_site(board: Path, tmp_path: Path) -> None:
+def test_the_header_links_to_the_code_and_to_documentation_in_the_site(board: Path, tmp_path: Path) -> None:
     page = tmp_path / "site" / "methods" / "index.html"
     build(board, tmp_path / "site", published=False)
     assert ">Docs</a>" not in page.read_text(encoding="utf-8")
     (tmp_path / "site" / "docs").mkdir()
     (tmp_path / "site" / "docs" / "index.html").write_text("the documentation", encoding="utf-8")
-    build(board, tmp_path / "site", published=False)
+    build(board, tmp_path / "site", published=False, repository="https://example.org/code")
     assert '<a href="../docs/index.html">Docs</a>' in page.read_text(encoding="utf-8")
+    assert '<a href="https://example.org/code">Code</a>' in page.read_text(encoding="utf-8")
 
 
 def test_an_empty_leaderboard_can_be_built(tmp_path: Path) -> None:

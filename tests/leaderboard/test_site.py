@@ -4,14 +4,11 @@ import html
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from email.message import Message
 from pathlib import Path
-
-import pytest
 
 from leaderboard.board import Content, compared, merge_seeds
 from leaderboard.entries import Entry
-from leaderboard.site import repository_link, site_files
+from leaderboard.site import site_files
 from ncl_bench.evaluation.metrics import RECALLS
 
 CARDS = Path(__file__).parents[2] / "dataset_cards"
@@ -126,12 +123,3 @@ def test_the_header_has_the_links_that_a_build_knows(printed: Content) -> None:
     assert '<a href="../docs/index.html">Documentation</a>' in pages["methods/ncr.html"]
     assert '<a href="https://example.org/code">Repository</a>' in pages["methods/ncr.html"]
     assert ">Documentation<" not in site_files(printed, CARDS)["index.html"]
-
-
-def test_the_repository_is_the_one_that_the_package_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    package = Message()
-    monkeypatch.setattr("leaderboard.site.metadata", lambda name: package)
-    assert repository_link() == []
-    package["Project-URL"] = "Issues, https://example.org/issues"
-    package["Project-URL"] = "Repository, https://example.org/code"
-    assert repository_link() == [("Repository", "https://example.org/code")]

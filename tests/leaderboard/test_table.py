@@ -2,20 +2,24 @@
 
 import csv
 import io
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 from support.board_rows import row
 from typer.testing import CliRunner
 
+import leaderboard
 from leaderboard.board import Content, board_of, boards, read_content
 from leaderboard.entries import Entry, Row
 from leaderboard.exports import cited, latex_text, markdown_text, paper_csv, paper_tables
+from leaderboard.own_rows import boards_for, noise_name, only_mine, with_mine
 from leaderboard.significance import SignificanceTest
-from leaderboard.table import boards_for, noise_name, only_mine, with_mine
 from ncl_bench.cli import app
 from ncl_bench.errors import NclBenchError, SubmissionError
 from ncl_bench.papers import read_papers
@@ -102,7 +106,8 @@ def test_latex_tables_have_equal_columns_and_no_bare_specials(printed: Content) 
         for text in latex_text(paper_tables(board)).split("\n\n"):
             body = [line for line in text.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
             assert len(body) > 1
-            assert {len(re.findall(r"(?<!\\)&", line)) for line in body} == {10}
+            ranked = r"\begin{tabular}{rllrrrrrrrl}" in text
+            assert {len(re.findall(r"(?<!\\)&", line)) for line in body} == {9 + ranked}
             code = re.sub(r"\\cite\{.*?\}|^%.*", "", text, flags=re.MULTILINE)
             assert not re.search(r"(?<!\\)[%#_∞±†‡–]", code)
 
@@ -160,7 +165,7 @@ def test_a_submission_on_the_board_is_its_row_there(small_board: Path) -> None:
 def test_what_is_not_on_the_board_is_told(small_board: Path, make: Maker, tmp_path: Path) -> None:
     content = read_content(small_board, published=False)
     for asked, told in (
-        (("digit", "caption-40"), "unknown dataset 'digit'; choose one of: cc152k, .*digits"),
+        (("digit", "caption-40"), "unknown dataset 'digit'; did you mean digits"),
         (
             ("digits", "caption40"),
             "no row of digits has noise 'caption40'; choose one of: caption-40, caption-60",
@@ -216,3 +221,33 @@ def test_an_installed_package_says_which_rows_it_shows(
     assert "@misc{crcl2023," in shown.out
     with pytest.raises(SubmissionError, match="has no row of digits"):
         cli.table("digits", "caption-40", root=cli.ROOT)
+
+
+def test_a_matrix_stands_beside_the_papers(tmp_path: Path) -> None:
+    path = tmp_path / "mine.npy"
+    scores = np.random.default_rng(0).standard_normal((1000, 5000), np.float32)
+    np.save(path, scores)
+    frame = leaderboard.table("flickr30k", "caption-40", mine=path)
+    (own,) = frame[frame["mine"]].itertuples()
+    assert own.method == "mine"
+    assert own.rank is pd.NA
+    assert own.r_sum < 10
+    assert set(frame["table"]) == {"Region features, single network"}
+
+
+def test_all_networks_in_one_table() -> None:
+    frame = leaderboard.table("flickr30k", "caption-40", every=True)
+    merged = frame[frame["table"].str.startswith("Single networks and ensembles")]
+    assert merged["r_sum"].is_monotonic_decreasing
+    assert merged["rank"].isna().all()
+    assert merged["method"].str.endswith("(ensemble)").any()
+    assert not merged["method"].str.endswith("(ensemble)").all()
+
+
+def test_json_and_no_ranks() -> None:
+    options = ["leaderboard", "table", "--dataset", "flickr30k", "--noise", "caption-40"]
+    rows = json.loads(CliRunner().invoke(app, [*options, "--json"]).stdout)
+    assert rows[0]["rank"] == 1
+    latex = CliRunner().invoke(app, [*options, "--format", "latex", "--no-ranks"]).stdout
+    assert re.search(r"^CRCL-SGR & SGR &", latex, re.MULTILINE)
+    assert r"\begin{tabular}{llrrrrrrrl}" in latex

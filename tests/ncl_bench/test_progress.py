@@ -2,11 +2,12 @@
 
 import subprocess
 import sys
+from io import StringIO
 
 import pytest
 from rich.console import Console
 
-from ncl_bench.progress import bar
+from ncl_bench.progress import bar, hint, say
 
 
 def test_no_bar_is_drawn_into_a_pipe_where_colours_are_forced() -> None:
@@ -36,3 +37,22 @@ def test_a_notebook_shows_one_line_without_widgets(monkeypatch: pytest.MonkeyPat
     assert " 25%" in drawn[0] or "  0%" in drawn[0]
     assert "100%" in drawn[-1]
     assert "\x1b" not in drawn[-1]
+
+
+def test_a_line_a_minute_is_printed_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ncl_bench.progress.LINE_EVERY", 0.0)
+    console = Console(file=StringIO())
+    with bar("encode", 4, console) as advance:
+        advance(1)
+    assert isinstance(console.file, StringIO)
+    assert console.file.getvalue().startswith("encode: 25 %, 0 min, 0 min left")
+
+
+def test_quiet_prints_no_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("ncl_bench.progress.LINE_EVERY", 0.0)
+    monkeypatch.setattr("ncl_bench.progress._quiet", True)
+    with bar("encode", 4) as advance:
+        advance(4)
+    say("digits: caption noise")
+    hint("next: evaluate")
+    assert capsys.readouterr() == ("", "")

@@ -15,7 +15,7 @@ from baselines.methods import METHODS
 from baselines.training.job import FinishedRun, build_method
 from baselines.training.scoring import score
 from baselines.training.submit import chosen_method
-from ncl_bench.evaluation.protocol import evaluate
+from ncl_bench.evaluation.call import evaluate
 from ncl_bench.schema import Precision
 
 SIZES = {"embed_size": 16, "word_dim": 8, "sim_dim": 8}

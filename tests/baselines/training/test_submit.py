@@ -23,7 +23,7 @@ from baselines.training.submit import submit
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.vocabulary import Vocabulary
 from ncl_bench.errors import TrainingError
-from ncl_bench.evaluation.protocol import evaluate
+from ncl_bench.evaluation.call import evaluate
 from ncl_bench.evaluation.submission import Training, read_submission
 
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from baselines.methods import METHODS
 from baselines.recipes.ablation import ablations
 from baselines.training.grids import Grid, Job, jobs_of, jobs_of_ablation, move_to_dataset, read_noise
-from baselines.training.sweep import _write_table, sweep, table_to_print
+from baselines.training.sweep import _write_table, means_of, sweep, table_to_print
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import NclBenchError
@@ -98,7 +98,7 @@ def test_means_and_spreads_of_a_table(tmp_path: Path) -> None:
         ["ncr/flickr30k_sgr", "none", "1", "5.0", "", "502.7", "", "NCR, NeurIPS 2021; Table 1"],
     ]
     console = Console(width=120, record=True, file=StringIO())
-    console.print(table_to_print(results))
+    console.print(table_to_print(means_of(results)))
     shown = console.export_text()
     assert "467.1 printed (-175.4 std)" in shown
     assert "502.7 printed │" in shown  # one seed has no standard deviation

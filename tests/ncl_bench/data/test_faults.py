@@ -16,7 +16,6 @@ from ncl_bench.data.download import FolderDownload
 from ncl_bench.data.features import open_features, scan
 from ncl_bench.data.prepare import check, prepare
 from ncl_bench.data.prepared import load_prepared
-from ncl_bench.data.tokenize import PrepareOptions
 from ncl_bench.data.verify import inspect, verify
 from ncl_bench.errors import DataError
 from ncl_bench.progress import silent
@@ -123,7 +122,7 @@ def test_numbers_that_the_type_cannot_hold_are_refused(tmp_path):
     source = miniatures.make_scan(tmp_path / "from", "coco")
     value((3, 1, 2), 70_000.0)(source / TRAIN)
     with pytest.raises(DataError, match=r"train_ims\.npy row 3 holds 70000\.0, more than float16 can"):
-        prepare("coco", source, tmp_path / "root", PrepareOptions(dtype="float16"))
+        prepare("coco", source, tmp_path / "root", dtype="float16")
     prepare("coco", source, tmp_path / "root")
     source = miniatures.make_now(tmp_path / "now")
     for features in source.glob("*/*_ims.npy"):

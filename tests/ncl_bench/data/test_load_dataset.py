@@ -54,7 +54,10 @@ def test_natural_noise_takes_no_synthetic_noise(name: str) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"name": "f30k"}, f"unknown dataset 'f30k'; choose one of: {', '.join(sorted(DATASETS))}"),
+        (
+            {"name": "f30k"},
+            rf"unknown dataset 'f30k'; did you mean flickr30k\? Choose one of: {', '.join(sorted(DATASETS))}",
+        ),
         ({"split": "val"}, "unknown split 'val'; choose one of: dev, test, train"),
         ({"language": "de"}, "unknown language of digits 'de'; choose one of: en, zh"),
         ({"tokenizer": "spaces"}, "unknown tokenizer of digits 'spaces'; choose one of: jieba, word"),
@@ -73,7 +76,7 @@ def test_unknown_names_list_the_known(options: dict[str, object], sentence: str)
         ({"noise_ratio": "0.4"}, "noise_ratio is '0.4', expected a number in"),
         ({"noise_ratio": True}, "noise_ratio is True"),
         ({"noise_ratio": 0.4, "noise_seed": "zero"}, "noise_seed is 'zero', expected a whole number in"),
-        ({"noise_unit": "captions"}, "unknown noise unit 'captions'; choose one of: caption, image"),
+        ({"noise_unit": "captions"}, "unknown noise unit 'captions'; did you mean caption"),
         ({"noise_unit": "image"}, "noise_unit 'image' has no effect without noise; give noise_ratio"),
         ({"noise_seed": 3}, "noise_seed 3 has no effect without noise"),
         ({"split": "dev", "noise_seed": 3}, "noise_seed 3 has no effect without noise"),
@@ -109,7 +112,9 @@ def test_noise_file_is_used_and_recorded(tmp_path: Path) -> None:
 
 def test_without_a_root_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("NCL_BENCH_DATA", raising=False)
-    with pytest.raises(DataError, match="neither root nor NCL_BENCH_DATA names their folder; run `ncl-bench"):
+    with pytest.raises(
+        DataError, match=r"prepare flickr30k`, then name its --to folder with --root .* or NCL_BENCH_DATA"
+    ):
         load_dataset("flickr30k")
     for root in (tmp_path, tmp_path / "absent"):
         with pytest.raises(DataError, match="is not a prepared dataset"):

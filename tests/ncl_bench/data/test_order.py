@@ -14,7 +14,6 @@ from ncl_bench.data import DATASETS, load_dataset
 from ncl_bench.data.layout import read_manifest
 from ncl_bench.data.order import order_fingerprint, order_of_download
 from ncl_bench.data.prepare import prepare
-from ncl_bench.data.tokenize import PrepareOptions
 from ncl_bench.errors import DataError
 from ncl_bench.evaluation.protocol import known_order
 
@@ -67,7 +66,7 @@ def test_preparation_download_and_memory_agree_whatever_the_numbers_are(
     place = miniatures.make(tmp_path / "downloads", name)
     found = set()
     for dtype in (None, "float16"):
-        folder = prepare(name, place, tmp_path / str(dtype), PrepareOptions(dtype=dtype))
+        folder = prepare(name, place, tmp_path / str(dtype), dtype=dtype)
         for split in ("dev", "test"):
             recorded = read_manifest(folder).splits[split].order_fingerprint
             assert recorded == known_order(spec, split, tmp_path / str(dtype))

@@ -152,6 +152,12 @@ def test_a_cell_with_line_ends_is_one_caption() -> None:
             r"a.json images\[0\] is .*, expected filename, split",
         ),
         (b"[" * 100_000, "a.json", "a.json is no JSON"),
+        (b"PAR1", "a.parquet", r"a.parquet is no table of text; convert it with pandas: read_parquet"),
+        (
+            b'{"image": "a.jpg"}',
+            "a.jsonl",
+            r"a.jsonl is no table of text; convert .* read_json.path, lines=True",
+        ),
     ],
 )
 def test_a_fault_is_named_with_its_line(content: bytes, name: str, problem: str) -> None:

@@ -1,5 +1,6 @@
 """PairedDataset: what survives taking, sharding and batching."""
 
+import pydoc
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ncl_bench.data import load_dataset
 from ncl_bench.data.columns import TokenTable
 from ncl_bench.data.paired import PairedDataset, collate
 from ncl_bench.data.vocabulary import build_vocabulary
@@ -222,3 +224,28 @@ def test_a_dataset_is_shown_in_two_lines_and_in_a_notebook_as_a_table():
     assert "<td>no synthetic noise</td>" in table
     assert "<td>&lt;b&gt;bold&lt;/b&gt;</td>" in table
     assert "<td>no text</td>" in replace(clean, captions=None)._repr_html_()
+
+
+def test_a_batch_holds_the_columns_that_are_asked_for() -> None:
+    train = load_dataset(
+        "digits", noise_ratio=0.4, columns=("caption", "image", "image_id", "row", "pair_ids")
+    )
+    part = train.subset([5, 7])
+    torch = pytest.importorskip("torch")
+    (batch,) = torch.utils.data.DataLoader(part, batch_size=2)
+    assert batch["caption"] == [train.captions[5], train.captions[7]]
+    assert batch["row"].tolist() == [0, 1]
+    assert batch["pair_ids"].tolist() == [5, 7]
+    assert batch["image"][0] == train.images[train.caption_to_image[5]]
+    assert batch["image_id"][1] == train.image_ids[train.caption_to_image[7]]
+    assert list(part[0]) == ["caption", "image", "image_id", "row", "pair_ids"]
+
+
+def test_an_unknown_column_is_refused() -> None:
+    with pytest.raises(DataError, match="unknown column 'captions'"):
+        load_dataset("digits", columns=("captions",))
+
+
+def test_help_begins_with_a_sentence() -> None:
+    first = pydoc.render_doc(PairedDataset, renderer=pydoc.plaintext).splitlines()[3]
+    assert first.startswith(" |  Images, captions, and the image each caption")

@@ -24,7 +24,6 @@ from ncl_bench.data.layout import FileRecord, read_manifest
 from ncl_bench.data.prepare import check, prepare
 from ncl_bench.data.prepared import load_prepared
 from ncl_bench.data.spec import KnownFile
-from ncl_bench.data.tokenize import PrepareOptions
 from ncl_bench.data.tokenizers import tokenizer
 from ncl_bench.data.vocabulary import SPECIAL_WORDS, Vocabulary, vocabulary_json
 from ncl_bench.errors import DataError
@@ -115,7 +114,7 @@ def test_now_reads_the_zip_in_place_under_both_names(folder, tmp_path):
 
 def test_float16_halves_the_features_and_changes_the_fingerprint(prepared, tmp_path):
     whole = prepared("flickr30k", "train")
-    prepare("flickr30k", tmp_path / "from", tmp_path / "half", PrepareOptions(dtype="float16"))
+    prepare("flickr30k", tmp_path / "from", tmp_path / "half", dtype="float16")
     half = load_prepared(tmp_path / "half", miniatures.SPECS["flickr30k"], "train")
     rows = np.arange(12)
     np.testing.assert_array_equal(half.image_features[rows], whole.image_features[rows].astype(np.float16))
@@ -169,8 +168,8 @@ def test_the_vocabulary_is_built_from_train_alone(prepared):
 
 def test_several_tokenizers_in_one_preparation(tmp_path):
     source = miniatures.make_scan(tmp_path / "from", "coco")
-    options = PrepareOptions(tokenizers=("word", "jieba", "bpe"))
-    folder = prepare("coco", source, tmp_path / "root", options)
+    options = {"tokenizers": ("word", "jieba", "bpe")}
+    folder = prepare("coco", source, tmp_path / "root", **options)
     pieces = tokenizer("bpe", file=folder / "vocab" / "bpe_tokenizer.json")
     for name in ("word", "jieba", "bpe"):
         dataset = load_prepared(tmp_path / "root", miniatures.SPECS["coco"], "test", tokenizer=name)
@@ -293,8 +292,8 @@ def test_other_ids_than_the_published_ones_are_said_loudly(published_vocabulary,
     built = read_manifest(prepare("flickr30k", source, tmp_path / "built"))
     other = tmp_path / "other.json"
     other.write_bytes(VOCABULARY.replace(b"never", b"often"))
-    options = PrepareOptions(vocabulary=other)
-    given = read_manifest(prepare("flickr30k", source, tmp_path / "given", options))
+    options = {"vocabulary": other}
+    given = read_manifest(prepare("flickr30k", source, tmp_path / "given", **options))
     for manifest, own in (
         (built, "built from the training captions"),
         (given, "another file than the published"),
@@ -309,9 +308,7 @@ def test_other_ids_than_the_published_ones_are_said_loudly(published_vocabulary,
     assert (tmp_path / "given" / "flickr30k" / "vocab" / "word.json").read_bytes() == other.read_bytes()
     assert "other.json has another sha256 than the published file" in given.checked[-1]
     assert check("flickr30k", source).warnings == built.warnings
-    assert not read_manifest(
-        prepare("flickr30k", source, tmp_path / "jieba", PrepareOptions(tokenizers=("jieba",)))
-    ).warnings
+    assert not read_manifest(prepare("flickr30k", source, tmp_path / "jieba", tokenizers=("jieba",))).warnings
 
 
 @pytest.mark.parametrize(
@@ -331,19 +328,19 @@ def test_other_ids_than_the_published_ones_are_said_loudly(published_vocabulary,
     ],
 )
 def test_a_vocabulary_that_covers_nothing_is_refused_for_every_tokenizer(name, options, words, tmp_path):
-    source, file, text = miniatures.make(tmp_path / "from", name), tmp_path / "v.json", PrepareOptions()
+    source, file, text = miniatures.make(tmp_path / "from", name), tmp_path / "v.json", {}
     if options == "vocabulary":
         file.write_text(vocabulary_json(Vocabulary((*SPECIAL_WORDS, "dog"), 5)))
-        text = PrepareOptions(vocabulary=file)
+        text = {"vocabulary": file}
     elif options == "bert":
         pieces = Tokenizer(models.WordLevel({"[UNK]": 0, "犬": 1}, unk_token="[UNK]"))
         file.write_text(pieces.to_str())
-        text = PrepareOptions(tokenizers=("bert",), tokenizer_file=file)
+        text = {"tokenizers": ("bert",), "tokenizer_file": file}
     else:
         for path in source.rglob("*_caps_bert.txt"):
             path.write_text("3,3,3,4\n" * len(path.read_text().splitlines()))
     with pytest.raises(DataError, match=re.escape(words)):
-        prepare(name, source, tmp_path / "root", text)
+        prepare(name, source, tmp_path / "root", **text)
     assert not (tmp_path / "root" / name).exists()
 
 
@@ -406,9 +403,9 @@ def test_a_full_disk_leaves_nothing_half_written_and_work_of_the_same_settings_i
             prepare("flickr30k", source, tmp_path / "root")
         assert not (tmp_path / "root" / "flickr30k").exists()
         written.append("again")
-        prepare("flickr30k", source, tmp_path / "root", PrepareOptions(dtype=dtype))
+        prepare("flickr30k", source, tmp_path / "root", dtype=dtype)
     assert written == ["train", "dev", "again", *(["train", "dev"] if dtype else []), "test"]
-    prepare("flickr30k", source, tmp_path / "fresh", PrepareOptions(dtype=dtype))
+    prepare("flickr30k", source, tmp_path / "fresh", dtype=dtype)
     assert contents(tmp_path / "root") == contents(tmp_path / "fresh")
     assert os.listdir(tmp_path / "root") == ["flickr30k"]
 
@@ -453,19 +450,19 @@ def test_the_same_command_again_changes_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("now", PrepareOptions(tokenizers=("word",)), r"published as token ids \(bert, bpe, jieba\) only"),
-        ("now", PrepareOptions(dtype="float32"), "cannot restore float16 features"),
-        ("coco", PrepareOptions(tokenizers=("ids",)), "has text; choose another"),
-        ("coco", PrepareOptions(tokenizers=("bert",)), "needs a tokenizer.json"),
+        ("now", {"tokenizers": ("word",)}, r"published as token ids \(bert, bpe, jieba\) only"),
+        ("now", {"dtype": "float32"}, "cannot restore float16 features"),
+        ("coco", {"tokenizers": ("ids",)}, "has text; choose another"),
+        ("coco", {"tokenizers": ("bert",)}, "needs a tokenizer.json"),
         (
             "coco",
-            PrepareOptions(tokenizers=("jieba",), vocabulary=Path("v.json")),
+            {"tokenizers": ("jieba",), "vocabulary": Path("v.json")},
             "word and word-punkt only",
         ),
-        ("coco", PrepareOptions(tokenizer_file=Path("t.json")), "add --tokenizer bert"),
+        ("coco", {"tokenizer_file": Path("t.json")}, "add --tokenizer bert"),
         (
             "coco",
-            PrepareOptions(vocabulary=Path("absent.json")),
+            {"vocabulary": Path("absent.json")},
             "absent.json does not exist, expected a vocab",
         ),
     ],
@@ -473,5 +470,5 @@ def test_the_same_command_again_changes_nothing(tmp_path):
 def test_options_are_checked_before_writing(name, options, message, tmp_path):
     source = miniatures.make(tmp_path / "from", name)
     with pytest.raises(DataError, match=message):
-        prepare(name, source, tmp_path / "root", options)
+        prepare(name, source, tmp_path / "root", **options)
     assert not (tmp_path / "root").exists()

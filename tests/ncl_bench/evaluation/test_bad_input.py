@@ -25,7 +25,7 @@ from support.submission_folders import (
 )
 
 from ncl_bench.data import DATASETS
-from ncl_bench.evaluation.protocol import evaluate
+from ncl_bench.evaluation.call import evaluate
 from ncl_bench.evaluation.results import read_result
 from ncl_bench.evaluation.submission import read_submission
 from ncl_bench.schema import read_yaml
@@ -217,7 +217,7 @@ def sparse_giant_of_the_right_shape(folder: Path, content: dict[str, Any]) -> No
     os.truncate(folder / "test.npy", 10_000_000_000)
 
 
-@case("does not exist, expected a short text")
+@case("holds no submission.yaml; give a submission, or a file of scores with --dataset NAME")
 def no_statement(folder: Path, content: dict[str, Any]) -> None:
     content.clear()
     (folder / "submission.yaml").unlink()

@@ -16,7 +16,7 @@ from support.submission_folders import embeddings, order, read_json, similaritie
 
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import ScoresError
-from ncl_bench.evaluation.protocol import evaluate
+from ncl_bench.evaluation.call import evaluate
 from ncl_bench.evaluation.results import read_result
 from ncl_bench.evaluation.submission import read_submission
 

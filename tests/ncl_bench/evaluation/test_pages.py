@@ -15,8 +15,8 @@ from support.submission_folders import similarities, write_folder, write_matrix
 
 from ncl_bench.data import load_dataset, pictograms
 from ncl_bench.data.digits import GRID, SPEC, digits_split
+from ncl_bench.evaluation.call import evaluate
 from ncl_bench.evaluation.pages import Gallery, plot_ranks, write_examples
-from ncl_bench.evaluation.protocol import evaluate
 from ncl_bench.evaluation.ranks import Ranks
 
 

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from support.submission_folders import similarities
 
 from ncl_bench.data import DATASETS
-from ncl_bench.evaluation.protocol import best_published, evaluate, evaluation_of
+from ncl_bench.evaluation.call import evaluate
+from ncl_bench.evaluation.protocol import best_published, evaluation_of
 from ncl_bench.evaluation.ranks import Counted, Ranks
 from ncl_bench.evaluation.results import Evaluation
 

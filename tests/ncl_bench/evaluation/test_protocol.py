@@ -13,13 +13,8 @@ from oracles.ranks import metrics_by_definition, ranks_by_definition
 import ncl_bench
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import DataError, ScoresError
-from ncl_bench.evaluation.protocol import (
-    check_matrix,
-    evaluate,
-    expected_shape,
-    protocols_of,
-    selection_images,
-)
+from ncl_bench.evaluation.call import evaluate
+from ncl_bench.evaluation.protocol import check_matrix, expected_shape, protocols_of, selection_images
 from ncl_bench.evaluation.results import Evaluation
 
 

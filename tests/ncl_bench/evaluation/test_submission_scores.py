@@ -10,7 +10,7 @@ from support.submission_folders import similarities
 from ncl_bench.data import DATASETS
 from ncl_bench.data.spec import Labels, Matches
 from ncl_bench.evaluation import metrics, scores
-from ncl_bench.evaluation.compare import compare, difference_samples
+from ncl_bench.evaluation.compare import compare_counted, difference_samples
 from ncl_bench.evaluation.eccv import metrics_of
 from ncl_bench.evaluation.protocol import protocol_result, ranks_under
 from ncl_bench.evaluation.ranks import Counted, Ranks, count_ranks
@@ -91,21 +91,21 @@ def counted(ranks: Ranks, deeper: int = 0) -> Counted:
 def test_verdicts() -> None:
     good, worse = [counted(random_ranks(0))], [counted(random_ranks(0), 3)]
     other, spec = [counted(random_ranks(2))], DATASETS["digits"]
-    found = compare((good, worse), spec, "test", ("mine", "yours"))["200"]
+    found = compare_counted((good, worse), spec, "test", ("mine", "yours"))["200"]
     assert found.verdict == "mine is better"
     assert found.interval[0] > 0
     assert found.difference == pytest.approx(found.values[0] - found.values[1])
     assert found.spreads == (None, None)
-    assert compare((worse, good), spec, "test", ("mine", "yours"))["200"].verdict == "yours is better"
-    assert compare((good, other), spec, "test")["200"].verdict == "no significant difference"
-    assert compare((good, good), spec, "test")["200"].interval == (0.0, 0.0)
+    assert compare_counted((worse, good), spec, "test", ("mine", "yours"))["200"].verdict == "yours is better"
+    assert compare_counted((good, other), spec, "test")["200"].verdict == "no significant difference"
+    assert compare_counted((good, good), spec, "test")["200"].interval == (0.0, 0.0)
 
 
 def test_several_runs_are_compared_over_runs_and_images() -> None:
     spec = DATASETS["digits"]
     first, second = (0, 4), (1, 3)
     runs = [[counted(random_ranks(n), deeper) for n, deeper in enumerate(each)] for each in (first, second)]
-    found = compare((runs[0], runs[1]), spec, "test")["200"]
+    found = compare_counted((runs[0], runs[1]), spec, "test")["200"]
     sums = [
         [protocol_result(ranks_under(run, "200"), 200, intervals=False).r_sum for run in side]
         for side in runs
@@ -113,9 +113,9 @@ def test_several_runs_are_compared_over_runs_and_images() -> None:
     assert found.values == pytest.approx([np.mean(side) for side in sums])
     assert found.spreads == pytest.approx([np.std(side, ddof=1) for side in sums])
     assert found.verdict == "no significant difference", "each side has one good and one bad run"
-    one = compare((runs[0][:1], runs[1][1:]), spec, "test", ("first", "second"))["200"]
+    one = compare_counted((runs[0][:1], runs[1][1:]), spec, "test", ("first", "second"))["200"]
     assert one.verdict == "first is better"
-    with_two = compare((runs[0][:1], runs[1]), spec, "test")["200"]
+    with_two = compare_counted((runs[0][:1], runs[1]), spec, "test")["200"]
     assert with_two.spreads[0] is None
     low, high = with_two.interval
     assert low < with_two.difference < high

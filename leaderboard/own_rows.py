@@ -1,18 +1,23 @@
 """Tables for a paper: the boards of one dataset and noise, with the user's own submissions ranked among the rows."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from leaderboard.add import RowStands, new_row
-from leaderboard.board import Content, boards, compared
+from leaderboard.board import Content, boards, compared, read_content
 from leaderboard.entries import Condition, Entry, Row
+from leaderboard.evidence import hits_of
 from leaderboard.results import Run, entries_of
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.difference import Hits
+from ncl_bench.evaluation.metrics import RECALLS
+from ncl_bench.evaluation.protocol import fold_size, measure, open_scores, protocol_result, ranks_under
 from ncl_bench.papers import read_families
 from ncl_bench.progress import Progress, silent
+from ncl_bench.schema import checked
 
 
 def noise_name(condition: Condition) -> str:
@@ -53,14 +58,20 @@ def boards_for(content: Content, dataset: str, noise: str, protocol: str = "") -
 
 
 def with_mine(
-    content: Content, folders: Iterable[Path], root: Path, progress: Progress = silent
+    content: Content,
+    given: Iterable[Path],
+    root: Path,
+    asked: tuple[str, str] | None = None,
+    progress: Progress = silent,
 ) -> tuple[Content, set[str]]:
-    """Rank the rows of the leaderboard together with the user's submissions.
+    """Rank the rows of the leaderboard together with the user's submissions or similarities.
 
     Args:
         content: all rows.
-        folders: submission folders; several seeds of one method make one row.
+        given: submission folders, of which several seeds of one method make one row; or files of similarities of the
+            test split, each taken for a single network that is named after its file.
         root: folder of the leaderboard, which is not changed.
+        asked: dataset and noise of files of similarities, see :func:`noise_name`.
         progress: reports the images counted.
 
     Returns:
@@ -69,7 +80,13 @@ def with_mine(
     own: list[Entry] = []
     hits: dict[Run, Hits] = {}
     files: set[str] = set()
-    for folder in dict.fromkeys(folders):
+    for folder in dict.fromkeys(given):
+        if asked is not None and folder.is_file():
+            for entry, answered in _entries_of_file(folder, boards_for(content, *asked), progress):
+                hits[entry.file, "0", entry.condition.protocol] = answered
+                own.append(entry)
+                files.add(entry.file)
+            continue
         try:
             row = new_row(folder, root, progress=progress)
         except RowStands as stands:
@@ -92,6 +109,76 @@ def with_mine(
     seeds = (*content.seeds, *own)
     rows, significantly_different = compared(seeds, {**content.significantly_different.hits, **hits})
     return replace(content, seeds=seeds, rows=rows, significantly_different=significantly_different), files
+
+
+def _entries_of_file(path: Path, found: Iterable[Row], progress: Progress) -> Iterator[tuple[Entry, Hits]]:
+    """Entries of a file of similarities: one per board, as far as a file alone can say what they are."""
+    spec = dataset_spec(next(iter(found))["condition"].dataset)
+    with progress(f"evaluate {path.name}", spec.images["test"]) as advance:
+        _, counted = measure(open_scores((path,), spec, "test"), spec, "test", on_rows=advance)
+    answered = hits_of(counted, spec)
+    for board in found:
+        condition = board["condition"]
+        ranks = ranks_under(counted, condition.protocol)
+        result = protocol_result(ranks, fold_size(condition.protocol, len(ranks.i2t)), intervals=True)
+        recalls = result.recalls()
+        content: dict[str, Any] = {
+            "method": path.stem,
+            "family": "mine",
+            "networks": "single",
+            "condition": condition,
+            "recalls": {name: recalls[name] for name in RECALLS},
+            "intervals": {"r_sum": result.r_sum_interval},
+            "status": "submitted",
+            "source": "submission",
+            "file": f"mine/{path}",
+            "runs": ("0",),
+        }
+        yield checked(Entry, content, str(path)), answered[condition.protocol]
+
+
+def together(board: Row) -> Row:
+    """The board with single networks and ensembles in one table, best first: marked, and without ranks."""
+    both = [one for one in board["categories"] if one["key"] in ("single", "ensemble", "unstated")]
+    if len(both) < 2:
+        return board
+    rows = [
+        row | {"rank": None, "label": row["label"] + (" (ensemble)" if one["key"] == "ensemble" else "")}
+        for one in both
+        for row in one["rows"]
+    ]
+    merged = {"key": "all", "title": "Single networks and ensembles, without ranks"}
+    merged["rows"] = sorted(rows, key=lambda row: -(row["r_sum"] or 0.0))  # type: ignore[assignment]
+    return board | {"categories": [merged, *(one for one in board["categories"] if one not in both)]}
+
+
+def chosen_boards(
+    dataset: str,
+    noise: str,
+    mine: Sequence[Path],
+    root: Path,
+    *,
+    protocol: str = "",
+    every: bool = False,
+    progress: Progress = silent,
+) -> tuple[list[Row], set[str], Content]:
+    """The boards of one dataset and noise, with the user's rows; only those tables if there are some.
+
+    Args:
+        dataset, noise, protocol: as for :func:`boards_for`.
+        mine: as for :func:`with_mine`.
+        root: folder of the leaderboard.
+        every: put single networks and ensembles into one table.
+        progress: reports what is read.
+
+    Returns:
+        The boards, ``file`` of the user's rows, and all rows.
+    """
+    content = read_content(root, published=True, progress=progress)
+    content, files = with_mine(content, mine, root, (dataset, noise), progress)
+    found = boards_for(content, dataset, noise, protocol)
+    found = [together(board) for board in found] if every else found
+    return (only_mine(found, files, content) if mine else found), files, content
 
 
 def only_mine(found: Iterable[Row], files: Collection[str], content: Content) -> list[Row]:

@@ -1,0 +1,386 @@
+"""The commands `train`, `score` and `sweep` as calls; the command line parses, calls these, and prints."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pandas as pd
+import yaml
+from rich.console import Console
+
+from baselines.kit.batches import Features
+from baselines.kit.distributed import rank
+from baselines.recipes import refuse_unknown
+from baselines.training.job import TrainingJob
+from baselines.training.recipe import Recipe, with_settings
+from baselines.training.run_folder import RunFolder
+from baselines.training.submit import submit, submit_zero_shot
+from baselines.training.train import Trainer, TrainingProgress
+from ncl_bench.data import dataset_spec
+from ncl_bench.errors import NclBenchError
+from ncl_bench.evaluation.submission import SUBMISSION_FILE, noise_of, opening_line
+from ncl_bench.files import AnyPath, as_path
+from ncl_bench.noise.draw import NoiseUnit
+from ncl_bench.progress import is_quiet, say
+from ncl_bench.schema import Precision
+
+if TYPE_CHECKING:
+    from baselines.audit.result import AuditResult
+    from baselines.training.grids import Job
+
+Settings: TypeAlias = Mapping[str, Any] | Sequence[str]
+"""Options of a recipe by name, ``{"method.epochs": 10}``, or as the command line has them, ``["method.epochs=10"]``."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training run in its folder.
+
+    Example::
+
+        run = baselines.train("ncr/digits_vse_infinity", noise_ratio=0.4, to="runs/ncr")
+        run.history.plot(y="dev_r_sum")
+        result = ncl_bench.evaluate(run.score())
+
+    Attributes:
+        path: the folder.
+        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
+    """
+
+    path: Path
+    root: Path | None = None
+
+    @property
+    def history(self) -> pd.DataFrame:
+        """One row per epoch: ``phase``, ``loss``, the recalls on dev as ``dev_r_sum``, and the diagnosis."""
+        epochs = [epoch.model_dump(mode="json") for epoch in RunFolder(self.path).read_history()]
+        flat = pd.json_normalize(epochs, sep="_").set_index("index")
+        return flat[[name for name in flat if "_histogram_" not in str(name)]]
+
+    @property
+    def best_epoch(self) -> int:
+        """The best epoch on dev, from 0: a row of ``history``."""
+        return RunFolder(self.path).read_outcome().best_epoch
+
+    @property
+    def dev(self) -> dict[str, float]:
+        """Recalls and ``r_sum`` of the best epoch on dev."""
+        return RunFolder(self.path).read_outcome().dev
+
+    @property
+    def finished(self) -> bool:
+        """Whether the training has ended."""
+        return RunFolder(self.path).finished
+
+    def __fspath__(self) -> str:
+        """The folder: a run stands wherever a path is expected."""
+        return str(self.path)
+
+    def __repr__(self) -> str:
+        record = RunFolder(self.path).read_run()
+        name = f"{record.recipe.method['name']} on {record.recipe.dataset}"
+        state = "unfinished"
+        if self.finished:
+            state = f"best epoch {self.best_epoch}, rSum {self.dev.get('r_sum', float('nan')):.1f} on dev"
+        return f"<Run {self.path}: {name}, seed {record.seed}, {state}>"
+
+    def score(self, to: AnyPath | None = None, *, embeddings: bool = False, device: str = "auto") -> Path:
+        """Score the test split once and write a submission; see :func:`score`.
+
+        Args:
+            to: folder to write (default: ``submission`` in the run's folder; a second call returns it unchanged).
+            embeddings: write embeddings of images and captions in place of similarities.
+            device: ``cpu``, ``cuda``, or ``auto``, which takes a GPU if there is one.
+
+        Returns:
+            The folder of the submission, for :func:`ncl_bench.evaluate` and :func:`ncl_bench.compare`.
+        """
+        own = self.path / "submission"
+        if to is None and (own / SUBMISSION_FILE).is_file():
+            return own
+        return score([self.path], to=to or own, embeddings=embeddings, root=self.root, device=device)
+
+    def audit(self, to: AnyPath | None = None, *, device: str = "auto", **options: Any) -> "AuditResult":
+        """Write a table of all training pairs and a page of the most suspicious ones.
+
+        Args:
+            to: folder to write (default: ``audit`` in the run's folder), which must not exist yet.
+            device: ``cpu``, ``cuda``, or ``auto``, which takes a GPU if there is one.
+            options: further ones of ``baselines.audit.write_audit``.
+        """
+        from baselines.audit import write_audit
+
+        return write_audit([self.path], Path(to or self.path / "audit"), self.root, device=device, **options)
+
+    def plot(self, *, device: str = "auto") -> list[Path]:
+        """Draw the curves and, where the run has the data, the papers' figures, as SVG and CSV; return the files."""
+        from baselines.plot import plot_run
+
+        return plot_run(RunFolder(self.path), self.root, device=device, say=say)
+
+
+def train(
+    recipe: AnyPath,
+    *,
+    to: AnyPath,
+    noise_ratio: float | None = None,
+    noise_unit: NoiseUnit | None = None,
+    noise_seed: int | None = None,
+    noise_file: AnyPath | None = None,
+    seed: int = 0,
+    root: AnyPath | None = None,
+    device: str = "auto",
+    precision: Precision = "32-true",
+    features: Features = "auto",
+    settings: Settings = (),
+    keep: AnyPath | None = None,
+    history: bool = True,
+) -> Run:
+    """Train a recipe; the same call resumes an interrupted run, and returns a finished one at once.
+
+    Example::
+
+        run = baselines.train("ncr/digits_vse_infinity", noise_ratio=0.4, to="runs/ncr")
+
+    Args:
+        recipe: name of a shipped recipe (``ncl-bench recipes``), or a recipe file.
+        to: folder of the run.
+        noise_ratio: nominal noise ratio, in [0, 1) (default: clean pairs).
+        noise_unit: ``caption`` (the default), ``image`` or ``similar``.
+        noise_seed: seed of the noise (default: the standard seed of this noise setting).
+        noise_file: noise file to use in place of drawn noise.
+        seed: seed of initialisation, batch order and dropout.
+        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
+        device: ``cpu``, ``cuda``, or ``auto``, which takes a GPU if there is one.
+        precision: arithmetic of the networks.
+        features: read the training features from disk as needed (``mapped``) or keep them on the device (``gpu``).
+        settings: overridden recipe options, ``{"method.epochs": 10}``.
+        keep: folder of ``ncl-bench audit apply``, whose pairs alone are trained on (default: all pairs).
+        history: keep what the method believes of every pair after each epoch.
+    """
+    refuse_unknown(str(recipe))
+    changed, differences = _changed(recipe, settings)
+    place = as_path(root)
+    job = TrainingJob(
+        changed,
+        noise_ratio,
+        noise_unit,
+        noise_seed,
+        as_path(noise_file),
+        seed,
+        place,
+        precision,
+        differences,
+        as_path(keep),
+    )
+    trainer = Trainer(job, RunFolder(Path(to)), device, features=features, keep_estimates=history)
+    if rank() == 0:
+        noise = noise_of(trainer.train_split.noise, dataset_spec(changed.dataset))
+        say(opening_line(changed.dataset, noise, job.title, str(trainer.device)))
+    console = Console(stderr=True, quiet=rank() > 0 or is_quiet())
+    with TrainingProgress(len(trainer.plans), console) as progress:
+        trainer.run(progress)
+    return Run(Path(to), place)
+
+
+def score(
+    runs: AnyPath | Sequence[AnyPath] = (),
+    *,
+    to: AnyPath,
+    zero_shot: AnyPath | None = None,
+    embeddings: bool = False,
+    root: AnyPath | None = None,
+    device: str = "auto",
+    precision: Precision = "32-true",
+    settings: Settings = (),
+) -> Path:
+    """Score the test split once and write a submission.
+
+    A run is scored with the precision and options it was trained with; ``precision`` and ``settings`` need
+    ``zero_shot``.
+
+    Example::
+
+        submission = baselines.score("runs/ncr", to="submissions/ncr")
+        baselines.score(["runs/sgr", "runs/saf"], to="submissions/sgraf")  # the mean of two runs
+
+    Args:
+        runs: a finished run, or several whose similarities are averaged, as for SGRAF. ``hub:USER/NAME@REVISION`` is a
+            run on the Hugging Face Hub.
+        to: folder to write; it must not exist, or be empty.
+        zero_shot: recipe whose pre-trained backbone is scored without training; replaces ``runs``.
+        embeddings: write embeddings of images and captions in place of similarities.
+        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
+        device: ``cpu``, ``cuda``, or ``auto``, which takes a GPU if there is one.
+        precision: arithmetic of the networks.
+        settings: overridden recipe options, ``{"backbone.pretrained": "openai"}``.
+
+    Returns:
+        The folder of the submission, for :func:`ncl_bench.evaluate` and :func:`ncl_bench.compare`.
+    """
+    several = [runs] if isinstance(runs, str | PathLike) else list(runs)
+    folders = [_run_folder(run) for run in several]
+    if (not folders) == (zero_shot is None):
+        raise NclBenchError("expected either finished runs, or --zero-shot and a recipe; give one of the two")
+    if folders and (settings or precision != "32-true"):
+        raise NclBenchError(
+            "--set and --precision need --zero-shot: a run is scored as it was trained; leave them out"
+        )
+
+    def first_says(line: str) -> None:
+        if rank() == 0:
+            say(line)
+
+    target, place = Path(to), as_path(root)
+    console = Console(stderr=True, quiet=is_quiet())
+    if zero_shot is None:
+        submit(
+            folders,
+            target,
+            root=place,
+            embeddings=embeddings,
+            device=device,
+            console=console,
+            say=first_says,
+        )
+    else:
+        recipe, _ = _changed(zero_shot, settings)
+        job = TrainingJob(recipe, root=place, precision=precision)
+        submit_zero_shot(job, target, embeddings=embeddings, device=device, say=first_says)
+    return target
+
+
+def sweep(
+    recipes: str | Sequence[str] = (),
+    *,
+    to: AnyPath = "sweep",
+    noises: Sequence[str] | None = None,
+    seeds: Sequence[int] | None = None,
+    table: str = "",
+    paper: str = "",
+    dataset: str = "",
+    noise_files: AnyPath | None = None,
+    jobs: int = 2,
+    slurm: Mapping[str, Any] | None = None,
+    root: AnyPath | None = None,
+    device: str = "auto",
+    precision: Precision = "32-true",
+    features: Features = "auto",
+    settings: Settings = (),
+) -> pd.DataFrame:
+    """Train, score and evaluate recipes under several noises and seeds; the same call resumes.
+
+    Call it from a file whose main code is under ``if __name__ == "__main__":``: the runs are processes of their own.
+
+    Example::
+
+        means = baselines.sweep("ncr/digits_vse_infinity", noises=["caption-60"], seeds=[0, 1], to="sweep")
+
+    Args:
+        recipes: names of shipped recipes, or recipe files; with ``table``, those of its recipes or methods to train.
+        to: folder to write.
+        noises: training noises, such as ``none`` and ``caption-40`` (default: none, caption-40, caption-60, image-40).
+        seeds: training seeds (default: 0, 1 and 2).
+        table: a shipped table (docs/reproduce.md, docs/measured-tables.md), or a file.
+        paper: with ``table``: train only the rows that this paper prints, such as ``NCR``.
+        dataset: with ``table``: train on this dataset.
+        noise_files: folder with the papers' noise files of unit image, which replace drawn noise.
+        jobs: runs to train at once, one thread each.
+        slurm: options of SLURM jobs (default: the runs are processes of this one).
+        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
+        device: ``cpu``, ``cuda``, or ``auto``, which takes a GPU if there is one.
+        precision: arithmetic of the networks.
+        features: read the training features from disk as needed (``mapped``) or keep them on the device (``gpu``).
+        settings: overridden recipe options, ``{"method.epochs": 10}``.
+
+    Returns:
+        Mean and standard deviation of rSum on test over the seeds, one row per recipe and noise, beside the number that
+        a paper prints; of an ablation table, its rows. ``to/submissions`` holds the submissions.
+    """
+    from baselines.recipes.ablation import ablations
+    from baselines.training.sweep import ablation_of, means_of
+    from baselines.training.sweep import sweep as run
+
+    planned = planned_jobs(
+        recipes,
+        to=to,
+        noises=noises,
+        seeds=seeds,
+        table=table,
+        paper=paper,
+        dataset=dataset,
+        noise_files=noise_files,
+        root=root,
+        precision=precision,
+        settings=settings,
+    )
+    results = run(Path(to), planned, at_once=jobs, device=device, features=features, slurm=slurm)
+    ablation = ablations().get(table)
+    return ablation_of(ablation, results) if ablation else means_of(results)
+
+
+def planned_jobs(
+    recipes: str | Sequence[str],
+    *,
+    to: AnyPath,
+    noises: Sequence[str] | None,
+    seeds: Sequence[int] | None,
+    table: str,
+    paper: str,
+    dataset: str,
+    noise_files: AnyPath | None,
+    root: AnyPath | None,
+    precision: Precision,
+    settings: Settings,
+) -> "list[Job]":
+    """The runs of a sweep; see :func:`sweep`."""
+    from baselines.training.grids import NOISES, SEEDS, jobs_of, jobs_of_table
+    from baselines.training.sweep import of_paper
+
+    names = [recipes] if isinstance(recipes, str) else list(recipes)
+    if not (names or table):
+        raise NclBenchError("expected recipes or a table to train; fix: name some, or add --table NAME")
+    refuse_unknown(*(() if table else names))
+    for option, given, what in (
+        ("dataset", dataset, "moves a table to another dataset"),
+        ("paper", paper, "selects rows of a table"),
+    ):
+        if given and not table:
+            raise NclBenchError(f"--{option} {what}; fix: add --table NAME, or leave it out")
+    if dataset and noise_files:
+        raise NclBenchError("--noise-files holds noise of the table's own dataset; fix: leave --dataset out")
+    options: dict[str, Any] = {
+        "root": as_path(root),
+        "precision": precision,
+        "settings": _as_set(settings),
+        "noise_files": as_path(noise_files),
+    }
+    if not table:
+        return jobs_of(Path(to), names, noises or NOISES, seeds or SEEDS, **options)
+    found = jobs_of_table(Path(to), table, names or None, noises, seeds, dataset=dataset, **options)
+    return of_paper(found, paper) if paper else found
+
+
+def _as_set(settings: Settings) -> tuple[str, ...]:
+    """Settings as the command line has them, with YAML values."""
+    if isinstance(settings, str):
+        return (settings,)
+    if not isinstance(settings, Mapping):
+        return tuple(settings)
+    texts = {name: yaml.safe_dump(x, default_flow_style=True, width=math.inf) for name, x in settings.items()}
+    return tuple(f"{name}={text.removesuffix('...' + chr(10)).strip()}" for name, text in texts.items())
+
+
+def _changed(recipe: AnyPath, settings: Settings) -> tuple[Recipe, dict[str, Any]]:
+    return with_settings(Recipe.load(str(recipe)), _as_set(settings))
+
+
+def _run_folder(given: AnyPath) -> Path:
+    if not str(given).startswith("hub:"):
+        return Path(given)
+    from baselines.hub import fetch
+
+    return fetch(str(given))

@@ -1,0 +1,126 @@
+"""Runs on the Hugging Face Hub: push one with a model card, fetch one to score it."""
+
+import json
+import re
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import yaml
+from huggingface_hub import EvalResult, HfApi, ModelCardData, snapshot_download
+
+from baselines.training.job import FinishedRun
+from baselines.training.run_folder import OUTCOME_FILES
+from ncl_bench.data import dataset_spec
+from ncl_bench.data.hub import answered
+from ncl_bench.errors import TrainingError, first_line
+from ncl_bench.evaluation.results import RESULT_FILE, Evaluation, read_result
+from ncl_bench.files import write_text
+
+PREFIX = "hub:"
+"""Marks a run on the Hub where the path of a run is expected: ``hub:USER/NAME@REVISION``."""
+_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_NEEDED = ("run.json", "best.safetensors", *OUTCOME_FILES)
+_FILES = (*_NEEDED, "history.json")
+
+
+def push(run: Path, repository: str, *, result: Path | None = None, api: Any = None) -> None:
+    """Upload weights, recipe, curves and result of a finished run, with a model card; a new repository is private.
+
+    Args:
+        run: the run folder.
+        repository: ``USER/NAME``.
+        result: evaluated submission of the run, whose ``result.json`` is uploaded and gives the card its metrics
+            (default: ``submission`` in the run's folder, if it was evaluated).
+        api: a ``huggingface_hub.HfApi`` (default: one with the user's stored token).
+    """
+    _check_name(repository)
+    finished = FinishedRun.read(run)
+    place = result or run / "submission"
+    found = read_result(place) if result or (place / RESULT_FILE).is_file() else None
+    api = HfApi() if api is None else api
+    with TemporaryDirectory() as folder:
+        card = model_card(finished, repository, found.splits.get("test") if found else None)
+        write_text(Path(folder) / "README.md", card)
+        recipe = yaml.safe_dump(finished.run.recipe.model_dump(mode="json"), sort_keys=False)
+        write_text(Path(folder) / "recipe.yaml", recipe)
+        paths = [Path(folder) / "README.md", Path(folder) / "recipe.yaml"]
+        paths += [run / name for name in _FILES if (run / name).is_file()]
+        paths += [place / RESULT_FILE] if found else []
+        try:
+            answered(partial(api.create_repo, repository, private=True, exist_ok=True))
+            for path in paths:
+                api.upload_file(path_or_fileobj=str(path), path_in_repo=path.name, repo_id=repository)
+        except Exception as error:  # the client raises many types: network, token, permission
+            raise TrainingError(f"{run} was not uploaded to {repository}: {_without_token(error)}") from None
+
+
+def model_card(finished: FinishedRun, repository: str, evaluation: Evaluation | None) -> str:
+    """README of the repository: what was trained, its metrics as ``model-index``, and how to score it again."""
+    run, spec = finished.run, dataset_spec(finished.run.recipe.dataset)
+    noise = f"{run.noise.ratio:.0%} noise by {run.noise.unit}" if run.noise.unit else "no synthetic noise"
+    metrics = evaluation.recalls() if evaluation else {}
+    data = ModelCardData(
+        library_name="ncl_bench",
+        tags=["noisy-correspondence", "image-text-retrieval"],
+        model_name=repository,
+        eval_results=[
+            EvalResult(
+                task_type="image-text-retrieval",
+                dataset_type=spec.name,
+                dataset_name=spec.title,
+                dataset_split="test",
+                metric_type=name,
+                metric_name=name,
+                metric_value=round(value, 4),
+            )
+            for name, value in metrics.items()
+        ]
+        or None,
+    )
+    lines = [
+        f"# {finished.job.title} on {spec.title}",
+        f"Trained with ncl_bench: backbone `{run.recipe.backbone['name']}`, {noise}, training seed {run.seed}, "
+        f"precision {run.precision}.",
+    ]
+    if evaluation:
+        lines.append(f"```text\n{evaluation}\n```")
+    lines.append(
+        "Score it again:\n\n"
+        f"```bash\nncl-bench score {PREFIX}{repository} --to submission\nncl-bench evaluate submission\n```"
+    )
+    return f"---\n{data.to_yaml()}\n---\n\n" + "\n\n".join(lines) + "\n"
+
+
+def fetch(name: str, *, download: Any = None) -> Path:
+    """Download a pushed run into the Hub's cache.
+
+    Args:
+        name: ``hub:USER/NAME`` or ``hub:USER/NAME@REVISION``; a revision is a commit, tag or branch.
+        download: ``huggingface_hub.snapshot_download``.
+
+    Returns:
+        Its folder, which :func:`baselines.score` reads.
+    """
+    repository, _, revision = name.removeprefix(PREFIX).partition("@")
+    _check_name(repository)
+    try:
+        place = (download or snapshot_download)(
+            repository, revision=revision or None, allow_patterns=[*_FILES, "recipe.yaml"]
+        )
+    except Exception as error:  # the client raises many types: network, offline mode, missing repository
+        raise TrainingError(f"{name} cannot be downloaded: {_without_token(error)}") from None
+    folder = Path(place)
+    if not (folder / "run.json").is_file():
+        raise TrainingError(f"{name} holds no run.json; expected a run that `ncl-bench hub push` uploaded")
+    return folder
+
+
+def _check_name(repository: str) -> None:
+    if not _NAME.fullmatch(repository):
+        raise TrainingError(f"{json.dumps(repository)} is no repository of the Hub, expected USER/NAME")
+
+
+def _without_token(error: Exception) -> str:
+    return re.sub(r"hf_\w+", "hf_***", first_line(error))

@@ -1,0 +1,77 @@
+"""Training, scoring and sweeping from Python."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from support.few_digits import few_digits_recipe, load_few
+from typer.testing import CliRunner
+
+import baselines
+import baselines.calls
+import baselines.training.job
+import ncl_bench
+from baselines.training.grids import jobs_of_table
+from baselines.training.sweep import of_paper
+from ncl_bench.cli import app
+from ncl_bench.errors import NclBenchError
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(baselines.training.job, "load_dataset", load_few)
+    path = tmp_path / "tiny.yaml"
+    path.write_text(yaml.safe_dump(few_digits_recipe("triplet")))
+    return path
+
+
+def test_a_run_is_trained_resumed_scored_and_plotted(recipe: Path, tmp_path: Path) -> None:
+    options = {"method.epochs": 2, "method.learning_rate": 1e-5}
+    run = baselines.train(recipe, noise_ratio=0.4, settings=options, to=tmp_path / "run")
+    assert json.loads((run.path / "run.json").read_text())["settings"] == options
+    assert run.history["dev_r_sum"].idxmax() == run.best_epoch
+    again = baselines.train(
+        recipe,
+        noise_ratio=0.4,
+        settings=["method.epochs=2", "method.learning_rate=1.0e-5"],
+        to=tmp_path / "run",
+    )
+    assert repr(again) == repr(run)
+    assert f"best epoch {run.best_epoch}" in repr(run)
+    folder = run.score()
+    assert folder == run.path / "submission" == run.score(), "test is read once"
+    assert ncl_bench.evaluate(folder).r_sum > 0
+    assert any(path.name == "curves.svg" for path in run.plot())
+    with pytest.raises(NclBenchError, match="give one of the two"):
+        baselines.score(to=tmp_path / "nothing")
+
+
+def test_a_table_is_narrowed_to_the_rows_of_a_paper(tmp_path: Path) -> None:
+    jobs = jobs_of_table(tmp_path, "flickr30k")
+    own = of_paper(jobs, "ncr")
+    assert {job.recipe for job in own} >= {"ncr/flickr30k_sgr"}
+    assert 0 < len(own) < len(jobs)
+    with pytest.raises(NclBenchError, match="no row of this table is printed by 'NRC'"):
+        of_paper(jobs, "NRC")
+
+
+def test_a_paper_needs_a_table() -> None:
+    with pytest.raises(NclBenchError, match="--paper selects rows of a table"):
+        baselines.sweep("ncr/digits_vse_infinity", paper="NCR")
+
+
+@pytest.mark.parametrize(
+    ("device", "fix"), [("mps", "use cpu"), ("cuda:1", "CUDA_VISIBLE_DEVICES=1"), ("gpu", "choose auto")]
+)
+def test_another_device_is_refused_with_the_way_to_say_it(device: str, fix: str) -> None:
+    found = CliRunner().invoke(app, ["train", "ncr/digits_vse_infinity", "--to", "run", "--device", device])
+    assert fix in str(found.exception)
+
+
+def test_the_prefix_of_the_checker_is_not_shown() -> None:
+    found = CliRunner().invoke(
+        app, ["train", "ncr/digits_vse_infinity", "--to", "run", "--precision", "half"]
+    )
+    assert "Value error" not in found.output
+    assert "is not one of" in found.output

@@ -1,0 +1,158 @@
+"""The calls that commands make, from Python, and their JSON."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from support.submission_folders import embeddings, scores_of_form, similarities, statement, write_statement
+
+import ncl_bench
+from ncl_bench.errors import DataError, ScoresError, SubmissionError
+
+IMAGES, CAPTIONS = embeddings()
+EXPECTED = ncl_bench.evaluate(IMAGES, CAPTIONS, dataset="digits").recalls()
+
+
+def submission(folder: Path, seed: int = 0) -> Path:
+    folder.mkdir()
+    write_statement(folder, statement({"test": scores_of_form(folder, "matrix", seed)}))
+    return folder
+
+
+class Model:
+    """Looks its embeddings up by what it is given, and notes how."""
+
+    def __init__(self) -> None:
+        self.test = ncl_bench.load_dataset("digits", split="test")
+        self.seen: list[tuple[str, int]] = []
+
+    def encode_images(self, batch: Any) -> NDArray[np.float32]:
+        return self.encode("images", batch)
+
+    def encode_captions(self, batch: list[str]) -> torch.Tensor:
+        assert isinstance(batch[0], str)
+        return torch.tensor(self.encode("captions", batch), requires_grad=True)
+
+    def encode(self, kind: str, batch: Any) -> NDArray[np.float32]:
+        start = sum(n for before, n in self.seen if before == kind)
+        self.seen.append((kind, len(batch)))
+        return (IMAGES if kind == "images" else CAPTIONS)[start : start + len(batch)]
+
+
+def test_a_model_is_embedded_batch_by_batch() -> None:
+    model = Model()
+    assert ncl_bench.evaluate(model, dataset="digits", batch_size=150).recalls() == EXPECTED
+    assert model.seen[:2] == [("images", 150), ("images", 50)]
+    assert len(model.seen) == 2 + 7
+
+
+def test_a_callable_encodes_for_any_model() -> None:
+    kinds = []
+
+    def encode(model: Model, kind: str, batch: Any) -> NDArray[np.float32]:
+        kinds.append((kind, type(batch[0])))
+        return model.encode(kind, batch)
+
+    found = ncl_bench.evaluate(Model(), dataset="digits", encode=encode, batch_size=1000, pictures=False)
+    assert found.recalls() == EXPECTED
+    assert kinds == [("images", np.ndarray), ("captions", str)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_tensors_of_any_precision_with_gradients(dtype: torch.dtype) -> None:
+    pair = [torch.tensor(each, dtype=dtype, requires_grad=True) for each in (IMAGES, CAPTIONS)]
+    found = ncl_bench.evaluate(*pair, dataset="digits")
+    assert found.r_sum == pytest.approx(EXPECTED["r_sum"], abs=10)
+
+
+def test_what_is_no_model_is_refused() -> None:
+    class Half:
+        encode_images = Model.encode_images
+
+    with pytest.raises(ScoresError, match="Half has no encode_captions"):
+        ncl_bench.evaluate(Half(), dataset="digits")
+    with pytest.raises(ScoresError, match=r"returned shape \(2,\) for 200 images"):
+        ncl_bench.evaluate(object(), dataset="digits", encode=lambda model, kind, batch: np.zeros(2))
+    with pytest.raises(ScoresError, match="add dataset=NAME"):
+        ncl_bench.evaluate(IMAGES, CAPTIONS)  # type: ignore[call-overload]
+
+
+def test_submissions_are_evaluated_and_compared(run: Callable, tmp_path: Path) -> None:
+    first, second = submission(tmp_path / "a"), submission(tmp_path / "b", seed=1)
+    result = ncl_bench.evaluate(first)
+    assert result.r_sum == ncl_bench.evaluate(similarities(), dataset="digits").r_sum
+    assert "digits, test" in str(result)
+    assert json.loads(run("evaluate", first, "--json").out)["splits"]["test"]["dataset"] == "digits"
+    found = ncl_bench.compare(first, second)
+    assert json.loads(run("compare", first, second, "--json").out) == json.loads(found.to_json())
+    assert max(map(len, str(found).split("note:")[0].splitlines())) <= 80
+    assert found.names == (str(first), str(second))
+    with pytest.raises(SubmissionError, match="a side of the comparison is empty"):
+        ncl_bench.compare([], second)
+
+
+def test_json_of_scores_is_all_that_is_printed(run: Callable, tmp_path: Path) -> None:
+    np.save(tmp_path / "scores.npy", similarities())
+    printed = run("evaluate", tmp_path / "scores.npy", "--dataset", "digits", "--json").out
+    assert json.loads(printed)["protocols"]["200"]["i2t"]["r1"] > 50
+
+
+def test_quiet_leaves_the_result(run: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ncl_bench.progress._quiet", False)
+    np.save(tmp_path / "scores.npy", similarities())
+    ran = run("evaluate", tmp_path / "scores.npy", "--dataset", "digits", "--quiet")
+    assert "digits, test" in ran.out
+    assert "submission init" not in ran.out
+    assert ran.err == ""
+
+
+def test_tab_completion_shows_fields() -> None:
+    names = dir(ncl_bench.evaluate(similarities(), dataset="digits"))
+    assert {"protocols", "notes", "r_sum", "to_pandas"} <= set(names)
+    assert not any(name.startswith("model_") for name in names)
+
+
+def test_prepare_needs_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NCL_BENCH_DATA", raising=False)
+    with pytest.raises(DataError, match="no output folder given"):
+        ncl_bench.prepare("flickr30k", "downloads")
+
+
+@pytest.mark.parametrize("name", ["Flickr30K", "f30k", "flicker30k"])
+def test_a_name_that_is_nearly_right_is_suggested(name: str) -> None:
+    with pytest.raises(DataError, match=r"did you mean flickr30k\?"):
+        ncl_bench.load_dataset(name)
+
+
+def test_a_far_name_is_not_guessed() -> None:
+    with pytest.raises(DataError, match="unknown dataset 'imagenet'; choose one of"):
+        ncl_bench.load_dataset("imagenet")
+
+
+def test_folders_that_are_no_submission_are_named(tmp_path: Path) -> None:
+    with pytest.raises(SubmissionError, match="is empty"):
+        ncl_bench.evaluate(tmp_path)
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(SubmissionError, match="is a training run; score it first"):
+        ncl_bench.evaluate(tmp_path)
+    (tmp_path / "run.json").rename(tmp_path / "dataset_info.json")
+    with pytest.raises(SubmissionError, match="a data set that `datasets` saved"):
+        ncl_bench.evaluate(tmp_path)
+    (tmp_path / "dataset_info.json").rename(tmp_path / "notes.txt")
+    with pytest.raises(SubmissionError, match=r"holds no submission\.yaml; give a submission"):
+        ncl_bench.evaluate(tmp_path)
+
+
+def test_forms_of_scores_that_are_nearly_right(run: Callable, tmp_path: Path) -> None:
+    (tmp_path / "s.npy.gz").write_bytes(b"")
+    with pytest.raises(ScoresError, match="is compressed"):
+        ncl_bench.evaluate(tmp_path / "s.npy.gz", dataset="digits")
+    with pytest.raises(ScoresError, match="5k are computed from the whole matrix: score all 5,000 images"):
+        ncl_bench.evaluate(np.zeros((1000, 5000), np.float32), dataset="coco")
+    np.save(tmp_path / "same.npy", np.zeros((200, 1000), np.float32))
+    assert "submission init" not in run("evaluate", tmp_path / "same.npy", "--dataset", "digits").out

@@ -10,8 +10,7 @@ from typing import Any
 
 import yaml
 
-from baselines.recipes import on_dataset
-from baselines.recipes.ablation import AblationLine, ablations
+from baselines.recipes import AblationLine, ablations, on_dataset
 from leaderboard.entries import Condition, Entry, Status
 from leaderboard.evidence import hits_of, read_ranks
 from leaderboard.row_files import (

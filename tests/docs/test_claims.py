@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 import leaderboard
 from baselines.backbones import build_backbone
 from baselines.cli.audit import short_for
-from baselines.recipes.ablation import ablations
+from baselines.recipes import ablations
 from baselines.training.recipe import Recipe
 from leaderboard.board import Content, read_content
 from leaderboard.entries import Row

@@ -146,7 +146,7 @@ def _with_findings(entry: Entry, paper: Paper) -> Entry:
 
 
 def read_measured(
-    root: Path, families: dict[str, Family], progress: Progress = silent
+    root: Path, families: dict[str, Family], progress: Progress = silent, *, dataset: str = ""
 ) -> tuple[list[Entry], dict[Run, Hits]]:
     """Read the entries of a leaderboard's results, one per seed and protocol.
 
@@ -154,11 +154,12 @@ def read_measured(
         root: folder of the leaderboard.
         families: the methods.
         progress: reports the results evaluated.
+        dataset: read only the results on this dataset.
 
     Returns:
         The entries, and the hits by run and protocol.
     """
-    results = read_results(root)
+    results = read_results(root, dataset)
     entries: list[Entry] = []
     hits: dict[Run, Hits] = {}
     owners: dict[str, str] = {}

@@ -300,7 +300,7 @@ def sweep(
         Mean and standard deviation of rSum on test over the seeds, one row per recipe and noise, beside the number that
         a paper prints; of an ablation table, its rows. ``to/submissions`` holds the submissions.
     """
-    from baselines.recipes.ablation import ablations
+    from baselines.recipes import ablations
     from baselines.training.sweep import ablation_of, means_of
     from baselines.training.sweep import sweep as run
 

@@ -234,18 +234,19 @@ class Content:
     significantly_different: SignificanceTest
 
 
-def read_content(root: Path, *, published: bool, progress: Progress = silent) -> Content:
+def read_content(root: Path, *, published: bool, dataset: str = "", progress: Progress = silent) -> Content:
     """Read and check every entry.
 
     Args:
         root: folder with ``results/`` and optionally ``published/``.
         published: include the numbers that papers print.
+        dataset: of the measured results, include only those on this dataset.
         progress: reports the rows read and evaluated.
     """
     families = read_families()
     folder = published_folder(root)
     reported = read_published(families, folder) if published else []
-    measured, hits = read_measured(root, families, progress)
+    measured, hits = read_measured(root, families, progress, dataset=dataset)
     submitted = _with_lone_ablations(measured)
     seeds = (*reported, *with_look_alikes(submitted, families))
     rows, significantly_different = compared(seeds, hits)

@@ -10,8 +10,7 @@ from typing import Any
 
 import yaml
 
-from baselines.recipes import on_dataset
-from baselines.recipes.ablation import AblationLine, ablations
+from baselines.recipes import AblationLine, ablations, on_dataset
 from leaderboard.entries import Condition, Entry, Status
 from leaderboard.evidence import hits_of, read_ranks
 from leaderboard.row_files import (
@@ -147,7 +146,7 @@ def _with_findings(entry: Entry, paper: Paper) -> Entry:
 
 
 def read_measured(
-    root: Path, families: dict[str, Family], progress: Progress = silent
+    root: Path, families: dict[str, Family], progress: Progress = silent, *, dataset: str = ""
 ) -> tuple[list[Entry], dict[Run, Hits]]:
     """Read the entries of a leaderboard's results, one per seed and protocol.
 
@@ -155,11 +154,12 @@ def read_measured(
         root: folder of the leaderboard.
         families: the methods.
         progress: reports the results evaluated.
+        dataset: read only the results on this dataset.
 
     Returns:
         The entries, and the hits by run and protocol.
     """
-    results = read_results(root)
+    results = read_results(root, dataset)
     entries: list[Entry] = []
     hits: dict[Run, Hits] = {}
     owners: dict[str, str] = {}

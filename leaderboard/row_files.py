@@ -257,18 +257,19 @@ class Results:
     reproduced: dict[str, tuple[str, ...]]
 
 
-def read_results(root: Path) -> Results:
+def read_results(root: Path, dataset: str = "") -> Results:
     """Read and check all YAML files of a leaderboard; ranks are not opened.
 
     Args:
         root: folder with ``results/`` and ``reproduced.yaml``; either may be missing.
+        dataset: read only the rows of this dataset.
 
     Raises:
         SubmissionError: a file is refused, has a name that differs from its content, has no partner, or repeats a
             result.
     """
     folder = root / "results"
-    paths = _files(folder)
+    paths = _files(folder / dataset)
     files = {}
     for path in (path for path in paths if path.suffix == ".yaml"):
         file = read_row_file(path)
@@ -277,7 +278,7 @@ def read_results(root: Path) -> Results:
             raise SubmissionError(f"{path} holds the row of {expected}; give it that name")
         files[file.name] = file
     refuse_repeated(files, folder)
-    return Results(files, _read_reproduced(root / REPRODUCED, files))
+    return Results(files, _read_reproduced(root / REPRODUCED, files, dataset))
 
 
 REPRODUCED = "reproduced.yaml"
@@ -333,12 +334,14 @@ def identities(file: RowFile) -> Iterable[tuple[object, ...]]:
         yield ("the scores", record.scores_sha256)
 
 
-def _read_reproduced(path: Path, files: dict[str, RowFile]) -> dict[str, tuple[str, ...]]:
-    """Read the reproduced seeds of every row name."""
+def _read_reproduced(path: Path, files: dict[str, RowFile], dataset: str) -> dict[str, tuple[str, ...]]:
+    """Read the reproduced seeds of every row name, or of those of one dataset."""
     if not path.exists():
         return {}
     listed: dict[str, tuple[str, ...]] = {}
     for name, seeds in read_yaml(path, largest=LARGEST_FILE).items():
+        if not name.startswith(f"{dataset}/" if dataset else ""):
+            continue
         known = {record.key for record in files[name].seeds} if name in files else set()
         listed[name] = tuple(map(str, seeds)) if isinstance(seeds, list) else (str(seeds),)
         missing = [seed for seed in listed[name] if seed not in known]

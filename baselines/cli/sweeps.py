@@ -96,7 +96,7 @@ def sweep(
 
     from baselines.calls import planned_jobs
     from baselines.calls import sweep as run
-    from baselines.recipes.ablation import ablations
+    from baselines.recipes import ablations
     from baselines.training.grids import plan_to_print
     from baselines.training.sweep import ablation_to_print, table_to_print
 
@@ -167,7 +167,7 @@ def tune(
     from baselines.recipes import refuse_unknown
 
     refuse_unknown(*(() if table else recipe or ()))
-    from baselines.recipes.ablation import ablations
+    from baselines.recipes import ablations
     from baselines.training.grids import Grid, Tuning, chosen_rows
     from baselines.training.tune import trials_of
     from baselines.training.tune import tune as run_tune

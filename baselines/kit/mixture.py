@@ -90,6 +90,7 @@ def exceeds(probability: Tensor, threshold: float) -> Tensor:
     # the lowest hundredth counts as noisy, so that both sides exist (NCR's code)
     if probability.min() > threshold:
         threshold = float(probability.sort().values[len(probability) // 100])
+    # Algorithm 1 of NCR says >=, its code >
     return probability > threshold
 
 

@@ -8,11 +8,13 @@ triplet loss with hardest negatives (robust matching).
 
 Deviations between paper and published code, each at its line; we follow the code unless said otherwise:
   * the loss of the division (Eq. 2) is a mean in place of sums;
+  * the mixture (Eq. 3) sees losses scaled to [0, 1] and takes ten iterations (in ``kit/mixture.py``);
   * labels of clean batches are matrices (Eq. 4), see ``label_shape``;
   * predictions come from costs instead of similarities (Eq. 5);
   * noisy batches begin in the middle of training (Algorithm 1), as gradient steps of their own;
   * divisions that separate nothing, and batches of one pair (in ``kit/mixture.py`` and ``kit/batches.py``);
-  * the embedding size is 2048 in the paper and 1024 in the code.
+  * the embedding size is 2048 in the paper and 1024 in the code;
+  * Adam's rate is the default 1e-3 in the paper; the code has 2e-4 and a decay.
 """
 
 import math
@@ -60,19 +62,6 @@ class NCRConfig(WarmUpThenStepDecay):
     warmup_epochs: Annotated[int, Field(ge=0)] = 5
 
 
-def matching_prediction(similarities: Tensor, margin: float) -> Tensor:
-    """P of Eq. 5, ``(B,)`` in [0, 1]: margin over the negatives, relative to the batch's best tenth."""
-    caption_costs, image_costs = hinge_costs(similarities, margin)
-    # Eq. 5 subtracts the mean similarity of the negatives; the code works with costs, so a negative that is
-    # further away than the margin counts as exactly the margin away
-    mean_cost = (caption_costs.mean(dim=1) + image_costs.mean(dim=0)) / 2
-    advantage = (margin - mean_cost).clamp(0, margin)
-    # tau: the largest 10 %, and one more; the code clamps before the mean, Eq. 5 after the division
-    anchor = advantage.topk(len(advantage) // 10 + 1).values.mean()
-    # no pair of the batch has an advantage: the code goes on with 0 / 0, we with 0
-    return (advantage / anchor).nan_to_num(0.0).clamp(0, 1)
-
-
 def rectified_clean_label(clean_probability: Tensor, prediction: Tensor, shape: str) -> Tensor:
     """Eq. 4, first line: ``w + (1 - w) P``; ``(B, B)`` as published, ``(B,)`` as in the paper."""
     # the code has w as a column and P as a row, so entry (i, j) is w_i + (1 - w_i) P_j
@@ -85,13 +74,17 @@ def rectified_noisy_label(prediction: Tensor, peer_prediction: Tensor) -> Tensor
     return (prediction + peer_prediction) / 2
 
 
-def soft_margin(labels: Tensor, margin: float, curve: Curve = "exponential", base: float = 10.0) -> Tensor:
-    """Eq. 7, shape of ``labels``, in [0, margin]: small for doubtful pairs, ``margin`` for certain ones."""
-    if curve == "exponential":
-        return margin * (base**labels - 1) / (base - 1)
-    if curve == "linear":
-        return margin * labels
-    return margin * (torch.sin(math.pi * labels - math.pi / 2) + 1) / 2
+def matching_prediction(similarities: Tensor, margin: float) -> Tensor:
+    """P of Eq. 5, ``(B,)`` in [0, 1]: margin over the negatives, relative to the batch's best tenth."""
+    caption_costs, image_costs = hinge_costs(similarities, margin)
+    # s of Eq. 5 subtracts the mean similarity of the negatives; the code works with costs, so a negative that is
+    # further away than the margin, and the own entry, count as exactly the margin away
+    mean_cost = (caption_costs.mean(dim=1) + image_costs.mean(dim=0)) / 2
+    advantage = (margin - mean_cost).clamp(0, margin)
+    # tau: the largest 10 %, and one more; the code clamps before this mean, Eq. 5 means s itself
+    anchor = advantage.topk(len(advantage) // 10 + 1).values.mean()
+    # no pair of the batch has an advantage: the code goes on with 0 / 0, we with 0
+    return (advantage / anchor).nan_to_num(0.0).clamp(0, 1)
 
 
 def ncr_triplet(similarities: Tensor, labels: Tensor, config: NCRConfig) -> Tensor:
@@ -109,6 +102,15 @@ def ncr_triplet(similarities: Tensor, labels: Tensor, config: NCRConfig) -> Tens
     # which is right for image queries; the paper has one margin per pair
     rows, columns = margins[:, None], margins[None, :]
     return hardest_triplet(similarities, rows, rows if config.label_shape == "published" else columns)
+
+
+def soft_margin(labels: Tensor, margin: float, curve: Curve = "exponential", base: float = 10.0) -> Tensor:
+    """Eq. 7, shape of ``labels``, in [0, margin]: small for doubtful pairs, ``margin`` for certain ones."""
+    if curve == "exponential":
+        return margin * (base**labels - 1) / (base - 1)
+    if curve == "linear":
+        return margin * labels
+    return margin * (torch.sin(math.pi * labels - math.pi / 2) + 1) / 2
 
 
 class NCR(CoTeaching):

@@ -23,8 +23,7 @@ from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Features
 from baselines.kit.method import Setting
 from baselines.methods import METHODS
-from baselines.recipes import TABLES, on_dataset, recipe_names
-from baselines.recipes.ablation import Ablation, ablations
+from baselines.recipes import TABLES, Ablation, ablations, on_dataset, recipe_names
 from baselines.training.job import TrainingJob
 from baselines.training.recipe import Recipe, with_settings
 from baselines.training.run_folder import RunFolder

@@ -10,11 +10,16 @@
 ``tensorboard/``        the same curves for TensorBoard
 """
 
+import hashlib
 import io
 import json
+import os
+import re
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedWriter, FileIO
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -30,7 +35,7 @@ from baselines.training.recipe import Recipe
 from ncl_bench.data.encoding import Encoding
 from ncl_bench.data.keep import Kept
 from ncl_bench.errors import RecipeError, TrainingError, first_line, first_problem, shorten
-from ncl_bench.files import write_bytes, write_text
+from ncl_bench.files import atomic_path, check_torch_file, sha256_of_file, write_bytes, write_text
 from ncl_bench.noise.draw import Noise
 from ncl_bench.npy import NPZ_ERRORS, read_npz_array
 from ncl_bench.plugins import loaded
@@ -41,6 +46,9 @@ OUTCOME_FILES = ("training.json", "result.json")
 
 MOST_ESTIMATES = 32
 """Arrays in a file of ``estimates``, more than any method keeps."""
+
+KEPT_CHECKPOINTS = 2
+_CHECKPOINT = re.compile(r"epoch-(\d{6})\.([0-9a-f]{16})\.pt")
 
 Content = TypeVar("Content")
 
@@ -311,6 +319,57 @@ class RunFolder:
         """Write ``training.json``."""
         self._write(OUTCOME_FILES[0], outcome.model_dump(mode="json"))
 
+    def save_state(self, epoch: int, state: dict[str, Any]) -> Path:
+        """Write the state after ``epoch`` epochs and delete all but the last two.
+
+        Args:
+            epoch: number of epochs done, at least 0.
+            state: tensors and plain Python values that ``torch.load(weights_only=True)`` can read.
+
+        Returns:
+            Path of the file, whose name contains the epoch and the start of its sha256.
+        """
+        unnamed = self.checkpoints / f"epoch-{epoch:06d}.pt"
+        with atomic_path(unnamed) as temporary, _HashedFile(temporary) as file:
+            torch.save(state, file)
+            file.refuse_partial()
+        target = unnamed.with_suffix(f".{file.digest.hexdigest()[:16]}.pt")
+        os.replace(unnamed, target)
+        for old in [path for path in self._states() if path != target][: -(KEPT_CHECKPOINTS - 1)]:
+            old.unlink()
+        return target
+
+    def latest_state(self) -> tuple[dict[str, Any] | None, list[Path]]:
+        """Read the newest intact checkpoint.
+
+        Returns:
+            The state, or None if there is no checkpoint, and the damaged files that were skipped.
+        """
+        damaged: list[Path] = []
+        for path in reversed(self._states()):
+            match = _CHECKPOINT.fullmatch(path.name)
+            if match and sha256_of_file(path).startswith(match[2]):
+                return _state(path), damaged
+            damaged.append(path)
+        return None, damaged
+
+    @contextmanager
+    def fitting(self) -> Iterator[None]:
+        """Use the content of a checkpoint; one that does not fit the run is refused in a sentence."""
+        try:
+            yield
+        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            raise TrainingError(
+                f"the newest checkpoint in {self.checkpoints} does not fit this run "
+                f"({shorten(first_line(error))}); delete the folder, or train into a new one"
+            ) from None
+
+    def _states(self) -> list[Path]:
+        """The checkpoints, oldest first."""
+        return sorted(
+            path for path in self.checkpoints.glob("epoch-*.pt") if _CHECKPOINT.fullmatch(path.name)
+        )
+
     def _read(self, adapter: TypeAdapter[Content], name: str) -> Content:
         path = self.path / name
         if not path.is_file():
@@ -327,6 +386,44 @@ class RunFolder:
     def _write(self, name: str, content: Any) -> None:
         """Write JSON; non-finite numbers raise."""
         write_text(self.path / name, json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n")
+
+
+class _HashedFile(BufferedWriter):
+    """A file that is hashed while it is written, so that a large state needs no second copy in memory."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(FileIO(path, "w"))
+        self.digest = hashlib.sha256()
+        self._problem: OSError | None = None
+
+    def write(self, content: Any) -> int:
+        self.digest.update(content)
+        try:
+            if self._problem is None:
+                super().write(content)
+        except OSError as error:
+            self._problem = error
+        return memoryview(content).nbytes
+
+    def refuse_partial(self) -> None:
+        """Raise the first write error, such as a full disk, which torch would replace by an unrelated message."""
+        if self._problem is not None:
+            raise self._problem
+
+
+def _state(path: Path) -> dict[str, Any]:
+    check_torch_file(path, TrainingError)
+    try:
+        state = torch.load(path, weights_only=True, map_location="cpu")
+        if not isinstance(state, dict):
+            raise TypeError(f"it holds a {type(state).__name__}")
+    except Exception as error:  # torch raises many classes
+        problem = (str(error).splitlines() or [type(error).__name__])[0]
+        raise TrainingError(
+            f"{path} cannot be read by torch {torch.__version__} ({problem}); "
+            "use the version that wrote it, or train into a new folder"
+        ) from None
+    return state
 
 
 def _estimate(archive: zipfile.ZipFile, member: zipfile.ZipInfo, n_pairs: int) -> NDArray[np.float32]:

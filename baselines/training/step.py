@@ -300,6 +300,19 @@ class OptimiserStep:
         return means
 
 
+def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    """Load an optimiser's state, which torch does not compare with the parameters.
+
+    Raises:
+        ValueError: it belongs to other parameters.
+    """
+    optimizer.load_state_dict(saved)
+    for parameter, kept in optimizer.state.items():
+        for name, values in kept.items():
+            if isinstance(values, torch.Tensor) and values.ndim and values.shape != parameter.shape:
+                raise ValueError(f"{name} of an optimizer has shape {tuple(values.shape)}")
+
+
 def _parameters(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
     groups = (group["params"] for group in optimizer.param_groups)
     return [parameter for group in groups for parameter in group if parameter.requires_grad]

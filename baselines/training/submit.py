@@ -21,7 +21,6 @@ from torch import nn
 
 from baselines.kit.distributed import device_for, from_first_rank, rank
 from baselines.kit.method import Method
-from baselines.training.checkpoint import fitting, latest_state
 from baselines.training.job import FinishedRun, TrainingJob, build_method, initial_network
 from baselines.training.scoring import Float32Array, RankingScores, embed, score
 from baselines.training.statement import statement_of, statement_of_zero_shot
@@ -226,10 +225,10 @@ def _last_epoch(
 ) -> float | None:
     """Compute the rSum on test after the last epoch; None if a checkpoint is missing."""
     for run, method in zip(finished, methods, strict=True):
-        state, _ = latest_state(run.folder.checkpoints)
+        state, _ = run.folder.latest_state()
         if state is None:
             return None
-        with fitting(run.folder.checkpoints):
+        with run.folder.fitting():
             method.load_state_dict(state["method"])
     matrix = _matrix("last epoch", networks, test, device, console)
     return _r_sum(matrix, test) if rank() == 0 else None

@@ -26,7 +26,7 @@ from rich.table import Column, Table
 
 from baselines.kit.batches import Features
 from baselines.kit.distributed import check_device
-from baselines.recipes.ablation import Ablation
+from baselines.recipes import Ablation
 from baselines.training.grids import AND, Job, read_noise
 from baselines.training.printed import printed_row
 from baselines.training.slurm import job_pool

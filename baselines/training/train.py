@@ -25,7 +25,6 @@ from baselines.kit.batches import Features, TrainingBatches, derive_seed
 from baselines.kit.distributed import copy_first_rank, device_for, from_first_rank, rank
 from baselines.kit.method import EpochPlan
 from baselines.methods import METHODS
-from baselines.training.checkpoint import fitting, latest_state, load_optimizer, save_state
 from baselines.training.job import (
     TrainingJob,
     build_method,
@@ -36,7 +35,7 @@ from baselines.training.job import (
 from baselines.training.measures import Curves, Epoch, checked_estimate, hidden_correspondence, separation
 from baselines.training.run_folder import Outcome, RunFolder, machine_of
 from baselines.training.scoring import score
-from baselines.training.step import Budget, OptimiserStep, StepsSpent
+from baselines.training.step import Budget, OptimiserStep, StepsSpent, load_optimizer
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import TrainingError
 from ncl_bench.evaluation.protocol import recalls_of, selection_images
@@ -317,7 +316,7 @@ class Trainer:
             self.best_sha256 = hashlib.sha256(weights).hexdigest()
         self.curves.write(entry)
         # the checkpoint comes last: a run killed before this line repeats the epoch and rewrites the files above
-        save_state(self.folder.checkpoints, index + 1, self._state())
+        self.folder.save_state(index + 1, self._state())
         self.folder.write_history(self.history)
         loss = "no step" if entry.loss is None else f"loss {entry.loss:.4g}"
         return f"{plan.phase} {plan.epoch + 1}  {loss}  dev rSum {entry.dev['r_sum']:.1f}"
@@ -384,12 +383,12 @@ class Trainer:
         }
 
     def _newest_state(self) -> dict[str, Any] | None:
-        state, damaged = latest_state(self.folder.checkpoints)
+        state, damaged = self.folder.latest_state()
         for path in damaged:
             print(f"{path} is damaged and was deleted; training resumes from an older checkpoint")
             path.unlink()
         if state is not None:
-            with fitting(self.folder.checkpoints):
+            with self.folder.fitting():
                 history = [Epoch.model_validate(entry) for entry in state["history"]]
             self.folder.write_history(history)
         return state
@@ -397,7 +396,7 @@ class Trainer:
     def _resume(self, state: dict[str, Any] | None) -> None:
         if state is None:
             return
-        with fitting(self.folder.checkpoints):
+        with self.folder.fitting():
             self.method.load_state_dict(state["method"])
             self._make_optimizers(self.plans[0])
             for module, saved in zip(self.method.trained_modules(), state["optimizers"], strict=True):

@@ -1,7 +1,8 @@
 """Metrics of ranks, bootstrap intervals, and the correspondence track (docs/protocol.md, Numbers)."""
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import add
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +63,31 @@ METRICS: dict[str, Callable[[Int64Array], float]] = {
     "mean_rank": mean_rank,
 }
 RECALLS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10")
+
+
+def over_folds(metric: str, ranks: Int64Array, queries_per_fold: int) -> float:
+    """Mean of one of ``METRICS`` over consecutive folds.
+
+    Args:
+        metric: name of the metric.
+        ranks: int64 ``(n_queries,)``, each within its fold.
+        queries_per_fold: queries in a fold; divides their number.
+    """
+    return float(np.mean([METRICS[metric](fold) for fold in ranks.reshape(-1, queries_per_fold)]))
+
+
+def recalls_and_sum(ranks: Ranks, images_per_fold: int) -> dict[str, float]:
+    """The six recalls and ``r_sum`` alone, by name: what training asks for after every epoch.
+
+    Args:
+        ranks: ranks of ``n_images`` images, each within its fold.
+        images_per_fold: images per fold; ``n_images`` for a single fold.
+    """
+    per_image = len(ranks.t2i) // len(ranks.i2t)
+    sides = {"i2t": (ranks.i2t, images_per_fold), "t2i": (ranks.t2i, images_per_fold * per_image)}
+    recalls = {name: over_folds(name[4:], *sides[name[:3]]) for name in RECALLS}
+    # one addition after the other, as in a ProtocolResult; newer versions of Python compensate a sum
+    return recalls | {"r_sum": reduce(add, recalls.values())}
 
 
 def hits_per_image(ranks: Ranks) -> Int64Array:

@@ -21,8 +21,10 @@ from ncl_bench.evaluation.metrics import (
     METRICS,
     RECALLS,
     hits_per_image,
+    over_folds,
     recall_at,
     recall_intervals,
+    recalls_and_sum,
 )
 from ncl_bench.evaluation.ranks import Counted, OnRows, Ranks, count_ranks, per_direction
 from ncl_bench.evaluation.results import DirectionResult, Evaluation, ProtocolResult
@@ -363,7 +365,7 @@ def recalls_of(similarities: Any, spec: DatasetSpec, split: str) -> dict[str, fl
     """The six recalls and ``r_sum`` of :func:`evaluate_scores` under the default protocol: what training asks for."""
     protocol = protocols_of(spec, split)[0]
     ranks = ranks_under(count(open_scores((similarities,), spec, split), spec, split), protocol)
-    return protocol_result(ranks, fold_size(protocol, len(ranks.i2t)), intervals=False).recalls()
+    return recalls_and_sum(ranks, fold_size(protocol, len(ranks.i2t)))
 
 
 def protocol_result(ranks: Ranks, images_per_fold: int, *, intervals: bool) -> ProtocolResult:
@@ -403,10 +405,7 @@ def _direction(
     intervals: dict[str, tuple[float, float]],
     name: str,
 ) -> DirectionResult:
-    folds = ranks.reshape(-1, queries_per_fold)
-    values = {
-        metric: float(np.mean([compute(fold) for fold in folds])) for metric, compute in METRICS.items()
-    }
+    values = {metric: over_folds(metric, ranks, queries_per_fold) for metric in METRICS}
     bounds = None if optimistic is None else {f"r{k}": recall_at(optimistic, k) for k in CUTOFFS}
     mine = {key[4:]: value for key, value in intervals.items() if key.startswith(name)}
     return DirectionResult(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from baselines.recipes.ablation import ablations
+from baselines.recipes import ablations
 from leaderboard.add import add
 from leaderboard.board import read_content
 from leaderboard.build import build

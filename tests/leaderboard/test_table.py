@@ -18,7 +18,7 @@ import leaderboard
 from leaderboard.board import Content, board_of, boards, read_content
 from leaderboard.entries import Entry, Row
 from leaderboard.exports import cited, latex_text, markdown_text, paper_csv, paper_tables
-from leaderboard.own_rows import boards_for, noise_name, only_mine, with_mine
+from leaderboard.own_rows import boards_for, chosen_boards, noise_name, only_mine, with_mine
 from leaderboard.significance import SignificanceTest
 from ncl_bench.cli import app
 from ncl_bench.errors import NclBenchError, SubmissionError
@@ -141,6 +141,23 @@ def test_my_row_stands_among_those_it_is_compared_with(
     assert ("preliminary: fewer than 3 training seeds" in "".join(table["notes"])) == (not ranked)
     assert (r"Mine$^{\S}$ &" in latex_text([table])) == (not ranked)
     assert len(list((ranked_board / "results").rglob("*.yaml"))) == 4, "nothing is added"
+
+
+def test_the_rows_of_one_dataset_are_those_among_all(whole_board: Content) -> None:
+    root, name = Path(leaderboard.__file__).parent, "pictograms-web"
+    alone = read_content(root, published=True, dataset=name)
+    assert {row["dataset"] for row in alone.rows if row["status"] != "reported"} == {name}
+    both = (
+        [row | {"number": None} for row in content.rows if row["dataset"] == name]
+        for content in (alone, whole_board)
+    )
+    assert next(both) == next(both)
+
+
+def test_a_submission_on_the_board_of_another_dataset_is_told(small_board: Path) -> None:
+    standing = small_board.parent / "submitted" / "0-0"
+    with pytest.raises(SubmissionError, match="is of digits with noise caption-40; ask for its table with"):
+        chosen_boards("flickr30k", "caption-40", [standing], small_board)
 
 
 def test_a_row_that_the_test_cannot_tell_from_mine_shares_its_rank(

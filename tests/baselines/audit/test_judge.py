@@ -16,6 +16,12 @@ TOPICS = ("dog grass ball", "beach sea surf", "snow ski hill", "city car street"
 TOPICS_ZH = ("小狗追球草地", "海边沙滩冲浪", "雪山滑雪斜坡", "城市汽车街道", "骑手马匹栅栏")
 
 
+@pytest.fixture(autouse=True)
+def _few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ends of an interval need no 200 fits to hold the share."""
+    monkeypatch.setattr("baselines.audit.share.RESAMPLES", 40)
+
+
 def test_projections_solve_the_generalised_eigenproblem() -> None:
     random = np.random.default_rng(0)
     shared = random.standard_normal((300, 3))

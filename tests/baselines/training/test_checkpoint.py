@@ -12,7 +12,8 @@ import torch
 from support.damaged import PICKLE, assert_damage_is_refused, assert_refused
 from support.full_disk import largest_file
 
-from baselines.training.checkpoint import latest_state, load_optimizer, save_state
+from baselines.training.run_folder import RunFolder
+from baselines.training.step import load_optimizer
 from ncl_bench.errors import NclBenchError, TrainingError
 
 PAIRS = 1_000_000
@@ -25,11 +26,11 @@ def state_with_memory(n_pairs: int) -> dict[str, object]:
 def test_a_state_is_what_torch_writes_and_is_named_by_its_hash(tmp_path: Path) -> None:
     state, expected = state_with_memory(1_000), io.BytesIO()
     torch.save(state, expected)
-    path = save_state(tmp_path, 3, state)
+    path = RunFolder(tmp_path).save_state(3, state)
     assert path.read_bytes() == expected.getvalue()
     assert path.name == f"epoch-000003.{hashlib.sha256(expected.getvalue()).hexdigest()[:16]}.pt"
-    assert list(tmp_path.iterdir()) == [path]
-    found, damaged = latest_state(tmp_path)
+    assert list(path.parent.iterdir()) == [path]
+    found, damaged = RunFolder(tmp_path).latest_state()
     assert damaged == []
     assert found is not None
     torch.testing.assert_close(found, state, rtol=0, atol=0)
@@ -40,8 +41,8 @@ def test_what_is_remembered_of_every_pair_is_not_copied_to_be_written_or_checked
     """Memory of tensors is not Python's, which only a copy of their bytes would be."""
     state = state_with_memory(PAIRS)
     tracemalloc.start()
-    save_state(tmp_path, 3, state)
-    latest_state(tmp_path)
+    RunFolder(tmp_path).save_state(3, state)
+    RunFolder(tmp_path).latest_state()
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < PAIRS
@@ -54,12 +55,13 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(n_pairs: int, tmp_path: 
         largest_file(2_000),
         pytest.raises(NclBenchError, match=r"cannot write .*epoch-000003.*: File too large"),
     ):
-        save_state(tmp_path, 3, state)
-    assert list(tmp_path.iterdir()) == []
+        RunFolder(tmp_path).save_state(3, state)
+    assert list((tmp_path / "checkpoints").iterdir()) == []
 
 
 def named_by_hash(folder: Path, content: bytes) -> Path:
-    path = folder / f"epoch-000001.{hashlib.sha256(content).hexdigest()[:16]}.pt"
+    path = folder / "checkpoints" / f"epoch-000001.{hashlib.sha256(content).hexdigest()[:16]}.pt"
+    path.parent.mkdir(exist_ok=True)
     path.write_bytes(content)
     return path
 
@@ -73,7 +75,7 @@ def test_a_compressed_checkpoint_is_not_decompressed(tmp_path: Path, monkeypatch
     named_by_hash(tmp_path, packed.getvalue())
     monkeypatch.setattr(torch, "load", None)
     with pytest.raises(TrainingError, match=r"pt is compressed, which torch\.save never does"):
-        latest_state(tmp_path)
+        RunFolder(tmp_path).latest_state()
 
 
 def test_the_state_of_an_optimizer_belongs_to_its_parameters() -> None:
@@ -96,10 +98,10 @@ def test_damaged_checkpoints_are_read_or_refused(tmp_path: Path) -> None:
     state = {"epochs": 1, "method": {"w": torch.ones(3)}, "history": [{"loss": 0.5}], "optimizers": []}
 
     def read(content: bytes) -> None:
-        for old in tmp_path.glob("epoch-*"):
+        for old in tmp_path.glob("checkpoints/epoch-*"):
             old.unlink()
         named_by_hash(tmp_path, content)
-        latest_state(tmp_path)
+        RunFolder(tmp_path).latest_state()
 
-    assert_damage_is_refused([save_state(tmp_path, 1, state).read_bytes()], read, PICKLE)
+    assert_damage_is_refused([RunFolder(tmp_path).save_state(1, state).read_bytes()], read, PICKLE)
     assert_refused(read, b"", "cannot be read by torch")

@@ -15,7 +15,7 @@ from support.few_digits import InThisProcess
 from typer.testing import CliRunner
 
 from baselines.methods import METHODS
-from baselines.recipes.ablation import ablations
+from baselines.recipes import ablations
 from baselines.training.grids import Grid, Job, jobs_of, jobs_of_ablation, move_to_dataset, read_noise
 from baselines.training.sweep import _write_table, means_of, sweep, table_to_print
 from ncl_bench.cli import app

@@ -24,7 +24,6 @@ from typer.testing import CliRunner
 
 from baselines.methods import METHODS
 from baselines.plot import plot_run
-from baselines.training.checkpoint import save_state
 from baselines.training.job import TrainingJob
 from baselines.training.recipe import Recipe
 from baselines.training.run_folder import Machine, RunFolder
@@ -108,7 +107,7 @@ def test_a_run_whose_folders_are_links_out_of_it_is_not_written(name: str, tmp_p
 def test_a_checkpoint_of_another_run_is_one_sentence(state: dict, tmp_path: Path) -> None:
     trainer = Trainer(digits_job(TRIPLET), RunFolder(tmp_path / "run"), "cpu")
     trainer.folder.begin(trainer.job.record(trainer.train_split))
-    save_state(trainer.folder.checkpoints, 1, state)
+    trainer.folder.save_state(1, state)
     with pytest.raises(
         TrainingError, match=r"newest checkpoint in .*checkpoints does not fit this run \(.*\); delete"
     ):
@@ -153,14 +152,16 @@ def test_a_run_on_a_gpu_begins_as_on_a_cpu_and_resumes(name: str, tmp_path: Path
 def test_a_run_stopped_after_its_last_checkpoint_has_every_epoch_in_its_curves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def save_and_stop(folder: Path, epochs: int, state: dict) -> Path:
+    save_state = RunFolder.save_state
+
+    def save_and_stop(folder: RunFolder, epochs: int, state: dict) -> Path:
         path = save_state(folder, epochs, state)
         if epochs == 2:
             raise KeyboardInterrupt
         return path
 
     method = TRIPLET | {"epochs": 2}
-    monkeypatch.setattr("baselines.training.train.save_state", save_and_stop)
+    monkeypatch.setattr(RunFolder, "save_state", save_and_stop)
     with pytest.raises(KeyboardInterrupt):
         train(digits_job(method), tmp_path)
     train(digits_job(method), tmp_path)
@@ -174,7 +175,9 @@ def test_a_run_stopped_after_its_last_checkpoint_has_every_epoch_in_its_curves(
 def test_a_run_names_every_machine_that_trained_it(
     epochs_before: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def save_and_stop(folder: Path, epochs: int, state: dict) -> Path:
+    save_state = RunFolder.save_state
+
+    def save_and_stop(folder: RunFolder, epochs: int, state: dict) -> Path:
         if epochs_before == 1:
             save_state(folder, epochs, state)
         raise KeyboardInterrupt
@@ -182,7 +185,7 @@ def test_a_run_names_every_machine_that_trained_it(
     first, second, third = (Machine(torch=version, device="a GPU") for version in ("2.6.0", "2.7.0", "2.8.0"))
     method = TRIPLET | {"epochs": 2}
     with monkeypatch.context() as patch:
-        patch.setattr("baselines.training.train.save_state", save_and_stop)
+        patch.setattr(RunFolder, "save_state", save_and_stop)
         patch.setattr("baselines.training.train.machine_of", lambda device: first)
         with pytest.raises(KeyboardInterrupt):
             train(digits_job(method), tmp_path / "run")

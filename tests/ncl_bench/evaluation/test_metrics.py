@@ -24,8 +24,12 @@ Golden = Callable[[str], dict[str, NDArray[Any]]]
 @settings(max_examples=50)
 def test_metrics_equal_the_definition(i2t: list[int], each: int, data: st.DataObject) -> None:
     t2i = data.draw(st.lists(st.integers(1, 30), min_size=each * len(i2t), max_size=each * len(i2t)))
-    result = protocol_result(Ranks(np.array(i2t), np.array(t2i)), len(i2t), intervals=False)
+    ranks = Ranks(np.array(i2t), np.array(t2i))
+    result = protocol_result(ranks, len(i2t), intervals=False)
     expected = metrics_by_definition(i2t, t2i)
+    for images_per_fold in {1, len(i2t)}:
+        whole = protocol_result(ranks, images_per_fold, intervals=False)
+        assert metrics.recalls_and_sum(ranks, images_per_fold) == whole.recalls()
     for name, value in expected.items():
         found = result.r_sum if name == "r_sum" else getattr(getattr(result, name[:3]), name[4:])
         assert found == pytest.approx(value, abs=1e-9), name

@@ -1,5 +1,6 @@
 """``ncl-bench audit``: find the wrong training pairs of finished runs."""
 
+import json
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any, Literal
@@ -13,33 +14,46 @@ from ncl_bench.errors import NclBenchError
 from ncl_bench.plugins import command_name
 
 
+_TABLES = (".csv", ".tsv", ".txt", ".token", ".jsonl", ".ndjson", ".json", ".parquet", ".tar")
+_ARRAYS = (".npy", ".safetensors", ".pt", ".pth")
+_OF_PAIRS = {"--images", "--image-embeddings", "--caption-embeddings", "--image-column", "--caption-column"}
+
+
 class _RunsOrPairs(TyperGroup):
     """``audit RUN...`` and ``audit captions.csv``: what is no command below it is runs, or a user's pairs."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in {*self.commands, *ctx.help_option_names}:
-            args = [short_for(args), *args]
+            args = [self._short_for(args), *args]
         return super().parse_args(ctx, args)
 
+    def _short_for(self, args: list[str]) -> str:
+        """``pairs`` if arguments without a command name somebody's pairs, else ``runs``."""
+        if _OF_PAIRS & {each.partition("=")[0] for each in args}:
+            return "pairs"
+        flags = {
+            name
+            for command in self.commands.values()
+            for each in command.params
+            if getattr(each, "is_flag", False)
+            for name in each.opts
+        }
+        # the first argument that is neither an option nor the value of one
+        first = next(
+            (
+                each
+                for before, each in zip(["", *args], args, strict=False)
+                if not each.startswith("--")
+                and (not before.startswith("--") or "=" in before or before in flags)
+            ),
+            "",
+        )
+        if Path(first).is_dir():
+            return "runs" if Path(first, "run.json").exists() else "pairs"
+        return "pairs" if Path(first).suffix.lower() in _TABLES else "runs"
 
-def short_for(args: list[str]) -> str:
-    """``pairs`` if arguments without a command name somebody's pairs, else ``runs``."""
-    options = {each.partition("=")[0] for each in args if each.startswith("--")}
-    if options & {
-        "--images",
-        "--image-embeddings",
-        "--caption-embeddings",
-        "--image-column",
-        "--caption-column",
-    }:
-        return "pairs"
-    first = Path(args[0])
-    if first.is_dir():
-        return "runs" if (first / "run.json").exists() else "pairs"
-    return "pairs" if first.suffix.lower() in _TABLES else "runs"
 
-
-_TABLES = (".csv", ".tsv", ".txt", ".token", ".jsonl", ".ndjson", ".json", ".parquet", ".tar")
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON (default: in sentences).")]
 
 audit_app = typer.Typer(
     cls=_RunsOrPairs,
@@ -91,6 +105,7 @@ def audit_pairs(
     ] = "efficientnet-lite0",
     seed: SplitSeed = 0,
     device: Device = "auto",
+    as_json: AsJson = False,
 ) -> None:
     """Find the wrong pairs among your images and captions; the same command resumes. `audit TABLE` is short for it.
 
@@ -113,6 +128,9 @@ def audit_pairs(
         device=device,
     )
     found = table.attrs["summary"]
+    if as_json:
+        typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        return
     for reason, count in found["left_out"].items():
         typer.echo(f"left out: {count:,} rows, {reason}")
     if found["doubled"]:
@@ -124,6 +142,22 @@ def audit_pairs(
         f"(probably {found['low']:,} to {found['high']:,}; wrong captions of similar pictures are hardly counted)"
     )
     typer.echo(f"open {to / 'index.html'}; the rows are in {to / 'pairs.csv'}")
+
+
+def _refuse_pairs(runs: list[Path]) -> None:
+    """Name the right form for what exists and is no run."""
+    for given in runs:
+        if given.suffix.lower() in _ARRAYS and given.is_file():
+            raise NclBenchError(
+                f"{given} is an array, expected the folder of a finished run; audit embeddings of your own pairs with "
+                f"`{command_name()} audit --image-embeddings images.npy --caption-embeddings captions.npy --to FOLDER`, "
+                "those of a training split with --method lemon and --dataset"
+            )
+        if given.is_file() or (given.is_dir() and not (given / "run.json").exists()):
+            raise NclBenchError(
+                f"{given} is no run: it has no run.json; audit your own pairs with `{command_name()} audit TABLE "
+                "--images PICTURES --to FOLDER`, or give the folders of finished runs alone"
+            )
 
 
 @audit_app.command("runs")
@@ -155,6 +189,7 @@ def audit_runs(
     noise_seed: NoiseSeed = None,
     root: Root = None,
     device: Device = "auto",
+    as_json: AsJson = False,
 ) -> None:
     """Write a table of all training pairs and a page of the most suspicious ones; `audit RUN` is short for it.
 
@@ -166,6 +201,7 @@ def audit_runs(
     from ncl_bench.data import load_dataset
 
     if dataset is None:
+        _refuse_pairs(runs)
         if (noise_ratio, noise_unit, noise_seed) != (None, None, None):
             raise NclBenchError(
                 "a run records its noise; leave --noise-ratio, --noise-unit and --noise-seed out"
@@ -189,6 +225,9 @@ def audit_runs(
             root=root,
         )
         result = write_lemon((runs[0], runs[1]), to, train, root=root, labels=labels, device=device)
+    if as_json:
+        typer.echo(json.dumps(result.model_dump(mode="json"), indent=2, ensure_ascii=False))
+        return
     for remark in result.remarks:
         typer.echo(remark)
     for column, found in result.detection.items():

@@ -134,13 +134,13 @@ def _key(own: OwnPairs, arrays: Any, encoder: str, seed: int) -> str:
     digest = hashlib.sha256(json.dumps([own.images, own.captions, encoder, seed]).encode())
     for array in arrays or ():
         for row in array:
-            digest.update(np.ascontiguousarray(row))
+            digest.update(row.tobytes())
     return digest.hexdigest()
 
 
 def _images_of(vectors: NDArray[np.floating]) -> Int64Array:
     """A number for each pair's image, int64 ``(n,)``: equal vectors are one image."""
-    digests = (hashlib.blake2b(np.ascontiguousarray(row), digest_size=8).digest() for row in vectors)
+    digests = (hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in vectors)
     numbers: Int64Array = pd.factorize(np.frombuffer(b"".join(digests), np.uint64))[0].astype(np.int64)
     return numbers
 

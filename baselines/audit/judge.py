@@ -1,13 +1,15 @@
-"""Judge somebody's pairs: how suspicious each is, how probably it is wrong, and how many are.
+"""Judge pairs: how suspicious each is, how probably it is wrong, and how many are.
 
 Two views that err differently are averaged: the cosine of image and caption, and LEMoN among the pairs of other folds.
 Both are measured in standard deviations of chance: the same images with captions of other images.
 """
 
+import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,7 +18,8 @@ from numpy.typing import NDArray
 from baselines.audit.cca import ROWS_AT_ONCE, Fold, cross_fitted, folds_of, pooled, unit
 from baselines.audit.lemon import LEMON, LemonSetting, lemon
 from baselines.audit.share import share_of_wrong
-from ncl_bench.data.columns import Int64Array
+from ncl_bench.data.columns import Int64Array, taken
+from ncl_bench.data.paired import PairedDataset
 from ncl_bench.progress import Advance
 
 MOST_REFERENCE = 5_000
@@ -75,6 +78,30 @@ def judge_pairs(
     vectors = np.load(kept, mmap_mode="r", allow_pickle=False) if kept.exists() else pooled(features, kept)
     folds = cross_fitted(vectors, image_of, captions, seed=seed)
     return _judged(folds, image_of, seed, advance)
+
+
+def judge_split(
+    train: PairedDataset, rows: Int64Array, *, seed: int = 0, advance: Advance = lambda amount: None
+) -> Judged:
+    """Judge pairs of a training split from its features and captions; without texts the token ids are the words.
+
+    Args:
+        train: the split with its noise, whole.
+        rows: int64 ``(n,)``, the pairs to judge.
+        seed: of everything random.
+        advance: called with the number of pairs done.
+    """
+    if train.captions is not None:
+        captions = list(map(str, taken(train.captions, rows)))
+    else:
+        captions = []
+        for start in range(0, len(rows), ROWS_AT_ONCE):
+            ids, lengths = train.tokens.padded(rows[start : start + ROWS_AT_ONCE])
+            captions += [" ".join(map(str, row[:n])) for row, n in zip(ids, lengths, strict=True)]
+    features: Any = train.image_features  # an array, or read from disk like one
+    with tempfile.TemporaryDirectory() as work:
+        image_of = train.caption_to_image[rows]
+        return judge_pairs(features, image_of, captions, work=Path(work), seed=seed, advance=advance)
 
 
 def judge_embeddings(

@@ -13,7 +13,6 @@ from ncl_bench.cli.options import NoiseRatio, NoiseSeed, NoiseUnit, Root, SplitS
 from ncl_bench.errors import NclBenchError
 from ncl_bench.plugins import command_name
 
-
 _TABLES = (".csv", ".tsv", ".txt", ".token", ".jsonl", ".ndjson", ".json", ".parquet", ".tar")
 _ARRAYS = (".npy", ".safetensors", ".pt", ".pth")
 _OF_PAIRS = {"--images", "--image-embeddings", "--caption-embeddings", "--image-column", "--caption-column"}
@@ -150,8 +149,8 @@ def _refuse_pairs(runs: list[Path]) -> None:
         if given.suffix.lower() in _ARRAYS and given.is_file():
             raise NclBenchError(
                 f"{given} is an array, expected the folder of a finished run; audit embeddings of your own pairs with "
-                f"`{command_name()} audit --image-embeddings images.npy --caption-embeddings captions.npy --to FOLDER`, "
-                "those of a training split with --method lemon and --dataset"
+                f"`{command_name()} audit --image-embeddings A.npy --caption-embeddings B.npy --to FOLDER`, those of a "
+                "training split with --method lemon and --dataset"
             )
         if given.is_file() or (given.is_dir() and not (given / "run.json").exists()):
             raise NclBenchError(
@@ -245,9 +244,14 @@ def audit_runs(
             )
     if result.first_wrong is not None:
         typer.echo(f"{result.first_wrong} of the {min(200, result.n_pairs)} most suspicious pairs are wrong")
+    if result.wrong is not None:
+        typer.echo(
+            f"about {result.wrong.n:,} of {result.n_pairs:,} pairs are wrong (probably {result.wrong.low:,} to "
+            f"{result.wrong.high:,}; wrong captions of similar images are hardly counted)"
+        )
     typer.echo(f"open {to / 'index.html'}")
-    threshold = "THRESHOLD" if result.threshold is None else f"{result.threshold:g}"
-    typer.echo(f"next: {command_name()} audit apply {quote(str(to))} --threshold {threshold} --to cleaned")
+    threshold = " --threshold THRESHOLD" if result.threshold is None else ""
+    typer.echo(f"next: {command_name()} audit apply {quote(str(to))}{threshold} --to cleaned")
 
 
 @audit_app.command("apply")
@@ -257,7 +261,8 @@ def audit_apply(
     threshold: Annotated[
         float | None,
         typer.Option(
-            help="Keep the pairs whose posterior is above it (default: 0.5, none for LEMoN).",
+            help="Keep the pairs whose fit is above it (default: as many pairs go as are estimated to be wrong; "
+            "LEMoN has none).",
         ),
     ] = None,
     ids: Annotated[
@@ -272,7 +277,7 @@ def audit_apply(
 ) -> None:
     """Write which pairs to keep, for `train --keep` and load_dataset(keep=...); no feature is copied.
 
-    Example: ncl-bench audit apply audit --threshold 0.2 --to cleaned
+    Example: ncl-bench audit apply audit --to cleaned
 
     Example: ncl-bench audit apply audit --ids chosen.csv --to cleaned
     """
@@ -285,8 +290,7 @@ def audit_apply(
         )
     from baselines.audit import apply_audit
 
-    kept = apply_audit(audit, to, threshold=threshold, ids=ids, sure=yes)
-    typer.echo(f"{to} keeps {kept.n_kept:,} of {kept.n_pairs:,} pairs")
+    apply_audit(audit, to, threshold=threshold, ids=ids, sure=yes, say=typer.echo)
     typer.echo(
         f"next: {command_name()} train RECIPE --keep {quote(str(to))}, with the noise of the audited run"
     )

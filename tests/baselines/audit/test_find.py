@@ -382,7 +382,7 @@ def test_pairs_given_as_runs_are_told_the_right_form(given: Path) -> None:
     for arguments, sentence in (
         (["runs", given / "captions.csv"], "captions.csv is no run.* audit TABLE --images PICTURES"),
         (["runs", given / "photos"], "photos is no run"),
-        ([given / "a.npy", given / "a.npy"], "a.npy is an array.* --image-embeddings images.npy"),
+        ([given / "a.npy", given / "a.npy"], "a.npy is an array.* --image-embeddings A.npy"),
         ([given / "captions.json"], "captions.json does not exist, expected a table"),
         ([given / "runs"], "runs.*does not exist"),
     ):

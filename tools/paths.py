@@ -32,7 +32,7 @@ LIMITS = {
     "evaluate": 15,
     "add": 28,
     "build": 34,
-    "audit": 34,
+    "audit": 37,
 }
 
 ROOT = Path(__file__).resolve().parent.parent

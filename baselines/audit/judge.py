@@ -29,9 +29,10 @@ SAMPLE, BETTER = 1_000, 3
 MOST_DRAWS, CHANCE = 10, 20_000
 """Chance is scored with captions of other images: at most 10 for each pair, about 20,000 in all, one each at least."""
 OBTAINED = (
-    "The scores are a mixture of those of chance (images with captions of other images) and of two normal components; "
-    "the range is from 200 resamples of the images, widened for what the mixture gets wrong. A wrong "
-    "caption that fits better than chance is not counted."
+    "Every image was also scored with captions of other images. A wrong pair scores like these, a right pair higher. "
+    "The number says how many pairs score like these (a mixture of their scores and two normal distributions). The "
+    "range comes from 200 resamples of the images and is widened, because a vague caption scores like a wrong one. A "
+    "wrong caption of a similar image scores higher and is not counted."
 )
 
 

@@ -23,10 +23,10 @@ class _RunsOrPairs(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in {*self.commands, *ctx.help_option_names}:
-            args = [self._short_for(args), *args]
+            args = [self.short_for(args), *args]
         return super().parse_args(ctx, args)
 
-    def _short_for(self, args: list[str]) -> str:
+    def short_for(self, args: list[str]) -> str:
         """``pairs`` if arguments without a command name somebody's pairs, else ``runs``."""
         if _OF_PAIRS & {each.partition("=")[0] for each in args}:
             return "pairs"

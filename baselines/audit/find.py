@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 FEWEST = 50
 """Pairs with different pictures that a judgement needs."""
 WORK, INPUT, PICTURES = "work", "input.json", "pictures.sha256"
-SECONDS_PER_PICTURE, SECONDS_PER_PAIR, SECONDS_OF_PAGE = 0.06, 0.02, 5.0
-"""What the bar starts from; it corrects itself."""
+SECONDS_PER_PICTURE, SECONDS_PER_PAIR, SECONDS_OF_JUDGING, SECONDS_OF_PAGE = 0.06, 0.0005, 10.0, 5.0
+"""What the bar starts from; it corrects itself. Judging has a fixed part: models of ten folds, and resamples."""
 
 
 def find_wrong_pairs(
@@ -242,7 +242,7 @@ def _judge_pictures(
     steps.plan(
         {
             "encoding pictures": SECONDS_PER_PICTURE * len(wanted),
-            "judging pairs": SECONDS_PER_PAIR * int((reasons == "").sum()),
+            "judging pairs": SECONDS_OF_JUDGING + SECONDS_PER_PAIR * int((reasons == "").sum()),
             "writing the page": SECONDS_OF_PAGE,
         }
     )
@@ -311,7 +311,8 @@ def _judge_arrays(
     from baselines.audit.judge import judge_embeddings
 
     rows = np.arange(len(image_of))
-    steps.plan({"judging pairs": SECONDS_PER_PAIR * len(rows), "writing the page": SECONDS_OF_PAGE})
+    judging = SECONDS_OF_JUDGING + SECONDS_PER_PAIR * len(rows)
+    steps.plan({"judging pairs": judging, "writing the page": SECONDS_OF_PAGE})
     with steps.progress("judging pairs")("judging", len(rows)) as advance:
         found = judge_embeddings(*arrays, image_of, seed=seed, advance=advance)
     return Judgement(rows, image_of, found, None)

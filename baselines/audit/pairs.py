@@ -189,7 +189,7 @@ def pair_table(
         judged = judge_split(train, rows, seed=derive_seed(seed, "audit", "judge"), advance=advance)
     cross_fitted = -judged.table["score"].to_numpy(np.float64)
     values = {
-        FIT: _fit(score, cross_fitted),
+        FIT: _fit(similarity, cross_fitted),
         "probability": judged.table["probability"].to_numpy(np.float64),
         CROSS_FITTED: cross_fitted,
         "similarity": similarity,

@@ -29,7 +29,7 @@ DIM, TOPICS, WRONG = 64, 200, 10
 """Length of a vector, kinds of pairs, and one of how many pairs is wrong."""
 MOST_RATIO = 1.4
 """Of two times per pair on one machine; caches hold less of a larger set."""
-MOST_BYTES = 3_000
+MOST_BYTES = 1_500
 """Per pair, between the last two sizes: the mapped arrays, names, captions, and the table of the report."""
 
 

@@ -32,7 +32,7 @@ LIMITS = {
     "evaluate": 16,
     "add": 27,
     "build": 33,
-    "audit": 34,
+    "audit": 37,
 }
 
 ROOT = Path(__file__).resolve().parent.parent

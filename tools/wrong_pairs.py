@@ -38,7 +38,7 @@ def main() -> None:
     print(f"{n} of {len(wrong)} wrong; estimated {found.share:.4f}, {found.low:.4f} to {found.high:.4f}")
     for name, clean in (
         ("both", -found.table["score"]),
-        ("cca", found.table["cca"]),
+        ("cca", found.table["similarity"]),
         ("lemon", found.table["lemon"]),
     ):
         order = np.argsort(clean.to_numpy(), kind="stable")

@@ -207,10 +207,10 @@ def _captions(fitted: Projections, vectors: csr_array, pairs: Int64Array) -> NDA
 def pooled(
     features: NDArray[np.floating], to: Path, advance: Advance = lambda amount: None
 ) -> NDArray[np.float32]:
-    """Average the regions of each image, and take the root, which tames large activations.
+    """Average the regions of each image, and take the root and keep the sign, which tames large activations.
 
     Args:
-        features: ``(n_images, regions, dim)``, at least 0 after a ReLU (smaller ones count as 0).
+        features: ``(n_images, regions, dim)``.
         to: ``.npy`` file to write; the result is mapped from it.
         advance: called with the number of images done.
 
@@ -221,7 +221,8 @@ def pooled(
         out = np.lib.format.open_memmap(temporary, "w+", np.float32, (len(features), features.shape[-1]))
         for start in range(0, len(features), ROWS_AT_ONCE):
             block = np.asarray(features[start : start + ROWS_AT_ONCE], np.float32)
-            out[start : start + len(block)] = np.sqrt(np.maximum(block.mean(axis=1), 0))
+            mean = block.mean(axis=1)
+            out[start : start + len(block)] = np.sign(mean) * np.sqrt(np.abs(mean))
             advance(len(block))
         out.flush()
         del out

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from baselines.audit.find_page import write_page
 from baselines.audit.found import PAGE, Judgement, read_labels, write_found
-from baselines.audit.own_pairs import OwnPairs, array_of, read_embeddings, read_pairs
+from baselines.audit.own_pairs import OwnPairs, read_embeddings, read_pairs
 from baselines.audit.own_pictures import Pictures, find_pictures, other_script
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.errors import DataError, NclBenchError, TrainingError, shorten
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 FEWEST = 50
 """Pairs with different pictures that a judgement needs."""
 WORK, INPUT, PICTURES = "work", "input.json", "pictures.sha256"
-SECONDS_PER_PICTURE, SECONDS_PER_PAIR, SECONDS_OF_PAGE = 0.06, 0.02, 5.0
-"""What the bar starts from; it corrects itself."""
+SECONDS_PER_PICTURE, SECONDS_PER_PAIR, SECONDS_OF_JUDGING, SECONDS_OF_PAGE = 0.06, 0.0005, 10.0, 5.0
+"""What the bar starts from; it corrects itself. Judging has a fixed part: models of ten folds, and resamples."""
 
 
 def find_wrong_pairs(
@@ -78,8 +78,8 @@ def find_wrong_pairs(
         ``probability`` that the pair is wrong, ``similarity``, three better captions and why a row was left out.
         ``table.attrs["summary"]`` holds :class:`Summary` as a dictionary.
     """
-    own = _opened(pairs, image_column, caption_column, image_embeddings, caption_embeddings)
     arrays = read_embeddings(image_embeddings, caption_embeddings)
+    own = _opened(pairs, image_column, caption_column, arrays)
     if arrays is not None and len(arrays[0]) != len(own.captions):
         raise DataError(
             f"{own.form.name} has {len(own.captions):,} rows, the embeddings {len(arrays[0]):,}; give one of each per "
@@ -106,9 +106,7 @@ def find_wrong_pairs(
             else:
                 with _begun(folder, key):
                     reasons = np.full(len(own.captions), "", object)
-                    image_of = (
-                        np.unique(arrays[0], axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
-                    )
+                    image_of = _images_of(arrays[0])
                     _refuse_few(own, reasons, image_of)
                 judgement = _judge_arrays(arrays, image_of, seed, steps)
                 doubled, remarks = {}, own.remarks
@@ -119,15 +117,12 @@ def find_wrong_pairs(
     return table
 
 
-def _opened(
-    pairs: Any, image_column: str | None, caption_column: str | None, images: Any, captions: Any
-) -> OwnPairs:
+def _opened(pairs: Any, image_column: str | None, caption_column: str | None, arrays: Any) -> OwnPairs:
     if pairs is not None:
         return read_pairs(pairs, image_column, caption_column)
-    if images is None and captions is None:
+    if arrays is None:
         raise DataError("no pairs are given; give a table of images and captions, or embeddings of both")
-    read_embeddings(images, captions)
-    n = len(array_of(images, "image embeddings"))
+    n = len(arrays[0])
     frame = pd.DataFrame(
         {"image": [f"image {row}" for row in range(n)], "caption": [f"caption {row}" for row in range(n)]}
     )
@@ -138,8 +133,16 @@ def _key(own: OwnPairs, arrays: Any, encoder: str, seed: int) -> str:
     """Hash of all that the judgement depends on, but for the pictures' files."""
     digest = hashlib.sha256(json.dumps([own.images, own.captions, encoder, seed]).encode())
     for array in arrays or ():
-        digest.update(np.ascontiguousarray(array).data)
+        for row in array:
+            digest.update(row.tobytes())
     return digest.hexdigest()
+
+
+def _images_of(vectors: NDArray[np.floating]) -> Int64Array:
+    """A number for each pair's image, int64 ``(n,)``: equal vectors are one image."""
+    digests = (hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in vectors)
+    numbers: Int64Array = pd.factorize(np.frombuffer(b"".join(digests), np.uint64))[0].astype(np.int64)
+    return numbers
 
 
 def _refuse_other(folder: Path, key: str) -> None:
@@ -239,7 +242,7 @@ def _judge_pictures(
     steps.plan(
         {
             "encoding pictures": SECONDS_PER_PICTURE * len(wanted),
-            "judging pairs": SECONDS_PER_PAIR * int((reasons == "").sum()),
+            "judging pairs": SECONDS_OF_JUDGING + SECONDS_PER_PAIR * int((reasons == "").sum()),
             "writing the page": SECONDS_OF_PAGE,
         }
     )
@@ -300,7 +303,7 @@ def _forget_other_pictures(work: Path, wanted: Mapping[str, Path]) -> None:
 
 
 def _judge_arrays(
-    arrays: tuple[NDArray[np.float32], NDArray[np.float32]],
+    arrays: tuple[NDArray[np.floating], NDArray[np.floating]],
     image_of: Int64Array,
     seed: int,
     steps: "_Steps",
@@ -308,7 +311,8 @@ def _judge_arrays(
     from baselines.audit.judge import judge_embeddings
 
     rows = np.arange(len(image_of))
-    steps.plan({"judging pairs": SECONDS_PER_PAIR * len(rows), "writing the page": SECONDS_OF_PAGE})
+    judging = SECONDS_OF_JUDGING + SECONDS_PER_PAIR * len(rows)
+    steps.plan({"judging pairs": judging, "writing the page": SECONDS_OF_PAGE})
     with steps.progress("judging pairs")("judging", len(rows)) as advance:
         found = judge_embeddings(*arrays, image_of, seed=seed, advance=advance)
     return Judgement(rows, image_of, found, None)

@@ -1,12 +1,15 @@
-"""Judge somebody's pairs: how suspicious each is, how probably it is wrong, and how many are.
+"""Judge pairs: how suspicious each is, how probably it is wrong, and how many are.
 
 Two views that err differently are averaged: the cosine of image and caption, and LEMoN among the pairs of other folds.
 Both are measured in standard deviations of chance: the same images with captions of other images.
 """
 
+import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,12 +18,10 @@ from numpy.typing import NDArray
 from baselines.audit.cca import ROWS_AT_ONCE, Fold, cross_fitted, folds_of, pooled, unit
 from baselines.audit.lemon import LEMON, LemonSetting, lemon
 from baselines.audit.share import share_of_wrong
-from ncl_bench.data.columns import Int64Array
-from ncl_bench.errors import TrainingError
+from ncl_bench.data.columns import Int64Array, taken
+from ncl_bench.data.paired import PairedDataset
 from ncl_bench.progress import Advance
 
-FEWEST_IMAGES = 40
-"""With fewer, the folds would leave LEMoN too few neighbours."""
 MOST_REFERENCE = 5_000
 """Pairs of other folds among which LEMoN looks for neighbours."""
 SAMPLE, BETTER = 1_000, 3
@@ -28,9 +29,10 @@ SAMPLE, BETTER = 1_000, 3
 MOST_DRAWS, CHANCE = 10, 20_000
 """Chance is scored with captions of other images: at most 10 for each pair, about 20,000 in all, one each at least."""
 OBTAINED = (
-    "The scores are a mixture of those of chance (images with captions of other images) and of two normal components; "
-    "the range is from 200 resamples of the images, widened for what the mixture gets wrong. A wrong "
-    "caption that fits better than chance is not counted."
+    "Every image was also scored with captions of other images. A wrong pair scores like these, a right pair higher. "
+    "The number says how many pairs score like these (a mixture of their scores and two normal distributions). The "
+    "range comes from 200 resamples of the images and is widened, because a vague caption scores like a wrong one. A "
+    "wrong caption of a similar image scores higher and is not counted."
 )
 
 
@@ -40,7 +42,7 @@ class Judged:
 
     Attributes:
         table: of all pairs in their order: ``score`` (larger is more suspicious), ``probability`` that the pair is
-            wrong, in [0, 1], ``similarity`` (cosine) and the columns that the score was made from.
+            wrong, in [0, 1], and what the score was made from: ``similarity`` (cosine) and ``lemon``.
         share, low, high: estimated share of wrong pairs, with a range: bootstrap over images, widened (share.py).
         obtained: how the share was obtained, in a sentence.
         better: int64 ``(n, 3)``, pairs whose captions fit better, the best first; -1 where there are fewer.
@@ -66,7 +68,7 @@ def judge_pairs(
     """Judge pairs from region features of their images; finished steps below ``work`` are not repeated.
 
     Args:
-        features: ``(n_images, regions, dim)``, at least 0, such as those of ``ncl-bench features``.
+        features: ``(n_images, regions, dim)``, such as those of ``ncl-bench features``.
         image_of: int64 ``(n,)``, row of each pair's image.
         captions: text of each pair.
         work: folder of what is kept; it belongs to these pairs and this seed.
@@ -76,7 +78,31 @@ def judge_pairs(
     kept = work / "pooled.npy"
     vectors = np.load(kept, mmap_mode="r", allow_pickle=False) if kept.exists() else pooled(features, kept)
     folds = cross_fitted(vectors, image_of, captions, seed=seed)
-    return _judged(folds, image_of, "cca", seed, advance)
+    return _judged(folds, image_of, seed, advance)
+
+
+def judge_split(
+    train: PairedDataset, rows: Int64Array, *, seed: int = 0, advance: Advance = lambda amount: None
+) -> Judged:
+    """Judge pairs of a training split from its features and captions; without texts the token ids are the words.
+
+    Args:
+        train: the split with its noise, whole.
+        rows: int64 ``(n,)``, the pairs to judge.
+        seed: of everything random.
+        advance: called with the number of pairs done.
+    """
+    if train.captions is not None:
+        captions = list(map(str, taken(train.captions, rows)))
+    else:
+        captions = []
+        for start in range(0, len(rows), ROWS_AT_ONCE):
+            ids, lengths = train.tokens.padded(rows[start : start + ROWS_AT_ONCE])
+            captions += [" ".join(map(str, row[:n])) for row, n in zip(ids, lengths, strict=True)]
+    features: Any = train.image_features  # an array, or read from disk like one
+    with tempfile.TemporaryDirectory() as work:
+        image_of = train.caption_to_image[rows]
+        return judge_pairs(features, image_of, captions, work=Path(work), seed=seed, advance=advance)
 
 
 def judge_embeddings(
@@ -90,33 +116,32 @@ def judge_embeddings(
     """Judge pairs from vectors of one space, such as those of CLIP.
 
     Args:
-        images, captions: ``(n, dim)``, the vectors of each pair.
+        images, captions: ``(n, dim)``, the vectors of each pair; they may be mapped from files.
         image_of: int64 ``(n,)``, a number for each pair's image.
         seed: of everything random.
         advance: called with the number of pairs done.
     """
     folds = (
-        Fold(rows, others, lambda pairs: unit(images[pairs]), lambda pairs: unit(captions[pairs]))
+        Fold(rows, others, partial(_units, images), partial(_units, captions))
         for rows, others in folds_of(image_of, seed)
     )
-    return _judged(folds, image_of, "similarity", seed, advance)
+    return _judged(folds, image_of, seed, advance)
 
 
-def _judged(folds: Iterable[Fold], image_of: Int64Array, cosine: str, seed: int, advance: Advance) -> Judged:
+def _units(vectors: NDArray[np.floating], pairs: Int64Array) -> NDArray[np.float32]:
+    return unit(np.asarray(vectors[pairs], np.float64))
+
+
+def _judged(folds: Iterable[Fold], image_of: Int64Array, seed: int, advance: Advance) -> Judged:
     """Judge by two views that err differently: the cosine of a pair, and LEMoN among pairs of other folds.
 
     Args:
         folds: of all pairs.
         image_of: int64 ``(n,)``.
-        cosine: column of the cosine.
         seed: of the draws.
         advance: called with the number of pairs done.
     """
-    n, n_images = len(image_of), len(np.unique(image_of))
-    if n_images < FEWEST_IMAGES:
-        raise TrainingError(
-            f"judging needs at least {FEWEST_IMAGES} different images, but there are {n_images}; add pairs"
-        )
+    n = len(image_of)
     random = np.random.default_rng(seed)
     sample = np.sort(random.permutation(n)[:SAMPLE])
     draws = max(1, min(MOST_DRAWS, CHANCE // n))
@@ -126,10 +151,11 @@ def _judged(folds: Iterable[Fold], image_of: Int64Array, cosine: str, seed: int,
         reference = np.sort(random.permutation(fold.others)[:MOST_REFERENCE])
         near = fold.images(reference), fold.captions(reference)
         sampled = fold.captions(sample)
+        by_image = fold.rows[np.argsort(image_of[fold.rows], kind="stable")]
         for start in range(0, len(fold.rows), ROWS_AT_ONCE):
             block = fold.rows[start : start + ROWS_AT_ONCE]
             x, y = fold.images(block), fold.captions(block)
-            drawn = fold.captions(_foreign(block, fold.rows, image_of, draws, random).reshape(-1))
+            drawn = fold.captions(_foreign(block, by_image, image_of, draws, random).reshape(-1))
             r, m = len(block), len(reference)
             number = np.concatenate([np.arange(r), np.repeat(np.arange(r), draws), r + np.arange(m)])
             found = lemon(
@@ -148,22 +174,27 @@ def _judged(folds: Iterable[Fold], image_of: Int64Array, cosine: str, seed: int,
     z = ((own - mean[:, None]) / deviation[:, None]).mean(axis=0)
     z_chance = ((chance - mean[:, None, None]) / deviation[:, None, None]).mean(axis=0)
     share = share_of_wrong(z, z_chance, image_of, seed=seed)
-    table = pd.DataFrame(
-        {"score": -z, "probability": share.probability, "similarity": own[0], cosine: own[0], LEMON: own[1]}
-    )
+    table = pd.DataFrame({"score": -z, "probability": share.probability, "similarity": own[0], LEMON: own[1]})
     return Judged(table, share.share, share.low, share.high, OBTAINED, better)
 
 
 def _foreign(
-    block: Int64Array, rows: Int64Array, image_of: Int64Array, draws: int, random: np.random.Generator
+    block: Int64Array, by_image: Int64Array, image_of: Int64Array, draws: int, random: np.random.Generator
 ) -> Int64Array:
-    """Draw pairs of other images out of a fold for each pair of a block, int64 ``(len(block), draws)``."""
-    order = rows[np.argsort(image_of[rows], kind="stable")]
-    images = image_of[order]
+    """Draw pairs of other images for each pair of a block, int64 ``(len(block), draws)``.
+
+    Args:
+        block: int64, some pairs of a fold.
+        by_image: int64, all pairs of the fold, those of an image next to each other.
+        image_of: int64 ``(n,)``, of all pairs.
+        draws: for each pair.
+        random: where the draws come from.
+    """
+    images = image_of[by_image]
     first = np.searchsorted(images, image_of[block], "left")[:, None]
     own = np.searchsorted(images, image_of[block], "right")[:, None] - first
-    place = (random.random((len(block), draws)) * (len(rows) - own)).astype(np.int64)
-    drawn: Int64Array = order[place + own * (place >= first)]
+    place = (random.random((len(block), draws)) * (len(by_image) - own)).astype(np.int64)
+    drawn: Int64Array = by_image[place + own * (place >= first)]
     return drawn
 
 

@@ -10,19 +10,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import NDArray
-from rich.console import Console
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from baselines.audit.pairs import among_others, sample_of, table_of
-from baselines.kit.batches import derive_seed
 from ncl_bench.data.columns import Int64Array
-from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError
-from ncl_bench.progress import Advance, bar
+from ncl_bench.progress import Advance
 from ncl_bench.schema import Record
 
 MOST_NUMBERS = 2**26
@@ -156,52 +151,3 @@ def _distance(cosine: Tensor, setting: LemonSetting) -> Tensor:
 def _exponent(cosine: Tensor, setting: LemonSetting) -> Tensor:
     published = setting.distance == "cosine" and setting.exponent == "published"
     return -cosine if published else _distance(cosine, setting)
-
-
-def lemon_table(
-    train: PairedDataset,
-    rows: Int64Array,
-    seed: int,
-    images: NDArray[np.floating],
-    captions: NDArray[np.floating],
-    *,
-    device: torch.device,
-    console: Console | None = None,
-) -> pd.DataFrame:
-    """The table of an audit by LEMoN's fixed setting.
-
-    Args:
-        train: the split with its noise, whole.
-        rows: int64 ``(n,)``, its audited pairs, which are the reference too; if they are more than 50,000, that many
-            of them are drawn.
-        seed: of the draws.
-        images: ``(n_images, dim)``, embeddings of the split's images.
-        captions: ``(n_captions, dim)``, of its captions.
-        device: where to compute.
-        console: where to draw progress; standard error by default.
-
-    Returns:
-        The columns of :func:`baselines.audit.pairs.audit`, with ``lemon`` (minus the score) and ``similarity`` (the
-        cosine) in place of the method's.
-
-    Raises:
-        TrainingError: too few pairs.
-    """
-    image_of = train.caption_to_image[rows]
-    n_images = len(np.unique(image_of))
-    random = np.random.default_rng(derive_seed(seed, "audit", LEMON))
-    reference = np.sort(random.permutation(len(rows))[:MOST_REFERENCE])
-    with bar("audit", len(rows) + n_images, console) as advance:
-        found = lemon(images, captions[rows], image_of, reference, device=device, advance=advance)
-        x, y = (
-            side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-12)
-            for side in (images, captions)
-        )
-        similarity = (1 - found.distance).astype(np.float32)
-
-        def scores_of(block: Int64Array, others: Int64Array) -> NDArray[np.float32]:
-            scores: NDArray[np.float32] = (x[block] @ y[others].T).astype(np.float32)
-            return scores
-
-        rank, better = among_others(scores_of, train, rows, similarity, sample_of(rows, seed), advance)
-    return table_of(train, rows, {LEMON: -found.score, "similarity": similarity}, rank, better)

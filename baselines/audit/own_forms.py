@@ -240,11 +240,18 @@ def _parquet(path: Path) -> Form:
         found = pd.read_parquet(path)
     except Exception as error:  # pyarrow raises many classes for a damaged file
         raise DataError(f"{path} cannot be read as Parquet ({first_line(error)}); write it again") from None
-    return _frame(found.reset_index(drop=True).rename(columns=str), path.name, path.parent)
+    return _frame(found.reset_index(drop=True).rename(columns=str), path.name, path.parent, ".parquet")
 
 
-def _frame(frame: pd.DataFrame, name: str, folder: Path | None = None) -> Form:
-    """A frame, whose cells may be pictures as ``datasets`` stores them: ``{"bytes": ..., "path": ...}``."""
+def _frame(frame: pd.DataFrame, name: str, folder: Path | None = None, ending: str = "") -> Form:
+    """A frame, whose cells may be pictures as ``datasets`` stores them: ``{"bytes": ..., "path": ...}``.
+
+    Args:
+        frame: the rows.
+        name: of the frame, for messages.
+        folder: that image paths start from.
+        ending: of the files to write (default: .csv, or .parquet for pictures).
+    """
     pictures = next((str(c) for c in frame.columns if len(frame) and _is_picture(frame[c].iloc[0])), None)
     if pictures is not None:
         of_rows = frame[pictures]
@@ -254,13 +261,14 @@ def _frame(frame: pd.DataFrame, name: str, folder: Path | None = None) -> Form:
 
     def save(target: Path, chosen: Int64Array) -> Path:
         kept = frame.iloc[chosen]
-        if folder is None and pictures is None:
-            target = target.with_name(f"{target.name}.csv")
-            with atomic_path(target) as temporary:
+        suffix = ending or (".csv" if pictures is None else ".parquet")
+        target = target.with_name(f"{target.name}{suffix}")
+        with atomic_path(target) as temporary:
+            if suffix == ".csv":
                 kept.to_csv(temporary, index=False, lineterminator="\n")
-        else:
-            target = target.with_name(f"{target.name}.parquet")
-            with atomic_path(target) as temporary:
+            elif suffix == ".jsonl":
+                kept.to_json(temporary, orient="records", lines=True, force_ascii=False)
+            else:
                 kept.to_parquet(temporary, index=False)
         return target
 
@@ -329,12 +337,35 @@ def _folder(path: Path) -> Form:
         return _file(metadata)
     if shards := sorted(path.glob("*.tar")):
         return _shards(path, shards)
-    tables = sorted(name for name in names if Path(name).suffix.lower() in TABLES)
-    hint = f"; it holds {listed(tables)}: give that file, and the pictures with --images" if tables else ""
+    for name in METADATA:
+        if tables := sorted(path.glob(f"*/{name}")):
+            return _split_folders(path, tables)
+    others = sorted(name for name in names if Path(name).suffix.lower() in TABLES)
+    hint = f"; it holds {listed(others)}: give that file, and the pictures with --images" if others else ""
     raise DataError(
         f"{path} is a folder without metadata.csv, metadata.jsonl, shards (*.tar), what datasets saves, or the "
         f"run.json of a training; expected one of them or {EXPECTED}{hint or ', with the pictures as --images'}"
     )
+
+
+def _split_folders(folder: Path, tables: Sequence[Path]) -> Form:
+    """A folder with a metadata table in each subfolder, such as ``train`` and ``test``: one table of all rows.
+
+    Image paths start from the outer folder, so that files of one name in two subfolders stay apart.
+    """
+    parts = []
+    for each in tables:
+        part = _file(each).table
+        image = next((name for name in part if str(name).casefold() in IMAGE_COLUMNS), None)
+        if image is None:
+            raise DataError(
+                f"{each} has the columns {listed(list(map(str, part)), 30)}, and none is called file_name; name the "
+                "column of image paths file_name"
+            )
+        inner = each.parent.name
+        paths = [f"{inner}/{cell}" if isinstance(cell, str) and cell else cell for cell in part[image]]
+        parts.append(part.assign(**{str(image): paths}))
+    return _frame(pd.concat(parts, ignore_index=True), folder.name, folder, tables[0].suffix)
 
 
 def _shards(folder: Path, shards: Sequence[Path]) -> Form:

@@ -131,28 +131,24 @@ def _column(
     return there[0]
 
 
-def array_of(given: Any, name: str) -> NDArray[np.floating]:
-    return read_array(Path(given)) if isinstance(given, str | Path) else np.asarray(given)
-
-
-def read_embeddings(images: Any, captions: Any) -> tuple[NDArray[np.float32], NDArray[np.float32]] | None:
-    """Both sides as float32, checked: as many of each, of one length, finite and not zero."""
+def read_embeddings(images: Any, captions: Any) -> tuple[NDArray[np.floating], NDArray[np.floating]] | None:
+    """Both sides, checked: as many of each, of one length, finite and not zero. A ``.npy`` file is mapped."""
     if images is None and captions is None:
         return None
     if images is None or captions is None:
         raise DataError(
             "embeddings of one side are given; give both --image-embeddings and --caption-embeddings"
         )
-    sides = []
+    sides: list[NDArray[np.floating]] = []
     for given, name in ((images, "image embeddings"), (captions, "caption embeddings")):
-        array = array_of(given, name)
-        label = str(given) if isinstance(given, str | Path) else name
+        is_file = isinstance(given, str | Path)
+        array, label = (read_array(Path(given)), str(given)) if is_file else (np.asarray(given), name)
         if array.ndim != 2 or array.dtype.kind != "f":
             raise DataError(
                 f"{label} holds {array.dtype} of shape {array.shape}, expected floats of shape (pairs, dim)"
             )
         check_embeddings(array, label, "cosine")
-        sides.append(np.array(array, np.float32))
+        sides.append(array)
     x, y = sides
     if x.shape != y.shape:
         repeat = ""

@@ -61,6 +61,10 @@ def find_pictures(pairs: OwnPairs, images: Path | None, work: Path, progress: Pr
     found: dict[str, Path] = {}
     alone: dict[Path, str] = {}
     names = list(dict.fromkeys(name for name in pairs.images if name))
+    if not names:
+        raise DataError(
+            f"{pairs.form.name}: column {pairs.image_column} names no image; choose another with --image-column"
+        )
     for name in names:
         file, by_name_alone = index.find(name)
         if file is None:

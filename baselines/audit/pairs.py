@@ -1,6 +1,8 @@
-"""Make a table of all training pairs from finished runs: how sure the method is, and which captions fit better.
+"""Make a table of all training pairs from finished runs: how well each fits, and which captions fit better.
 
-Similarities and losses come from the networks with the best dev score, in evaluation mode. The truth is not used here;
+Two views that err differently are averaged: the similarity of the networks with the best dev score, in evaluation mode,
+which have seen every pair and may have memorised wrong ones; and the cross-fitted judgement of
+:mod:`baselines.audit.judge`, in which no pair vouches for itself. The truth is not used here;
 :mod:`baselines.audit.report` compares the table with it.
 """
 
@@ -15,6 +17,8 @@ import torch
 from numpy.typing import NDArray
 from rich.console import Console
 
+from baselines.audit.judge import Judged, judge_split
+from baselines.audit.lemon import LEMON, MOST_REFERENCE, lemon
 from baselines.kit.batches import TrainingBatches, derive_seed
 from baselines.kit.distributed import device_for
 from baselines.kit.losses import mean_triplet
@@ -34,6 +38,7 @@ from ncl_bench.progress import Advance, bar
 SAMPLE = 1_000
 """Number of pairs whose captions are compared with every image."""
 BETTER = 3
+FIT, CROSS_FITTED = "fit", "cross_fitted"
 MARGIN = 0.2
 """Threshold of NCR's division (section 4.2)."""
 IMAGES_AT_ONCE = 1_024
@@ -82,10 +87,15 @@ def audit(
         One row per pair in the order of the split, with the columns
 
         - ``pair_id``, ``image_id``, ``caption``: the pair; no caption if the dataset has only token ids;
+        - ``fit``: mean of the ranks of ``similarity`` and ``cross_fitted`` as a share of pairs: so many fit at most as
+          well as this one, in (0, 1]; small is suspicious;
+        - ``probability``: that the pair is wrong, in [0, 1], from ``cross_fitted`` alone;
+        - ``cross_fitted``: CCA and LEMoN on features and captions, fitted without the pair's image, in standard
+          deviations of chance; larger fits better;
+        - ``similarity``: mean over all networks;
         - ``clean_probability``: the method's own, in [0, 1], mean over the runs; empty if no run has one;
         - ``loss``: mean triplet loss (NCR Eq. 2, margin 0.2) in a batch of the recipe's size, in an order that depends
           only on the seed; mean over all networks;
-        - ``similarity``: mean over all networks;
         - ``posterior``: probability of the low-loss component of a Gaussian mixture over ``loss`` (NCR Eq. 3), in
           [0, 1]; empty if all losses are equal;
         - ``rank``: rank of the caption for its image among itself and the captions of 1,000 pairs; ties count against
@@ -98,7 +108,7 @@ def audit(
         NclBenchError: data or noise are missing or refused.
     """
     opened = open_runs([runs] if isinstance(runs, Path) else runs, root, noise_file=noise_file, keep=keep)
-    return pair_table(opened, device=device, console=console)
+    return pair_table(opened, device=device, console=console)[0]
 
 
 def open_runs(
@@ -147,8 +157,10 @@ def _with_noise(finished: FinishedRun, noise_file: Path | None, keep: Path | Non
     return replace(finished, job=job)
 
 
-def pair_table(audited: AuditedRuns, *, device: str = "auto", console: Console | None = None) -> pd.DataFrame:
-    """Compute the table of :func:`audit`.
+def pair_table(
+    audited: AuditedRuns, *, device: str = "auto", console: Console | None = None
+) -> tuple[pd.DataFrame, Judged]:
+    """Compute the table of :func:`audit`, and judge the pairs without the runs.
 
     Raises:
         TrainingError: the networks give similarities that are not finite.
@@ -158,7 +170,7 @@ def pair_table(audited: AuditedRuns, *, device: str = "auto", console: Console |
     networks, batches = _opened(audited, place)
     sample = sample_of(rows, seed)
     n_images = len(np.unique(train.caption_to_image[rows]))
-    with bar("audit", len(rows) + n_images, console) as advance:
+    with bar("audit", 2 * len(rows) + n_images, console) as advance:
         loss, similarity, score, _ = _own(networks, batches, advance)
         if not (np.isfinite(loss).all() and np.isfinite(score).all()):
             raise TrainingError(f"{first.folder.path} gives similarities that are not finite; train it again")
@@ -174,13 +186,26 @@ def pair_table(audited: AuditedRuns, *, device: str = "auto", console: Console |
             )
 
         rank, better = among_others(scores_of, train, rows, score, sample, advance)
+        judged = judge_split(train, rows, seed=derive_seed(seed, "audit", "judge"), advance=advance)
+    cross_fitted = -judged.table["score"].to_numpy(np.float64)
     values = {
+        FIT: _fit(similarity, cross_fitted),
+        "probability": judged.table["probability"].to_numpy(np.float64),
+        CROSS_FITTED: cross_fitted,
+        "similarity": similarity,
         CLEAN_PROBABILITY: clean_probability(audited),
         "loss": loss,
-        "similarity": similarity,
         "posterior": _posterior(loss, derive_seed(seed, "audit", "mixture")),
     }
-    return table_of(train, rows, values, rank, better)
+    return table_of(train, rows, values, rank, better), judged
+
+
+def _fit(*views: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Share of pairs whose mean rank is at most a pair's own, in (0, 1]."""
+    from scipy.stats import rankdata
+
+    shares: NDArray[np.float64] = rankdata(sum(map(rankdata, views)), "max") / len(views[0])
+    return shares
 
 
 def sample_of(rows: Int64Array, seed: int) -> Int64Array:
@@ -346,3 +371,52 @@ def _posterior(losses: Float32Array, seed: int) -> Float32Array:
     if losses.min() == losses.max():
         return np.full(len(losses), np.nan, np.float32)
     return clean_posterior(torch.from_numpy(losses), random_state=seed).numpy()
+
+
+def lemon_table(
+    train: PairedDataset,
+    rows: Int64Array,
+    seed: int,
+    images: NDArray[np.floating],
+    captions: NDArray[np.floating],
+    *,
+    device: torch.device,
+    console: Console | None = None,
+) -> pd.DataFrame:
+    """The table of an audit by LEMoN's fixed setting.
+
+    Args:
+        train: the split with its noise, whole.
+        rows: int64 ``(n,)``, its audited pairs, which are the reference too; if they are more than 50,000, that many
+            of them are drawn.
+        seed: of the draws.
+        images: ``(n_images, dim)``, embeddings of the split's images.
+        captions: ``(n_captions, dim)``, of its captions.
+        device: where to compute.
+        console: where to draw progress; standard error by default.
+
+    Returns:
+        The columns of :func:`audit`, with ``lemon`` (minus the score) and ``similarity`` (the
+        cosine) in place of the method's.
+
+    Raises:
+        TrainingError: too few pairs.
+    """
+    image_of = train.caption_to_image[rows]
+    n_images = len(np.unique(image_of))
+    random = np.random.default_rng(derive_seed(seed, "audit", LEMON))
+    reference = np.sort(random.permutation(len(rows))[:MOST_REFERENCE])
+    with bar("audit", len(rows) + n_images, console) as advance:
+        found = lemon(images, captions[rows], image_of, reference, device=device, advance=advance)
+        x, y = (
+            side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-12)
+            for side in (images, captions)
+        )
+        similarity = (1 - found.distance).astype(np.float32)
+
+        def scores_of(block: Int64Array, others: Int64Array) -> NDArray[np.float32]:
+            scores: NDArray[np.float32] = (x[block] @ y[others].T).astype(np.float32)
+            return scores
+
+        rank, better = among_others(scores_of, train, rows, similarity, sample_of(rows, seed), advance)
+    return table_of(train, rows, {LEMON: -found.score, "similarity": similarity}, rank, better)

@@ -6,7 +6,8 @@
 """
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,9 +18,20 @@ from jinja2 import Environment, StrictUndefined
 from numpy.typing import NDArray
 from rich.console import Console
 
+from baselines.audit.judge import Judged
 from baselines.audit.labelled import labelled_pairs, read_labels
-from baselines.audit.lemon import FIXED, LEMON, MOST_REFERENCE, lemon_table
-from baselines.audit.pairs import BETTER, SAMPLE, AuditedRuns, clean_probability, open_runs, pair_table
+from baselines.audit.lemon import FIXED, LEMON, MOST_REFERENCE
+from baselines.audit.pairs import (
+    BETTER,
+    CROSS_FITTED,
+    FIT,
+    SAMPLE,
+    AuditedRuns,
+    clean_probability,
+    lemon_table,
+    open_runs,
+    pair_table,
+)
 from baselines.audit.result import (
     RESULT,
     SUREST,
@@ -28,6 +40,7 @@ from baselines.audit.result import (
     AuditResult,
     EpochDetection,
     LemonRecord,
+    WrongPairs,
     detection_of,
     result_of,
     suspicion,
@@ -49,18 +62,18 @@ from ncl_bench.progress import bar
 
 PAIRS, PAGE = "pairs.parquet", "index.html"
 TEMPLATE = Path(__file__).parent / "page.html.j2"
-STEPS = 100
-"""Steps of the slider."""
+STEPS = 1_000
+"""Steps of the slider: where 3 in 1,000 pairs are wrong, a hundredth is too coarse."""
 WIDTH, HEIGHT = 120, 28
 """Size of the curve of a pair's clean probability over the epochs."""
 POSTERIOR = "posterior"
 THRESHOLD = 0.5
-"""Threshold of the posterior, and of methods that state none."""
+"""Of the posterior and of methods that state none, to measure them; nothing is removed by it."""
 SHORTEST = 1e-12
 """Length below which torch does not scale a vector to unit length."""
 SEED = 0
 """Seed of the draws of an audit without a run: what a rank is among, and the reference of more than 50,000 pairs."""
-LEMON_THRESHOLDS: Mapping[str, float | None] = {LEMON: None, "similarity": None}
+LEMON_THRESHOLDS: dict[str, float | None] = {LEMON: None, "similarity": None}
 """Columns that an audit by LEMoN measures; none has a threshold of its own."""
 
 
@@ -100,14 +113,22 @@ def write_audit(
             thresholds, history, remarks = LEMON_THRESHOLDS, None, []
             facts: dict[str, Any] = {"lemon": _lemon_record(table)}
         else:
-            table, history = pair_table(audited, device=device, console=console), _history(audited)
+            table, judged = pair_table(audited, device=device, console=console)
+            history, wrong = _history(audited), _wrong(judged)
             own = any(run.has_clean_probability for run in described)
             config = first.job.recipe.method_config
             threshold = float(getattr(config, "clean_threshold", THRESHOLD)) if own else THRESHOLD
-            # a method's own probability saturates, and as a training weight it calls too many pairs wrong
-            thresholds = {POSTERIOR: THRESHOLD} | ({CLEAN_PROBABILITY: threshold} if own else {})
+            thresholds = {
+                FIT: wrong.n / len(table),
+                CROSS_FITTED: None,
+                "similarity": None,
+                POSTERIOR: THRESHOLD,
+            }
+            if own:  # measured, and never what removes pairs: as a training weight it calls too many wrong
+                thresholds[CLEAN_PROBABILITY] = threshold
             remarks = _of_method(described, table)
-            facts = {"epochs": () if truth is None else tuple(_epochs(audited, truth, threshold))}
+            epochs = () if truth is None else tuple(_epochs(audited, truth, threshold))
+            facts = {"epochs": epochs, "wrong": wrong}
         labelled = labelled_pairs(*known, train, table, list(thresholds), first.job.seed) if known else None
         facts["runs"] = described
         result = result_of(train, first.run.noise, table, truth, labelled, thresholds, remarks, **facts)
@@ -195,6 +216,12 @@ def _lemon_of_runs(audited: AuditedRuns, device: str, console: Console | None) -
     return lemon_table(train, audited.rows, seed, *sides, device=place, console=console)
 
 
+def _wrong(judged: Judged) -> WrongPairs:
+    n = len(judged.table)
+    wrong, low, high = (round(share * n) for share in (judged.share, judged.low, judged.high))
+    return WrongPairs(n=wrong, low=low, high=high, obtained=judged.obtained)
+
+
 def _refuse_existing(to: Path) -> None:
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise TrainingError(f"{to} exists already; choose a new folder with --to")
@@ -271,11 +298,7 @@ def _of_method(runs: Sequence[AuditedRun], table: pd.DataFrame) -> list[str]:
     remarks = []
     without = [run.folder for run in runs if not run.has_clean_probability]
     if without:
-        instead = (
-            "pairs are ordered by the posterior of a mixture over their losses"
-            if len(without) == len(runs)
-            else "the mean is over the other runs"
-        )
+        instead = "the column is empty" if len(without) == len(runs) else "the mean is over the other runs"
         remarks.append(f"{', '.join(without)} holds no clean probability of the method: {instead}.")
     if table[POSTERIOR].isna().all():
         remarks.append("All losses are equal, so there is no posterior.")
@@ -319,7 +342,7 @@ def _write_page(
     def card(place: int, row: int) -> dict[str, Any]:
         """A pair as the page shows it, at its place in a list, from 1."""
         line = table.iloc[row]
-        columns = ("clean_probability", "posterior", "loss", "similarity")
+        columns = ("probability", CROSS_FITTED, "similarity", CLEAN_PROBABILITY, "loss")
         shown = [c for c in columns if c != result.chosen_by and c in line and not pd.isna(line[c])]
         value, pair_id = line[result.chosen_by], int(line["pair_id"])
         rank = f"{line['rank']:,} of {1 + min(SAMPLE, len(table)):,}"
@@ -332,7 +355,10 @@ def _write_page(
             "caption": caption(pair_id),
             "value": None if pd.isna(value) else float(value),
             "numbers": [
-                *((c.replace("_", " "), f"{line[c]:.3f}") for c in shown),
+                *(
+                    ("probably wrong" if c == "probability" else c.replace("_", " "), f"{line[c]:.3f}")
+                    for c in shown
+                ),
                 ("rank of its caption", rank),
             ],
             "better": [caption(int(other)) for other in better if not pd.isna(other)],
@@ -347,7 +373,7 @@ def _write_page(
     start = (
         int(np.searchsorted(called, len(suspicious)))
         if result.threshold is None
-        else round(result.threshold * STEPS)
+        else math.ceil(result.threshold * STEPS)
     )
     wrong = [] if truth is None else _at_most(values[~truth], limits)
     page = template.render(

@@ -113,6 +113,18 @@ class LemonRecord(Record):
     embeddings: tuple[str, ...]
 
 
+class WrongPairs(Record):
+    """Estimated number of wrong pairs, with a range: bootstrap over images, widened (share.py).
+
+    ``obtained`` says in sentences how this was estimated.
+    """
+
+    n: int
+    low: int
+    high: int
+    obtained: str
+
+
 class AuditResult(Record):
     """``result.json``.
 
@@ -122,8 +134,9 @@ class AuditResult(Record):
         noise: of the split, without its source.
         n_pairs: audited pairs.
         runs: that were averaged.
-        chosen_by: the column that orders the page: ``posterior`` or ``lemon``, in older audits ``clean_probability``.
-        threshold: of this column; pairs at or below it are called wrong. None for LEMoN.
+        wrong: how many pairs are probably wrong; None for LEMoN.
+        chosen_by: the column that orders the page: ``fit`` or ``lemon``.
+        threshold: of this column; pairs at or below it are called wrong, as many as are estimated. None for LEMoN.
         detection: column to how well it finds the wrong pairs; empty where nobody knows which these are.
         first_wrong: how many of the most suspicious pairs on the page are wrong; None where nobody knows.
         epochs: the same for the clean probability of each epoch, as far as it was kept.
@@ -139,6 +152,7 @@ class AuditResult(Record):
     runs: tuple[AuditedRun, ...]
     chosen_by: str
     threshold: float | None
+    wrong: WrongPairs | None = None
     detection: dict[str, Detection] = Field(default_factory=dict)
     first_wrong: int | None = None
     epochs: tuple[EpochDetection, ...] = ()

@@ -1,5 +1,6 @@
 """``ncl-bench audit``: find the wrong training pairs of finished runs."""
 
+import json
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any, Literal
@@ -12,34 +13,46 @@ from ncl_bench.cli.options import NoiseRatio, NoiseSeed, NoiseUnit, Root, SplitS
 from ncl_bench.errors import NclBenchError
 from ncl_bench.plugins import command_name
 
+_TABLES = (".csv", ".tsv", ".txt", ".token", ".jsonl", ".ndjson", ".json", ".parquet", ".tar")
+_ARRAYS = (".npy", ".safetensors", ".pt", ".pth")
+_OF_PAIRS = {"--images", "--image-embeddings", "--caption-embeddings", "--image-column", "--caption-column"}
+
 
 class _RunsOrPairs(TyperGroup):
     """``audit RUN...`` and ``audit captions.csv``: what is no command below it is runs, or a user's pairs."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in {*self.commands, *ctx.help_option_names}:
-            args = [short_for(args), *args]
+            args = [self.short_for(args), *args]
         return super().parse_args(ctx, args)
 
+    def short_for(self, args: list[str]) -> str:
+        """``pairs`` if arguments without a command name somebody's pairs, else ``runs``."""
+        if _OF_PAIRS & {each.partition("=")[0] for each in args}:
+            return "pairs"
+        flags = {
+            name
+            for command in self.commands.values()
+            for each in command.params
+            if getattr(each, "is_flag", False)
+            for name in each.opts
+        }
+        # the first argument that is neither an option nor the value of one
+        first = next(
+            (
+                each
+                for before, each in zip(["", *args], args, strict=False)
+                if not each.startswith("--")
+                and (not before.startswith("--") or "=" in before or before in flags)
+            ),
+            "",
+        )
+        if Path(first).is_dir():
+            return "runs" if Path(first, "run.json").exists() else "pairs"
+        return "pairs" if Path(first).suffix.lower() in _TABLES else "runs"
 
-def short_for(args: list[str]) -> str:
-    """``pairs`` if arguments without a command name somebody's pairs, else ``runs``."""
-    options = {each.partition("=")[0] for each in args if each.startswith("--")}
-    if options & {
-        "--images",
-        "--image-embeddings",
-        "--caption-embeddings",
-        "--image-column",
-        "--caption-column",
-    }:
-        return "pairs"
-    first = Path(args[0])
-    if first.is_dir():
-        return "runs" if (first / "run.json").exists() else "pairs"
-    return "pairs" if first.suffix.lower() in _TABLES else "runs"
 
-
-_TABLES = (".csv", ".tsv", ".txt", ".token", ".jsonl", ".ndjson", ".json", ".parquet", ".tar")
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON (default: in sentences).")]
 
 audit_app = typer.Typer(
     cls=_RunsOrPairs,
@@ -91,6 +104,7 @@ def audit_pairs(
     ] = "efficientnet-lite0",
     seed: SplitSeed = 0,
     device: Device = "auto",
+    as_json: AsJson = False,
 ) -> None:
     """Find the wrong pairs among your images and captions; the same command resumes. `audit TABLE` is short for it.
 
@@ -113,6 +127,9 @@ def audit_pairs(
         device=device,
     )
     found = table.attrs["summary"]
+    if as_json:
+        typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        return
     for reason, count in found["left_out"].items():
         typer.echo(f"left out: {count:,} rows, {reason}")
     if found["doubled"]:
@@ -124,6 +141,22 @@ def audit_pairs(
         f"(probably {found['low']:,} to {found['high']:,}; wrong captions of similar pictures are hardly counted)"
     )
     typer.echo(f"open {to / 'index.html'}; the rows are in {to / 'pairs.csv'}")
+
+
+def _refuse_pairs(runs: list[Path]) -> None:
+    """Name the right form for what exists and is no run."""
+    for given in runs:
+        if given.suffix.lower() in _ARRAYS and given.is_file():
+            raise NclBenchError(
+                f"{given} is an array, expected the folder of a finished run; audit embeddings of your own pairs with "
+                f"`{command_name()} audit --image-embeddings A.npy --caption-embeddings B.npy --to FOLDER`, those of a "
+                "training split with --method lemon and --dataset"
+            )
+        if given.is_file() or (given.is_dir() and not (given / "run.json").exists()):
+            raise NclBenchError(
+                f"{given} is no run: it has no run.json; audit your own pairs with `{command_name()} audit TABLE "
+                "--images PICTURES --to FOLDER`, or give the folders of finished runs alone"
+            )
 
 
 @audit_app.command("runs")
@@ -155,6 +188,7 @@ def audit_runs(
     noise_seed: NoiseSeed = None,
     root: Root = None,
     device: Device = "auto",
+    as_json: AsJson = False,
 ) -> None:
     """Write a table of all training pairs and a page of the most suspicious ones; `audit RUN` is short for it.
 
@@ -166,6 +200,7 @@ def audit_runs(
     from ncl_bench.data import load_dataset
 
     if dataset is None:
+        _refuse_pairs(runs)
         if (noise_ratio, noise_unit, noise_seed) != (None, None, None):
             raise NclBenchError(
                 "a run records its noise; leave --noise-ratio, --noise-unit and --noise-seed out"
@@ -189,6 +224,9 @@ def audit_runs(
             root=root,
         )
         result = write_lemon((runs[0], runs[1]), to, train, root=root, labels=labels, device=device)
+    if as_json:
+        typer.echo(json.dumps(result.model_dump(mode="json"), indent=2, ensure_ascii=False))
+        return
     for remark in result.remarks:
         typer.echo(remark)
     for column, found in result.detection.items():
@@ -206,9 +244,14 @@ def audit_runs(
             )
     if result.first_wrong is not None:
         typer.echo(f"{result.first_wrong} of the {min(200, result.n_pairs)} most suspicious pairs are wrong")
+    if result.wrong is not None:
+        typer.echo(
+            f"about {result.wrong.n:,} of {result.n_pairs:,} pairs are wrong (probably {result.wrong.low:,} to "
+            f"{result.wrong.high:,}; wrong captions of similar images are hardly counted)"
+        )
     typer.echo(f"open {to / 'index.html'}")
-    threshold = "THRESHOLD" if result.threshold is None else f"{result.threshold:g}"
-    typer.echo(f"next: {command_name()} audit apply {quote(str(to))} --threshold {threshold} --to cleaned")
+    threshold = " --threshold THRESHOLD" if result.threshold is None else ""
+    typer.echo(f"next: {command_name()} audit apply {quote(str(to))}{threshold} --to cleaned")
 
 
 @audit_app.command("apply")
@@ -218,7 +261,8 @@ def audit_apply(
     threshold: Annotated[
         float | None,
         typer.Option(
-            help="Keep the pairs whose posterior is above it (default: 0.5, none for LEMoN).",
+            help="Keep the pairs whose fit is above it (default: as many pairs go as are estimated to be wrong; "
+            "LEMoN has none).",
         ),
     ] = None,
     ids: Annotated[
@@ -233,7 +277,7 @@ def audit_apply(
 ) -> None:
     """Write which pairs to keep, for `train --keep` and load_dataset(keep=...); no feature is copied.
 
-    Example: ncl-bench audit apply audit --threshold 0.2 --to cleaned
+    Example: ncl-bench audit apply audit --to cleaned
 
     Example: ncl-bench audit apply audit --ids chosen.csv --to cleaned
     """
@@ -246,8 +290,7 @@ def audit_apply(
         )
     from baselines.audit import apply_audit
 
-    kept = apply_audit(audit, to, threshold=threshold, ids=ids, sure=yes)
-    typer.echo(f"{to} keeps {kept.n_kept:,} of {kept.n_pairs:,} pairs")
+    apply_audit(audit, to, threshold=threshold, ids=ids, sure=yes, say=typer.echo)
     typer.echo(
         f"next: {command_name()} train RECIPE --keep {quote(str(to))}, with the noise of the audited run"
     )

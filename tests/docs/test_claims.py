@@ -386,7 +386,7 @@ def test_every_command_and_option_that_is_mentioned_exists(page: Path) -> None:
         if (
             command.name == "audit"
         ):  # `audit RUN` is short for `audit runs RUN`, and `audit TABLE` for `audit pairs TABLE`
-            command = command.commands[short_for(words)]
+            command = command.commands[command.short_for(words)]
         assert command.name != "ncl-bench" or words[0] == "--version", words
         known = {option for one in command.params for option in one.opts + one.secondary_opts}
         assert {word for word in words if word.startswith("--")} <= known, words

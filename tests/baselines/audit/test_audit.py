@@ -3,7 +3,7 @@
 import json
 import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +17,9 @@ from typer.testing import CliRunner
 
 import baselines.audit.pairs
 from baselines.audit import apply_audit, audit, report, write_audit
+from baselines.audit.judge import judge_split
+from baselines.audit.result import read_result
+from baselines.kit.batches import derive_seed
 from baselines.training.job import FinishedRun, TrainingJob
 from baselines.training.run_folder import RunFolder
 from baselines.training.scoring import score_rows
@@ -30,12 +33,20 @@ NCR = {"name": "ncr", "warmup_epochs": 1, "epochs": 2, "learning_rate": 0.002}
 TRIPLET = {"name": "triplet", "epochs": 1}
 QUIET = Console(quiet=True)
 pytestmark = pytest.mark.usefixtures("few_pairs")
-COLUMNS = ["pair_id", "image_id", "caption", "clean_probability", "loss", "similarity", "posterior", "rank"]
-COLUMNS += ["better_1", "better_2", "better_3"]
+COLUMNS = ["pair_id", "image_id", "caption", "fit", "probability", "cross_fitted", "similarity"]
+COLUMNS += ["clean_probability", "loss", "posterior", "rank", "better_1", "better_2", "better_3"]
+MEASURED = {"fit", "cross_fitted", "similarity", "posterior"}
 
 
 def train(job: TrainingJob, folder: Path, **options) -> Path:
     return trained(job, folder, **options).folder.path
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("baselines.audit.share.RESAMPLES", 10)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +157,7 @@ def test_the_folder_holds_the_table_the_truth_and_a_page(audited: Path, runs: di
     assert result["detection"]["clean_probability"] == found
     wrong = ~true_correspondence(load_few("digits", split="train", noise_ratio=0.4))
     assert found["n_wrong"] == wrong.sum()
-    suspicious = table.sort_values(["posterior", "loss"], ascending=[True, False])["pair_id"][:200]
+    suspicious = table.sort_values(["fit", "loss"], ascending=[True, False])["pair_id"][:200]
     assert result["first_wrong"] == wrong[suspicious].sum()
     page = (audited / "index.html").read_text()
     assert page.count('<li data-value="') == 250
@@ -156,21 +167,52 @@ def test_the_folder_holds_the_table_the_truth_and_a_page(audited: Path, runs: di
     assert "https://" not in page
 
 
-def test_a_run_without_estimates_is_ordered_by_the_posterior_and_the_page_says_so(
+def test_pairs_are_ordered_by_two_views_and_as_many_go_as_are_estimated_to_be_wrong(
+    audited: Path, tmp_path: Path
+) -> None:
+    table, result = pd.read_parquet(audited / "pairs.parquet"), read_result(audited)
+    views = table["similarity"].rank() + table["cross_fitted"].rank()
+    np.testing.assert_allclose(table["fit"], [(views <= view).mean() for view in views])
+    rows = np.arange(1000)
+    train = load_few("digits", split="train", noise_ratio=0.4)
+    judged = judge_split(train, rows, seed=derive_seed(0, "audit", "judge"))
+    np.testing.assert_allclose(table["cross_fitted"], -judged.table["score"], atol=1e-6)
+    np.testing.assert_allclose(table["probability"], judged.table["probability"], atol=1e-6)
+    assert result.wrong.n == round(1000 * judged.share)
+    assert result.wrong.low <= 400 <= result.wrong.high
+    assert result.threshold == result.wrong.n / 1000
+    page = (audited / "index.html").read_text()
+    assert f"<h1>About {result.wrong.n} of 1,000 pairs are wrong: digits</h1>" in page
+    assert f'max="999" value="{result.wrong.n}"' in page
+    said: list[str] = []
+    kept = apply_audit(audited, tmp_path / "cleaned", sure=True, say=said.append)
+    assert kept.n_kept == (table["fit"] > np.float32(result.threshold)).sum()
+    assert abs(1000 - kept.n_kept - result.wrong.n) <= 2  # of pairs that fit alike, all or none go
+    precision = table["probability"][table["fit"] <= result.threshold].mean()
+    assert f"of which about {precision:.0%} are wrong by the estimate" in said[0]
+
+
+def test_captions_without_text_are_judged_by_their_token_ids() -> None:
+    train = load_few("digits", split="train", noise_ratio=0.4)
+    rows = np.arange(0, 1000, 2)
+    silent, spoken = (
+        judge_split(each, rows).table["similarity"] for each in (replace(train, captions=None), train)
+    )
+    assert np.corrcoef(silent, spoken)[0, 1] > 0.9
+
+
+def test_a_run_without_estimates_is_audited_and_the_page_says_so(
     runs: dict[str, Path], tmp_path: Path
 ) -> None:
     result = write_audit([runs["triplet"]], tmp_path / "to", device="cpu", console=QUIET)
-    sentence = (
-        f"{runs['triplet']} holds no clean probability of the method: pairs are ordered by the posterior of a mixture "
-        "over their losses."
-    )
+    sentence = f"{runs['triplet']} holds no clean probability of the method: the column is empty."
     assert result.remarks == (sentence,)
     assert sentence in (tmp_path / "to" / "index.html").read_text()
-    assert result.chosen_by == "posterior"
-    assert set(result.detection) == {"posterior"}
+    assert result.chosen_by == "fit"
+    assert set(result.detection) == MEASURED
     table = pd.read_parquet(tmp_path / "to" / "pairs.parquet")
     kept = apply_audit(tmp_path / "to", tmp_path / "kept", threshold=0.3, sure=True)
-    assert kept.n_kept == (table["posterior"] > 0.3).sum()
+    assert kept.n_kept == (table["fit"] > np.float32(0.3)).sum()
 
 
 def test_lemon_reads_the_embeddings_of_runs(runs: dict[str, Path], tmp_path: Path) -> None:
@@ -180,7 +222,7 @@ def test_lemon_reads_the_embeddings_of_runs(runs: dict[str, Path], tmp_path: Pat
     assert set(result.detection) == {"lemon", "similarity"}
     assert [run.method for run in result.runs] == ["NCR", "Triplet (hardest)"]
     table = pd.read_parquet(tmp_path / "to" / "pairs.parquet")
-    assert list(table.columns) == [*COLUMNS[:3], "lemon", "similarity", *COLUMNS[7:]]
+    assert list(table.columns) == [*COLUMNS[:3], "lemon", "similarity", *COLUMNS[10:]]
     both = audit([runs["ncr"], runs["triplet"]], device="cpu", console=QUIET)
     np.testing.assert_allclose(table["similarity"], both["similarity"], atol=1e-5)  # mean of all networks
     np.testing.assert_array_equal(table["better_1"], both["better_1"])
@@ -193,16 +235,13 @@ def test_lemon_needs_embeddings(tmp_path: Path) -> None:
     assert not (tmp_path / "to").exists()
 
 
-def test_equal_losses_leave_no_posterior_and_nothing_to_keep(
+def test_equal_losses_leave_no_posterior(
     runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(baselines.audit.pairs, "mean_triplet", lambda s, margin: torch.zeros(len(s)))
     result = write_audit([runs["triplet"]], tmp_path / "to", device="cpu", console=QUIET)
     assert "All losses are equal, so there is no posterior." in result.remarks
-    assert result.detection == {}
-    with pytest.raises(TrainingError, match="tells no pair apart: all losses are equal"):
-        apply_audit(tmp_path / "to", tmp_path / "kept", threshold=0.5, sure=True)
-    assert not (tmp_path / "kept").exists()
+    assert set(result.detection) == MEASURED - {"posterior"}
 
 
 def test_natural_noise_is_scored_by_labels_alone(tmp_path: Path) -> None:
@@ -228,7 +267,7 @@ def test_natural_noise_is_scored_by_labels_alone(tmp_path: Path) -> None:
     lines = [f"{pair},{'wrong' if pair < 40 else 'matches'}" for pair in range(200)]
     (tmp_path / "mine.csv").write_text("\n".join(["pair_id,label", *lines]))
     mine = write_audit([run], tmp_path / "mine", labels=tmp_path / "mine.csv", device="cpu", console=QUIET)
-    assert set(mine.labelled.detection) == {"clean_probability", "posterior"}
+    assert set(mine.labelled.detection) == MEASURED | {"clean_probability"}
     page = (tmp_path / "mine" / "index.html").read_text()
     auroc = mine.labelled.detection["posterior"]["wrong"].auroc
     assert f"{auroc.value:.3f} ({auroc.low:.3f} to {auroc.high:.3f})" in page
@@ -246,7 +285,7 @@ def test_kept_pairs_are_a_subset_after_the_noise(
 ) -> None:
     table = pd.read_parquet(audited / "pairs.parquet")
     kept = apply_audit(audited, tmp_path / "cleaned", threshold=0.5, sure=True)
-    expected = table["pair_id"][table["posterior"] > 0.5].tolist()
+    expected = table["pair_id"][table["fit"] > 0.5].tolist()
     assert kept.n_kept == len(expected) < kept.n_pairs == 1000
     data = load_dataset("digits", noise_ratio=0.4, keep=tmp_path / "cleaned")
     assert data.pair_ids.tolist() == expected
@@ -311,7 +350,7 @@ def test_nothing_is_overwritten_and_damaged_files_are_named(audited: Path, tmp_p
         (copy / file).write_text(content)
     for folder, to, threshold, problem in (
         (audited, audited, 0.5, "exists already; choose a new folder with --to"),
-        (audited, none, 1.0, "training needs two pairs, but 0 of 1,000 have a posterior above 1;"),
+        (audited, none, 1.0, "training needs two pairs, but 0 of 1,000 have a fit above 1;"),
         (tmp_path, none, 0.5, "does not exist, expected the result of `ncl-bench audit`"),
         (broken, none, 0.5, r"pairs\.parquet is damaged"),
         (unsaid, none, 0.5, r"result\.json: key 'dataset' is missing"),
@@ -414,7 +453,10 @@ def test_the_commands_say_what_was_found_and_what_comes_next(
     done = CliRunner().invoke(app, ["audit", str(runs["ncr"]), "--to", "audit", "--device", "cpu"])
     assert done.exit_code == 0, done.output
     assert "of the 200 most suspicious pairs are wrong" in done.output
-    assert "next: ncl-bench audit apply audit --threshold 0.5 --to cleaned" in done.output
+    assert "next: ncl-bench audit apply audit --to cleaned" in done.output
+    assert "of 1,000 pairs are wrong (probably" in done.output
+    last = CliRunner().invoke(app, ["audit", "--json", "--to", "again", str(runs["ncr"]), "--device", "cpu"])
+    assert json.loads(last.stdout) == json.loads(Path("again", "result.json").read_text())
     applied = CliRunner().invoke(app, ["audit", "apply", "audit", "--yes", "--to", "cleaned"])
     assert "of 1,000 pairs" in applied.output
     assert sorted(path.name for path in Path("cleaned").iterdir()) == ["keep.csv", "keep.json"]
@@ -434,12 +476,11 @@ def test_a_spreadsheet_computes_no_caption() -> None:
 
 
 def test_a_threshold_removes_more_than_a_quarter_only_with_yes(audited: Path, tmp_path: Path) -> None:
-    posterior = pd.read_parquet(audited / "pairs.parquet").posterior
-    middle = float(posterior.median())
-    removed = posterior[posterior <= np.float32(middle)]
-    said = rf"would remove {len(removed):,} of 1,000 pairs .*, of which posterior takes {1 - removed.mean():.0%} for"
+    table = pd.read_parquet(audited / "pairs.parquet")
+    removed = table["fit"] <= 0.5
+    precision = table["probability"][removed].mean()
+    said = rf"--threshold 0.5 removes {removed.sum()} of 1,000 pairs .*, of which about {precision:.0%} are wrong by"
     with pytest.raises(TrainingError, match=said):
-        apply_audit(audited, tmp_path / "cleaned", threshold=middle)
+        apply_audit(audited, tmp_path / "cleaned", threshold=0.5)
     assert not (tmp_path / "cleaned").exists()
-    kept = apply_audit(audited, tmp_path / "cleaned", threshold=middle, sure=True)
-    assert kept.n_kept == 1_000 - len(removed)
+    assert apply_audit(audited, tmp_path / "cleaned", threshold=0.5, sure=True).n_kept == (~removed).sum()

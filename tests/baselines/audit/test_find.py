@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import shutil
 import tarfile
 from collections.abc import Callable
@@ -155,6 +156,20 @@ def as_image_folder(given: Path) -> list[object]:
     return [given / "photos"]
 
 
+def as_split_folders(given: Path) -> list[object]:
+    """Files of one name in two subfolders, each with a table of its own."""
+    rows = rows_of(given)
+    for split, some in (("train", rows[: N // 2]), ("test", rows[N // 2 :])):
+        (given / "photos" / split).mkdir()
+        for number, (name, _) in enumerate(some):
+            (given / "photos" / name).rename(given / "photos" / split / f"{number}.png")
+        lines = [
+            json.dumps({"file_name": f"{number}.png", "text": text}) for number, (_, text) in enumerate(some)
+        ]
+        (given / "photos" / split / "metadata.jsonl").write_text("\n".join(lines))
+    return [given / "photos"]
+
+
 def as_saved(given: Path) -> list[object]:
     rows = rows_of(given)
     columns = {
@@ -191,6 +206,7 @@ FORMS: dict[str, tuple[Callable[[Path], list[object]], str]] = {
     "karpathy": (as_karpathy, "clean.json"),
     "urls": (as_urls, "clean.tsv"),
     "image folder": (as_image_folder, "clean.csv"),
+    "split folders": (as_split_folders, "clean.jsonl"),
     "saved": (as_saved, "clean"),
     "shards": (as_shards, "clean.csv"),
 }
@@ -228,6 +244,12 @@ def test_every_form_goes_through_the_whole_command(
         ]
         counts = [len(read_pairs(each, *options).captions) for each in written]
     assert counts == [n - summary["n_suspects"], summary["n_suspects"]]
+
+
+def test_options_may_come_first_and_the_result_may_be_json(given: Path) -> None:
+    said = command("--strict", "--json", "--to", given / "audit", *as_tsv(given))
+    assert json.loads(said) == json.loads((given / "audit" / "summary.json").read_text())
+    assert "captions do not fit" in command("--to", given / "audit", given / "captions.tsv")
 
 
 def refusal(*arguments: object) -> str:
@@ -354,6 +376,20 @@ def test_a_folder_that_holds_no_pairs_and_lists_that_are_written_already(given: 
     assert "`clean` and `suspects` in it" in refusal("apply", given / "audit", "--to", given / "kept")
 
 
+def test_pairs_given_as_runs_are_told_the_right_form(given: Path) -> None:
+    as_csv(given)
+    np.save(given / "a.npy", np.ones((N, 4), np.float32))
+    for arguments, sentence in (
+        (["runs", given / "captions.csv"], "captions.csv is no run.* audit TABLE --images PICTURES"),
+        (["runs", given / "photos"], "photos is no run"),
+        ([given / "a.npy", given / "a.npy"], "a.npy is an array.* --image-embeddings A.npy"),
+        ([given / "captions.json"], "captions.json does not exist, expected a table"),
+        ([given / "runs"], "runs.*does not exist"),
+    ):
+        assert re.search(sentence, refusal(*arguments, "--to", given / "to"))
+    assert not (given / "to").exists()
+
+
 @pytest.mark.parametrize(
     ("frame", "options", "sentence"),
     [
@@ -367,6 +403,7 @@ def test_a_folder_that_holds_no_pairs_and_lists_that_are_written_already(given: 
             "names images/a000.png.*the folder holds 000.png",
         ),
         (lambda f: f.assign(caption=[["a"]] * N), {}, "one text per row"),
+        (lambda f: f.assign(image=None), {}, "column image names no image"),
         (lambda f: f[:0], {}, "has no rows"),
     ],
 )

@@ -10,7 +10,6 @@ from scipy.sparse import csr_array
 from baselines.audit.cca import Moments, cross_fitted, pooled
 from baselines.audit.judge import judge_embeddings, judge_pairs
 from baselines.audit.share import share_of_wrong
-from ncl_bench.errors import TrainingError
 
 TOPICS = ("dog grass ball", "beach sea surf", "snow ski hill", "city car street", "horse rider fence")
 TOPICS_ZH = ("小狗追球草地", "海边沙滩冲浪", "雪山滑雪斜坡", "城市汽车街道", "骑手马匹栅栏")
@@ -109,11 +108,6 @@ def test_embeddings_are_judged_with_several_captions_an_image(tmp_path: Path) ->
     np.testing.assert_allclose(found.table["similarity"], cosine, atol=1e-5)
     named = found.better[wrong[0]]
     assert (image_of[named[named >= 0]] != image_of[wrong[0]]).all()
-
-
-def test_too_few_images_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="at least 40 different images, but there are 20"):
-        judge_embeddings(np.eye(20), np.eye(20), np.arange(20))
 
 
 @pytest.mark.parametrize("share", [0.003, 0.03, 0.1, 0.4])

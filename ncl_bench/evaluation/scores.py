@@ -246,10 +246,11 @@ class ArrayRows:
             # a sample is enough to find a value that stands for many pairs
             block = block[np.random.default_rng(0).integers(block.size, size=SAMPLE)]
         values, counts = np.unique(block, return_counts=True)
+        place = counts.argmax()
+        most, second = counts[place], np.delete(counts, place).max(initial=0)
         # one value in place of a score stands out; rounding makes many values frequent
-        *_, second, most = sorted([0, *counts.tolist()])
         often = most >= FILLED_SHARE * block.size and most >= FILLED_OFTEN * second
-        return float(values[counts.argmax()]) if often and most > 1 else None
+        return float(values[place]) if often and most > 1 else None
 
     def column(self, caption: int) -> FloatArray:
         """Return the scores of every image with one caption."""

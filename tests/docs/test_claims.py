@@ -20,7 +20,6 @@ from typer.testing import CliRunner
 
 import leaderboard
 from baselines.backbones import build_backbone
-from baselines.cli.audit import short_for
 from baselines.recipes import ablations
 from baselines.training.recipe import Recipe
 from leaderboard.board import Content, read_content

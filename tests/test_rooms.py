@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -128,6 +129,17 @@ def test_a_dataset_is_named_in_its_own_module_alone() -> None:
             )
             elsewhere += [f"{path.relative_to(ROOT)}:{line}: {name}" for name in sorted(found)]
     assert elsewhere == []
+
+
+def test_no_class_name_stands_twice() -> None:
+    files = [
+        path
+        for room in ("ncl_bench", "baselines", "leaderboard", "tools")
+        for path in (ROOT / room).rglob("*.py")
+    ]
+    nodes = [node for path in files for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    count = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
+    assert [name for name, times in count.items() if times > 1] == []
 
 
 def test_another_package_called_baselines_takes_training_alone(tmp_path: Path) -> None:

@@ -233,7 +233,7 @@ def _handwritten() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 @dataclass(frozen=True)
-class Form:
+class SentenceForm:
     """A sentence form.
 
     Attributes:
@@ -276,7 +276,7 @@ class Grammar:
     in_column: tuple[str, ...]
     corners: Mapping[tuple[int, int], tuple[str, ...]]
     counts: Mapping[int, str]
-    forms: tuple[Form, ...]
+    forms: tuple[SentenceForm, ...]
     finish: Callable[[str], str]
 
 
@@ -319,7 +319,7 @@ class Writer:
             return sorted(named, key=lambda placed: (placed.column, placed.row))
         return sorted(named, key=lambda placed: self._random.random_sample())
 
-    def _item(self, form: Form, placed: Placed) -> str:
+    def _item(self, form: SentenceForm, placed: Placed) -> str:
         name = self._one_of(self._grammar.digits[placed.digit])
         noun = self._one_of(self._grammar.nouns).format(name=name)
         return form.item.format(digit=noun, place=self._place(placed))
@@ -375,16 +375,16 @@ ENGLISH = Grammar(
     },
     counts={3: "three", 4: "four", 5: "five"},
     forms=(
-        Form("", "{digit} {place}", ", ", " and "),
-        Form("there is ", "{digit} {place}", ", ", " and "),
-        Form("we see ", "{digit} {place}", ", ", " with "),
-        Form("", "{place} {digit}", "; ", "; "),
-        Form("", "{place} is {digit}", ", ", ", "),
-        Form("{count} digits, with ", "{digit} {place}", ", ", " and "),
-        Form("from the top: ", "{digit} {place}", ", then ", ", last ", "rows"),
-        Form("from the left: ", "{digit} {place}", ", then ", ", last ", "columns"),
-        Form("someone wrote ", "{digit} {place}", ", ", ", also "),
-        Form("a grid with ", "{digit} {place}", ", ", " and "),
+        SentenceForm("", "{digit} {place}", ", ", " and "),
+        SentenceForm("there is ", "{digit} {place}", ", ", " and "),
+        SentenceForm("we see ", "{digit} {place}", ", ", " with "),
+        SentenceForm("", "{place} {digit}", "; ", "; "),
+        SentenceForm("", "{place} is {digit}", ", ", ", "),
+        SentenceForm("{count} digits, with ", "{digit} {place}", ", ", " and "),
+        SentenceForm("from the top: ", "{digit} {place}", ", then ", ", last ", "rows"),
+        SentenceForm("from the left: ", "{digit} {place}", ", then ", ", last ", "columns"),
+        SentenceForm("someone wrote ", "{digit} {place}", ", ", ", also "),
+        SentenceForm("a grid with ", "{digit} {place}", ", ", " and "),
     ),
     finish=_english_article,
 )
@@ -400,16 +400,16 @@ CHINESE = Grammar(
     corners={(0, 0): ("左上角",), (0, 3): ("右上角",), (3, 0): ("左下角",), (3, 3): ("右下角",)},
     counts={3: "三", 4: "四", 5: "五"},
     forms=(
-        Form("", "{place}是{digit}", "，", "，"),
-        Form("", "{place}有{digit}", "，", "，还有"),
-        Form("图中", "{digit}在{place}", "，", "，以及"),
-        Form("图片里", "{digit}位于{place}", "，", "，"),
-        Form("", "{digit}写在{place}", "，", "，另外"),
-        Form("共{count}个数字，其中", "{digit}在{place}", "，", "，"),
-        Form("从上到下，", "{place}是{digit}", "，然后", "，最后", "rows"),
-        Form("从左到右，", "{place}是{digit}", "，接着", "，最后", "columns"),
-        Form("有人写了", "{place}的{digit}", "、", "和"),
-        Form("方格里", "{digit}在{place}", "，", "，同时"),
+        SentenceForm("", "{place}是{digit}", "，", "，"),
+        SentenceForm("", "{place}有{digit}", "，", "，还有"),
+        SentenceForm("图中", "{digit}在{place}", "，", "，以及"),
+        SentenceForm("图片里", "{digit}位于{place}", "，", "，"),
+        SentenceForm("", "{digit}写在{place}", "，", "，另外"),
+        SentenceForm("共{count}个数字，其中", "{digit}在{place}", "，", "，"),
+        SentenceForm("从上到下，", "{place}是{digit}", "，然后", "，最后", "rows"),
+        SentenceForm("从左到右，", "{place}是{digit}", "，接着", "，最后", "columns"),
+        SentenceForm("有人写了", "{place}的{digit}", "、", "和"),
+        SentenceForm("方格里", "{digit}在{place}", "，", "，同时"),
     ),
     finish=str,
 )

@@ -248,7 +248,7 @@ def test_what_embeddings_cannot_say_is_refused(tmp_path: Path) -> None:
     submission = submit_zero_shot(zero_shot, tmp_path / "submission", embeddings=True, device="cpu")
     assert submission.scores["test"].form == "embeddings"
     sgr = {"name": "sgr", "embed_size": 8, "word_dim": 6, "sim_dim": 6}
-    recipe = Recipe.from_dict(job("info_nce").recipe.model_dump() | {"backbone": sgr})
+    recipe = Recipe.from_dict(job("info_nce").recipe.model_dump() | {"backbone": sgr, "steps": 1})
     trained(TrainingJob(recipe), tmp_path / "sgr")
     with pytest.raises(TrainingError, match=r"backbone sgr does not compare by dot products of embeddings"):
         submit([tmp_path / "sgr"], tmp_path / "other", embeddings=True, device="cpu")

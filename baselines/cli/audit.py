@@ -200,11 +200,11 @@ def audit_runs(
     from ncl_bench.data import load_dataset
 
     if dataset is None:
-        _refuse_pairs(runs)
         if (noise_ratio, noise_unit, noise_seed) != (None, None, None):
             raise NclBenchError(
                 "a run records its noise; leave --noise-ratio, --noise-unit and --noise-seed out"
             )
+        _refuse_pairs(runs)
         result = write_audit(
             runs, to, root, noise_file=noise_file, keep=keep, labels=labels, method=method, device=device
         )

@@ -68,7 +68,7 @@ def apply_audit(
     kept, said = every[~removed], _removes(removed, table, result)
     if ids is None and removed.mean() > MOST_REMOVED and not sure:
         raise TrainingError(
-            f"--threshold {threshold:g} {said}; choose a lower one, or add --yes to remove them"
+            f"nothing is written: the threshold {threshold:g} {said}; choose a lower --threshold, or add --yes"
         )
     if len(kept) < 2:
         raise TrainingError(f"training needs two pairs, but {len(kept)} of {len(every):,} {others}")

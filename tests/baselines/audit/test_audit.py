@@ -479,7 +479,7 @@ def test_a_threshold_removes_more_than_a_quarter_only_with_yes(audited: Path, tm
     table = pd.read_parquet(audited / "pairs.parquet")
     removed = table["fit"] <= 0.5
     precision = table["probability"][removed].mean()
-    said = rf"--threshold 0.5 removes {removed.sum()} of 1,000 pairs .*, of which about {precision:.0%} are wrong by"
+    said = rf"the threshold 0.5 removes {removed.sum()} of 1,000 pairs .*, of which about {precision:.0%} are wrong by"
     with pytest.raises(TrainingError, match=said):
         apply_audit(audited, tmp_path / "cleaned", threshold=0.5)
     assert not (tmp_path / "cleaned").exists()

@@ -25,6 +25,7 @@ _LONGEST_NAME = 26
 N_COLOURS = 8
 _WIDTH, _HEIGHT = 720, 380
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 176, 16, 44
+_LONGEST = 24  # letters in the right margin
 _BOX = {
     "width": _WIDTH,
     "height": _HEIGHT,
@@ -215,7 +216,8 @@ def curves(
 
     lines = [
         {
-            "name": curve.name + " ↓" * falls(curve),
+            "name": curve.name,
+            "label": _fitting(curve.name) + " ↓" * falls(curve),
             "colour": number % N_COLOURS,
             "dashed": not curve.solid,
             "marks": curve.marks,
@@ -257,7 +259,13 @@ def scatter(points: Sequence[tuple[str, float, float]], *, title: str, x_title: 
         return _number(_TOP + height * (y_ticks[-1] - value) / (y_ticks[-1] - y_ticks[0]))
 
     lines: list[dict[str, object]] = [
-        {"name": name, "colour": n % N_COLOURS, "says": f"{a:.1f}, {b:.1f}", "points": [(x(a), y(b))]}
+        {
+            "name": name,
+            "label": _fitting(name),
+            "colour": n % N_COLOURS,
+            "says": f"{a:.1f}, {b:.1f}",
+            "points": [(x(a), y(b))],
+        }
         for n, (name, a, b) in enumerate(points)
     ]
     _place_labels(lines)
@@ -364,6 +372,11 @@ def ticks(low: float, high: float) -> list[float]:
 def _few(xs: list[float]) -> list[float]:
     """The values of an axis if they are few, else round ones between them."""
     return xs if len(xs) <= 10 else [value for value in ticks(xs[0], xs[-1]) if xs[0] <= value <= xs[-1]]
+
+
+def _fitting(name: str) -> str:
+    """A name as long as the right margin; the whole name is shown on hover."""
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
 
 
 def _place_labels(lines: list[dict[str, object]]) -> None:

@@ -42,6 +42,16 @@ def test_names_beside_curves_do_not_overlap() -> None:
     assert places[-1] <= 380
 
 
+def test_a_long_name_fits_into_the_margin_and_is_whole_on_hover() -> None:
+    name = "BiCro (tuned on pictograms, 1,600 steps)"
+    root = ElementTree.fromstring(
+        curves([Curve(name, ((0.0, 1.0, 0.0), (1.0, 2.0, 0.0)))], title="T", x_title="x", y_title="y")
+    )
+    (group,) = [element for element in root.iter() if (element.get("class") or "").startswith("curve")]
+    assert group[-1].text == "BiCro (tuned on pictogr…"
+    assert group[-1][0].text == name
+
+
 def test_an_axis_shows_how_the_best_differ_and_names_a_curve_that_leaves_it() -> None:
     """One collapsed curve stretched the axis over all 600 points."""
     steps = (0.0, 20.0, 40.0, 60.0)

@@ -13,7 +13,7 @@ from ncl_bench.data.captions import read_lines
 from ncl_bench.data.images import ENDINGS
 from ncl_bench.data.own_tables import CaptionTable, Splits, draw_splits
 from ncl_bench.data.spec import SPLITS
-from ncl_bench.errors import DataError, ScoresError
+from ncl_bench.errors import DataError, ScoresError, listed
 from ncl_bench.files import file_finder, normalized
 from ncl_bench.npy import map_npy, read_header
 
@@ -128,9 +128,11 @@ def _from_image_files(folder: Path, table: CaptionTable, splits: Splits) -> dict
     without = [image for image, file in files.items() if file is None]
     if without:
         image = without[0]
+        held = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
         raise DataError(
             f"{folder} holds neither train.npy nor {image}.npy, and no file for {len(without):,} of {len(files):,} "
-            f"images of {table.path}; name the files by the images' ids, or give another --features"
+            f"images of {table.path}; the folder holds {listed(held, most=3)}: name the files by the images' ids, or give "
+            "another --features"
         )
     served: dict[Path, str] = {}
     for image, file in files.items():

@@ -222,7 +222,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "no ids": (without_ids, "have no caption|cannot match the rows of features/dev.npy to images"),
     "no arrays": (
         lambda: [Path(f"features/{split}.npy").unlink() for split in SIZES],
-        "holds neither train.npy nor train/0.jpg.npy, and no file for 13 of 13 images",
+        "nor train/0.jpg.npy, and no file for 13 of 13 images of captions.csv; the folder holds dev_ids.txt, ",
     ),
     "pickled": (dev(np.array([{}, {}, {}])), "pickled objects, which are never loaded"),
     "module": (lambda: Path("pets.py").write_text("precious"), "pets.py exists with other content"),

@@ -131,8 +131,8 @@ def _from_image_files(folder: Path, table: CaptionTable, splits: Splits) -> dict
         held = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
         raise DataError(
             f"{folder} holds neither train.npy nor {image}.npy, and no file for {len(without):,} of {len(files):,} "
-            f"images of {table.path}; the folder holds {listed(held, most=3)}: name the files by the images' ids, or give "
-            "another --features"
+            f"images of {table.path}; the folder holds {listed(held, most=3)}: name the files by the images' ids, or "
+            "give another --features"
         )
     served: dict[Path, str] = {}
     for image, file in files.items():

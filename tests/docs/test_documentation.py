@@ -21,7 +21,7 @@ SHOWN_ONLY = Counter(
         "docs/multi-gpu.md": 4,
         "docs/my-own-images.md": 1,
         "docs/noise.md": 3,
-        "docs/quickstart.md": 2,
+        "docs/quickstart.md": 3,
         "docs/reproduce.md": 5,
         "docs/scale.md": 1,
         "docs/training-loop.md": 2,

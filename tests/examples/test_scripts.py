@@ -98,7 +98,9 @@ def test_all_from_python(
     assert shown.index("dev_r_sum") < shown.index("digits, test") < shown.index("difference")
     assert re.search(r"NCR.*submitted +True", shown)
     assert (tmp_path / "ncr-seed0" / "audit" / "pairs.parquet").is_file()
-    assert len((EXAMPLES / "all_from_python.py").read_text(encoding="utf-8").splitlines()) <= 40
+    program = (EXAMPLES / "all_from_python.py").read_text(encoding="utf-8")
+    assert len(program.splitlines()) <= 40
+    assert program in (EXAMPLES.parent / "docs" / "quickstart.md").read_text(encoding="utf-8")
 
 
 def test_ncr_in_one_file() -> None:

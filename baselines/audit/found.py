@@ -130,7 +130,7 @@ def write_found(
     rows, found, n = judgement.rows, judgement.found, len(own.captions)
     rank = np.empty(len(rows), np.int64)
     rank[judgement.order] = np.arange(1, len(rows) + 1)
-    wrong, low, high = (round(share * len(rows)) for share in (found.share, found.low, found.high))
+    wrong, low, high = found.numbers
     label = np.array([known.get(row, "") for row in rows.tolist()], object)
     suspect = ((rank <= wrong) & (label != "matches")) | (label == "wrong")
     added = pd.DataFrame(index=range(n))

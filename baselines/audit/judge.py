@@ -55,6 +55,12 @@ class Judged:
     obtained: str
     better: Int64Array
 
+    @property
+    def numbers(self) -> tuple[int, int, int]:
+        """``share``, ``low`` and ``high`` as numbers of pairs."""
+        wrong, low, high = (round(share * len(self.table)) for share in (self.share, self.low, self.high))
+        return wrong, low, high
+
 
 def judge_pairs(
     features: NDArray[np.floating],

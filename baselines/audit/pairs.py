@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from rich.console import Console
 
-from baselines.audit.judge import Judged, judge_split
+from baselines.audit.judge import BETTER, SAMPLE, Judged, judge_split
 from baselines.audit.lemon import LEMON, MOST_REFERENCE, lemon
 from baselines.kit.batches import TrainingBatches, derive_seed
 from baselines.kit.distributed import device_for
@@ -35,9 +35,6 @@ from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError
 from ncl_bench.progress import Advance, bar
 
-SAMPLE = 1_000
-"""Number of pairs whose captions are compared with every image."""
-BETTER = 3
 FIT, CROSS_FITTED = "fit", "cross_fitted"
 MARGIN = 0.2
 """Threshold of NCR's division (section 4.2)."""

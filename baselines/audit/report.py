@@ -18,14 +18,12 @@ from jinja2 import Environment, StrictUndefined
 from numpy.typing import NDArray
 from rich.console import Console
 
-from baselines.audit.judge import Judged
+from baselines.audit.judge import BETTER, SAMPLE, Judged
 from baselines.audit.labelled import labelled_pairs, read_labels
 from baselines.audit.lemon import FIXED, LEMON, MOST_REFERENCE
 from baselines.audit.pairs import (
-    BETTER,
     CROSS_FITTED,
     FIT,
-    SAMPLE,
     AuditedRuns,
     clean_probability,
     lemon_table,
@@ -217,8 +215,7 @@ def _lemon_of_runs(audited: AuditedRuns, device: str, console: Console | None) -
 
 
 def _wrong(judged: Judged) -> WrongPairs:
-    n = len(judged.table)
-    wrong, low, high = (round(share * n) for share in (judged.share, judged.low, judged.high))
+    wrong, low, high = judged.numbers
     return WrongPairs(n=wrong, low=low, high=high, obtained=judged.obtained)
 
 

@@ -25,7 +25,6 @@ _LONGEST_NAME = 26
 N_COLOURS = 8
 _WIDTH, _HEIGHT = 720, 380
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 176, 16, 44
-_LONGEST = 24  # letters in the right margin
 _BOX = {
     "width": _WIDTH,
     "height": _HEIGHT,
@@ -172,9 +171,7 @@ def epoch_curves(table: Row, slug: str, of: str) -> Charts:
             points = mean_curve(measured, of)
             if points and row["tuned"] == tuned:
                 name = title_of(row, tuned=False)
-                series.append(
-                    Curve(short_name(name), tuple((x, factor * y, 0.0) for x, y in points), marks=False)
-                )
+                series.append(Curve(name, tuple((x, factor * y, 0.0) for x, y in points), marks=False))
         if series:
             whole = f"{title}, {table['places'][slug][0]['condition'].title}"
             chart = curves(series[:MOST_CURVES], title=whole, x_title="steps", y_title=title)
@@ -183,7 +180,10 @@ def epoch_curves(table: Row, slug: str, of: str) -> Charts:
 
 
 def short_name(name: str) -> str:
-    """A name that fits into the margin. Names of a method's variants differ at their ends, so the middle is cut."""
+    """A name that fits into the margin; the whole one is shown on hover.
+
+    Names of a method's variants differ at their ends, so the middle is cut.
+    """
     return name if len(name) <= _LONGEST_NAME else f"{name[:7]}…{name[8 - _LONGEST_NAME :]}"
 
 
@@ -217,7 +217,7 @@ def curves(
     lines = [
         {
             "name": curve.name,
-            "label": _fitting(curve.name) + " ↓" * falls(curve),
+            "label": short_name(curve.name) + " ↓" * falls(curve),
             "colour": number % N_COLOURS,
             "dashed": not curve.solid,
             "marks": curve.marks,
@@ -261,7 +261,7 @@ def scatter(points: Sequence[tuple[str, float, float]], *, title: str, x_title: 
     lines: list[dict[str, object]] = [
         {
             "name": name,
-            "label": _fitting(name),
+            "label": short_name(name),
             "colour": n % N_COLOURS,
             "says": f"{a:.1f}, {b:.1f}",
             "points": [(x(a), y(b))],
@@ -372,11 +372,6 @@ def ticks(low: float, high: float) -> list[float]:
 def _few(xs: list[float]) -> list[float]:
     """The values of an axis if they are few, else round ones between them."""
     return xs if len(xs) <= 10 else [value for value in ticks(xs[0], xs[-1]) if xs[0] <= value <= xs[-1]]
-
-
-def _fitting(name: str) -> str:
-    """A name as long as the right margin; the whole name is shown on hover."""
-    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
 
 
 def _place_labels(lines: list[dict[str, object]]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from baselines.recipes import beginning, split_name
 from leaderboard.board import Content, boards, grouped
 from leaderboard.entries import RECALL_TITLES, SEEDS_FOR_A_RANK, STATUSES, Condition, Row
-from leaderboard.figures import epoch_curves, forest, method_charts, overview_charts, scatter, short_name
+from leaderboard.figures import epoch_curves, forest, method_charts, overview_charts, scatter
 from leaderboard.measured import PRECISION_AT, ablation_tables, measured_tables
 from leaderboard.rendering import markup, render
 from leaderboard.row_files import known_recipes
@@ -87,7 +87,7 @@ def _judged(content: Content) -> list[tuple[Condition, list[Row], object]]:
     for group in grouped((row for row in content.rows if row["people"]), "slug").values():
         rows, condition = sorted(group, key=lambda row: -row["people"]["expert_tau_c"]), group[0]["condition"]
         figure = scatter(
-            [(short_name(row["method"]), row["r_sum"], row["people"]["expert_tau_c"]) for row in rows],
+            [(row["method"], row["r_sum"], row["people"]["expert_tau_c"]) for row in rows],
             title=f"Agreement with experts against rSum, {condition.title}",
             x_title="rSum",
             y_title="experts, tau-c",

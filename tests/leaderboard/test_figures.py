@@ -48,7 +48,7 @@ def test_a_long_name_fits_into_the_margin_and_is_whole_on_hover() -> None:
         curves([Curve(name, ((0.0, 1.0, 0.0), (1.0, 2.0, 0.0)))], title="T", x_title="x", y_title="y")
     )
     (group,) = [element for element in root.iter() if (element.get("class") or "").startswith("curve")]
-    assert group[-1].text == "BiCro (tuned on pictogr…"
+    assert group[-1].text == "BiCro (…rams, 1,600 steps)"
     assert group[-1][0].text == name
 
 

@@ -95,7 +95,7 @@ def add(
     Example: ncl-bench leaderboard add submissions/ncr --submitter "Ada Lovelace"
     """
     from leaderboard.add import RowStands, new_row, write_rows
-    from ncl_bench.progress import bar
+    from ncl_bench.progress import bar, hint
 
     _require(root, new=True)
     rows = []
@@ -109,7 +109,7 @@ def add(
     for row in rows:
         typer.echo(f"wrote seed {row.record.key} to {root / 'results' / row.name}.yaml and .npz")
     where = "" if root == ROOT else f" --root {quote(str(root))}"
-    typer.echo(
+    hint(
         f"next: see it with `{command_name()} leaderboard build{where}`; a pull request needs these files and no others"
     )
 

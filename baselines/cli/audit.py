@@ -9,9 +9,10 @@ import typer
 from typer.core import TyperGroup
 
 from baselines.cli.options import Device, Keep, NoiseFile, Target
-from ncl_bench.cli.options import NoiseRatio, NoiseSeed, NoiseUnit, Root, SplitSeed
+from ncl_bench.cli.options import Json, NoiseRatio, NoiseSeed, NoiseUnit, Root, SplitSeed
 from ncl_bench.errors import NclBenchError
 from ncl_bench.plugins import command_name
+from ncl_bench.progress import hint
 
 _TABLES = (".csv", ".tsv", ".txt", ".token", ".jsonl", ".ndjson", ".json", ".parquet", ".tar")
 _ARRAYS = (".npy", ".safetensors", ".pt", ".pth")
@@ -51,8 +52,6 @@ class _RunsOrPairs(TyperGroup):
             return "runs" if Path(first, "run.json").exists() else "pairs"
         return "pairs" if Path(first).suffix.lower() in _TABLES else "runs"
 
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON (default: in sentences).")]
 
 audit_app = typer.Typer(
     cls=_RunsOrPairs,
@@ -104,7 +103,7 @@ def audit_pairs(
     ] = "efficientnet-lite0",
     seed: SplitSeed = 0,
     device: Device = "auto",
-    as_json: AsJson = False,
+    as_json: Json = False,
 ) -> None:
     """Find the wrong pairs among your images and captions; the same command resumes. `audit TABLE` is short for it.
 
@@ -188,7 +187,7 @@ def audit_runs(
     noise_seed: NoiseSeed = None,
     root: Root = None,
     device: Device = "auto",
-    as_json: AsJson = False,
+    as_json: Json = False,
 ) -> None:
     """Write a table of all training pairs and a page of the most suspicious ones; `audit RUN` is short for it.
 
@@ -251,7 +250,7 @@ def audit_runs(
         )
     typer.echo(f"open {to / 'index.html'}")
     threshold = " --threshold THRESHOLD" if result.threshold is None else ""
-    typer.echo(f"next: {command_name()} audit apply {quote(str(to))}{threshold} --to cleaned")
+    hint(f"next: {command_name()} audit apply {quote(str(to))}{threshold} --to cleaned")
 
 
 @audit_app.command("apply")
@@ -291,6 +290,4 @@ def audit_apply(
     from baselines.audit import apply_audit
 
     apply_audit(audit, to, threshold=threshold, ids=ids, sure=yes, say=typer.echo)
-    typer.echo(
-        f"next: {command_name()} train RECIPE --keep {quote(str(to))}, with the noise of the audited run"
-    )
+    hint(f"next: {command_name()} train RECIPE --keep {quote(str(to))}, with the noise of the audited run")

@@ -130,7 +130,7 @@ def new(
     """
     from ncl_bench.data.own import OwnOptions, new_dataset
     from ncl_bench.plugins import command_name
-    from ncl_bench.progress import bar
+    from ncl_bench.progress import bar, hint
 
     module = module or Path(f"{name}.py")
     options = OwnOptions(
@@ -159,7 +159,7 @@ def new(
     )
     typer.echo(f"wrote {module} and {root / name}")
     ratio = " --noise-ratio 0.4" if noise == "synthetic" else ""
-    typer.echo(
+    hint(
         f"next: {command_name()} --plugin {quote(str(module))} train ncr/{name}_vse_infinity{ratio} "
         f"--root {quote(str(root))} --to runs/ncr"
     )

@@ -253,8 +253,3 @@ def import_published(
     with sole_owner(root):
         n_rows = run(collected, (own_published(root) or root / "published") / "results.csv")
     typer.echo(f"{n_rows:,} rows")
-
-
-def register(app: typer.Typer) -> None:
-    """Add this room's commands to the app."""
-    app.add_typer(board, name="leaderboard")

@@ -27,7 +27,7 @@ LIMITS = {
     "prepare": 19,
     "prepared": 10,
     "matrix": 13,
-    "train": 40,
+    "train": 38,
     "score": 36,
     "evaluate": 16,
     "add": 27,

@@ -1,13 +1,13 @@
 """The Typer app. A command is imported when it is called; ``COMMANDS`` says from where.
 
-``baselines``, ``leaderboard`` and third-party packages add theirs through the entry-point group ``ncl_bench.commands``,
-each as a function that receives a Typer app.
+``baselines``, ``leaderboard`` and third-party packages add theirs by entry points: a command or a Typer app in group
+``ncl_bench.commands``, a check of `doctor` in ``ncl_bench.checks``, one of `doctor --gpu` in ``ncl_bench.gpu_checks``.
 """
 
 import re
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from typing import Annotated, Any
 
 import typer
@@ -28,25 +28,24 @@ COMMANDS = {
     "submission": "ncl_bench.cli.evaluate:submission",
     "doctor": "ncl_bench.cli.doctor:doctor",
 }
-CHECKS = ["ncl_bench.cli.doctor:versions", "ncl_bench.cli.doctor:processors"]
-"""What `doctor` runs before it looks at the data, imported then; other packages add theirs with their commands."""
-GPU_CHECKS: list[str] = []
-"""What `doctor --gpu` runs instead; each yields lines to print."""
+CHECKS = {
+    "versions": "ncl_bench.cli.doctor:versions",
+    "processors": "ncl_bench.cli.doctor:processors",
+}
+"""What `doctor` runs before it looks at the data, imported then."""
 
 
 class _Commands(TyperGroup):
     """Imports a command when it is called, and refuses an empty argument, which Python takes for the current folder."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*COMMANDS, *package_commands()]
+        return [*COMMANDS, *of_packages("ncl_bench.commands")]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name in COMMANDS:
-            self.commands[cmd_name] = _own(cmd_name)
-        elif cmd_name not in self.commands:
-            self.commands.update(package_commands(cmd_name))
         if cmd_name not in self.commands:
-            self.commands.update({name: _own(name) for name in COMMANDS})  # to suggest one of them
+            known = COMMANDS if cmd_name in COMMANDS else COMMANDS | of_packages("ncl_bench.commands")
+            wanted = {cmd_name} if cmd_name in known else known  # all of them, to suggest one
+            self.commands.update({name: _command(name, known[name]) for name in wanted})
         return self.commands.get(cmd_name)
 
     def invoke(self, ctx: Any) -> Any:
@@ -75,32 +74,19 @@ def imported(place: str) -> Any:
     return getattr(import_module(module), attribute)
 
 
-def _own(name: str) -> Any:
-    command, alone = imported(COMMANDS[name]), typer.Typer()
+@cache
+def of_packages(group: str) -> dict[str, str]:
+    """Names and places of what installed packages add, without importing it."""
+    return {each.name: each.value for each in entry_points(group=group)}
+
+
+def _command(name: str, place: str) -> Any:
+    command, alone = imported(place), typer.Typer()
     if isinstance(command, typer.Typer):
         alone.add_typer(command, name=name)
     else:
         alone.command(name)(command)
     return get_group(alone).commands[name]
-
-
-def package_commands(wanted: str = "") -> dict[str, Any]:
-    """Import the commands of other packages, up to the package that has the wanted one."""
-    found: dict[str, Any] = {}
-    for package in sorted(
-        entry_points(group="ncl_bench.commands"), key=lambda each: (each.name != wanted, each.name)
-    ):
-        found |= _of_package(package)
-        if wanted in found:
-            break
-    return found
-
-
-@cache
-def _of_package(package: EntryPoint) -> dict[str, Any]:
-    room = typer.Typer()
-    package.load()(room)
-    return dict(get_group(room).commands)
 
 
 app = typer.Typer(

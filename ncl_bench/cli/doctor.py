@@ -1,6 +1,6 @@
 """``ncl-bench doctor``: report versions, devices and data, and the commands that fix what is missing.
 
-:data:`ncl_bench.cli.commands.CHECKS` lists the checks.
+The checks stand in :data:`ncl_bench.cli.commands.CHECKS` and in the entry points of packages.
 """
 
 import json
@@ -158,17 +158,18 @@ def doctor(
 
     Example: ncl-bench doctor --root data
     """
-    from ncl_bench.cli.commands import CHECKS, GPU_CHECKS, imported, package_commands
+    from ncl_bench.cli.commands import CHECKS, imported, of_packages
 
-    package_commands()  # and with them their checks
     if gpu:
         if root or deep or as_json:
             raise NclBenchError("--gpu prints a table of its own; leave --root, --deep and --json out")
-        for check in GPU_CHECKS:
+        for check in of_packages("ncl_bench.gpu_checks").values():
             for line in imported(check)():
                 typer.echo(line)
         return
-    findings = [finding for check in CHECKS for finding in imported(check)()] + list(data(root, deep=deep))
+    checks = CHECKS | of_packages("ncl_bench.checks")
+    findings = [finding for check in checks.values() for finding in imported(check)()]
+    findings += data(root, deep=deep)
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:

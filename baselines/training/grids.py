@@ -275,6 +275,8 @@ class Job:
             problem = f"with other settings ({training.settings or 'none'})"
         if problem:
             raise NclBenchError(f"{self.submission} was trained {problem}; choose a new folder with --to")
+        for member, wanted in zip(self.members, jobs, strict=True):
+            member.run.refuse_another_recipe(wanted.recipe)
 
     def steps(self) -> int:
         """Count the gradient steps of all networks, from the size of the dataset alone."""

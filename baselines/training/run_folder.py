@@ -208,7 +208,7 @@ class RunFolder:
     def begin(self, wanted: RunRecord) -> None:
         """Take an empty or new folder for this run, or check that it already belongs to this run."""
         if self.run_file.is_file():
-            self._compare(self.read_run(), wanted)
+            self._compare(self.read_run(), wanted.identity())
         elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             raise TrainingError(
                 f"{self.path} exists and is not a training run; choose a new folder with --to"
@@ -237,12 +237,17 @@ class RunFolder:
         changed = [plugin.name for plugin in added if plugin.name in before]
         return f"{self.path} was started with another version of {', '.join(changed)}" if changed else ""
 
-    def _compare(self, found: RunRecord, wanted: RunRecord) -> None:
+    def refuse_another_recipe(self, recipe: Recipe) -> None:
+        """Refuse a run that another recipe trained; a folder that is gone says nothing."""
+        if self.run_file.is_file():
+            self._compare(self.read_run(), {"recipe": recipe.model_dump(mode="json")})
+
+    def _compare(self, found: RunRecord, asked_for: Mapping[str, Any]) -> None:
         if found.imported is not None:
             raise TrainingError(
                 f"{self.path} holds imported weights, which cannot be trained further; choose a new folder with --to"
             )
-        before, asked_for = found.identity(), wanted.identity()
+        before = found.identity()
         for key in asked_for:
             if before[key] != asked_for[key]:
                 name, there, asked = _difference(key, before[key], asked_for[key])

@@ -15,6 +15,7 @@ import torch
 import yaml
 from pages import PAGES, ROOT, blocks_of, commands_of
 from scipy.stats import spearmanr
+from support.board_rows import whole_board
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -213,10 +214,9 @@ def test_near_misses_hide_pairs_and_treat_the_oracle_as_the_noise_page_says(rati
     assert (mean.idxmin() == oracle) == (mean[oracle] < mean[same_loss]) == (ratio == 0.6)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def content() -> Content:
-    """All rows, which take seconds to read."""
-    return read_content(LEADERBOARD, published=True)
+    return whole_board()
 
 
 Rows = dict[tuple[str, str, str, float], Row]

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.board_rows import whole_board
 from support.submission_folders import statement, write_array
 
-import leaderboard
 from leaderboard.add import add
 from leaderboard.board import Content, read_content
 from ncl_bench.evaluation.submission import Submission, write_submission
@@ -57,10 +57,9 @@ def make() -> Maker:
     return make
 
 
-@pytest.fixture(scope="session")
-def whole_board() -> Content:
-    """All rows of this repository, which take seconds to read."""
-    return read_content(Path(leaderboard.__file__).parent, published=True)
+@pytest.fixture(name="whole_board")
+def _whole_board() -> Content:
+    return whole_board()
 
 
 @pytest.fixture(scope="session")

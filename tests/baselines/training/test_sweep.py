@@ -144,6 +144,7 @@ def test_files_of_image_noise_replace_drawn_noise(tmp_path: Path, recipe: str) -
         jobs_of(tmp_path / "out", [recipe], **(options | {"noises": ["image-60"]}))
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_a_sweep_is_one_submission_per_cell_and_does_nothing_twice(tmp_path: Path, recipe: str) -> None:
     what = (tmp_path / "out", [recipe], ["caption-40"], [0])
     jobs = jobs_of(*what, precision="bf16-mixed")
@@ -167,6 +168,9 @@ def test_a_sweep_is_one_submission_per_cell_and_does_nothing_twice(tmp_path: Pat
     ):
         with pytest.raises(NclBenchError, match=sentence):
             sweep(tmp_path / "out", jobs_of(*what, **options), at_once=1, device="cpu")
+    Path(recipe).write_text(yaml.safe_dump(TINY | {"batch_size": 500}))
+    with pytest.raises(NclBenchError, match=r"another recipe.batch_size \(1000 there, 500 requested\)"):
+        sweep(tmp_path / "out", jobs, at_once=1, device="cpu")
 
 
 def test_the_command_hands_over_where_data_and_features_lie_and_the_precision(

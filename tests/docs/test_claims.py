@@ -250,7 +250,7 @@ def test_tuning_of_sps_gains_what_the_noise_page_says(content: Content) -> None:
 
 @pytest.mark.parametrize(
     ("unit", "ratio", "tuned", "gain", "lose"),
-    [("caption", 0.6, 17, 9, 1), ("caption", 0.4, 17, 6, 2), ("none", 0.0, 16, 3, 6)],
+    [("caption", 0.6, 18, 9, 1), ("caption", 0.4, 18, 7, 2), ("none", 0.0, 16, 3, 6)],
 )
 def test_tuned_options_gain_and_lose_as_the_faq_says(
     content: Content, unit: str, ratio: float, tuned: int, gain: int, lose: int

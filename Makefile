@@ -13,7 +13,7 @@ quickstart: .venv/installed
 	$(BIN)/ncl-bench quickstart --to quickstart
 
 test: .venv/installed-test
-	$(BIN)/python -m pytest -n 2 -m "not gpu and not slow and not benchmark"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not gpu and not slow and not benchmark"
 
 test-slow: .venv/installed-test
 	$(BIN)/python -m pytest -m "slow or hypothesis" --hypothesis-profile=random

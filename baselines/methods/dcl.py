@@ -31,8 +31,6 @@ EPSILON = 1e-6
 DENSITY_FLOOR = 1e-12
 EDGE = 1e-12
 MIXTURE_UPDATES = 10
-START = ((1.0, 2.0), (2.0, 1.0))
-"""alpha and beta of each component; component 0 starts at small losses."""
 
 
 class DCLConfig(FineTuningConfig):
@@ -99,7 +97,9 @@ def fitted(values: Tensor, updates: int = MIXTURE_UPDATES) -> tuple[Tensor, Tens
     then has no clean pair.
     """
     x = values.clamp(EDGE, 1 - EDGE)
-    components, weights = values.new_tensor(START), values.new_full((2,), 0.5)
+    # (1, 2) for small losses and (2, 1) for large ones, made on the device: a list would be uploaded at every step
+    components = 2 - torch.eye(2, dtype=values.dtype, device=values.device)
+    weights = values.new_full((2,), 0.5)
     for _ in range(updates):
         shares = densities(x, components, weights).clamp(min=DENSITY_FLOOR)
         shares = shares / shares.sum(dim=1, keepdim=True)
@@ -198,8 +198,8 @@ class DCL(FineTuning):
             clean_pairs=of_clean.to(s),
             complement=of_rest.to(s),
             clean_share=clean.to(s).mean(),
-            surest_refused=1 - clean[losses.argmin()].to(s),
-            worst_trusted=clean[losses.argmax()].to(s),
+            surest_refused=1 - clean.take(losses.argmin()).to(s),
+            worst_trusted=clean.take(losses.argmax()).to(s),
         )
 
     def estimates(self) -> dict[str, Tensor]:

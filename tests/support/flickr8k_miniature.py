@@ -42,10 +42,13 @@ def make_judgements(folder: Path) -> None:
     everyone = names("test")
     pairs = [(image, f"{of}#2") for image in everyone for of in everyone]
     expert, crowd = flickr8k.JUDGEMENTS["expert"], flickr8k.JUDGEMENTS["crowd"]
-    ratings = ["4\t4\t3" if caption.startswith(image) else "1\t2\t1" for image, caption in pairs]
-    ratings[1] = "3\t3\t2"
-    votes = ["1\t3\t0" if caption.startswith(image) else "0.25\t1\t3" for image, caption in pairs]
-    votes[5] = "0.6666666666666666\t2\t1"
+    own = [caption.startswith(image) for image, caption in pairs]
+    ratings = ["4\t4\t3" if each else "1\t2\t1" for each in own]
+    votes = ["1\t3\t0" if each else "0.25\t1\t3" for each in own]
+    for i in range(1, len(pairs), 8):  # other captions too, and enough of them for a resample of more images
+        ratings[i] = "3\t3\t2"
+    for i in range(5, len(pairs), 7):
+        votes[i] = "0.6666666666666666\t2\t1"
     for name, said in ((expert, ratings), (crowd, votes)):
         rows = [f"{image}\t{caption}\t{each}" for (image, caption), each in zip(pairs, said, strict=True)]
         (folder / name).write_text("\n".join(rows) + "\n")

@@ -28,10 +28,7 @@ COMMANDS = {
     "submission": "ncl_bench.cli.evaluate:submission",
     "doctor": "ncl_bench.cli.doctor:doctor",
 }
-CHECKS = {
-    "versions": "ncl_bench.cli.doctor:versions",
-    "processors": "ncl_bench.cli.doctor:processors",
-}
+CHECKS = ["ncl_bench.cli.doctor:versions", "ncl_bench.cli.doctor:processors"]
 """What `doctor` runs before it looks at the data, imported then."""
 
 

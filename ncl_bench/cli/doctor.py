@@ -167,8 +167,8 @@ def doctor(
             for line in imported(check)():
                 typer.echo(line)
         return
-    checks = CHECKS | of_packages("ncl_bench.checks")
-    findings = [finding for check in checks.values() for finding in imported(check)()]
+    checks = [*CHECKS, *of_packages("ncl_bench.checks").values()]
+    findings = [finding for check in checks for finding in imported(check)()]
     findings += data(root, deep=deep)
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))

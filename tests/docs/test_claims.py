@@ -284,6 +284,17 @@ def test_methods_at_60_percent_are_as_the_faq_says(content: Content, dataset: st
     assert {m for m in tuned if sums[m, "tuned"] < sums[m, "default"]} == lower
 
 
+def test_five_methods_on_digits_come_near_the_control_as_the_faq_says(content: Content) -> None:
+    tuned = {
+        key[0]: row for key, row in rows_of(content, "digits").items() if key[1:] == ("tuned", "caption", 0.6)
+    }
+    control = tuned["Triplet (warm-up, hardest) (clean pairs only)"]["r_sum"]
+    near = {name for name, row in tuned.items() if row["kind"] == "method" and row["r_sum"] > control - 2}
+    assert near == {"GSC+", "CREAM", "NPC (after a warm-up)", "SPS", "GSC"}
+    gap, margin = difference(content, tuned["GSC+"], tuned["CREAM"])
+    assert 0 < gap < margin
+
+
 def test_costs_are_as_the_page_of_measured_tables_says(content: Content) -> None:
     ranges = {"VSE∞": (0.8, 6.3), "SGR": (0.9, 16.7)}
     for backbone, (least, most) in ranges.items():

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from itertools import chain
 from math import ceil
 from pathlib import Path
@@ -29,7 +30,7 @@ from baselines.training.recipe import Recipe, with_settings
 from baselines.training.run_folder import RunFolder
 from baselines.training.train import TrainingProgress
 from ncl_bench.data import dataset_spec
-from ncl_bench.errors import NclBenchError, NoiseError, RecipeError, SubmissionError, first_problem
+from ncl_bench.errors import NclBenchError, NoiseError, RecipeError, SubmissionError, first_problem, listed
 from ncl_bench.evaluation.evaluate import evaluate_submission, open_submission
 from ncl_bench.evaluation.results import write_result
 from ncl_bench.evaluation.submission import SUBMISSION_FILE, read_submission
@@ -420,9 +421,14 @@ def chosen(table: str, what: str, asked: Sequence[T] | None, known: Sequence[T])
         if each not in known:
             raise NclBenchError(
                 f"--table {table} has no {what} {each}; fix: leave --table out, or choose from "
-                f"{', '.join(map(str, known))}"
+                f"{listed(_nearest_first(str(each), known))}"
             )
     return asked or known
+
+
+def _nearest_first(given: str, known: Sequence[object]) -> list[str]:
+    """The known values, most similar to the given text first, equally similar ones in their order."""
+    return sorted(map(str, known), key=lambda name: -SequenceMatcher(None, given, name).ratio())
 
 
 def chosen_rows(

@@ -245,7 +245,11 @@ PICTOGRAMS, ABLATION = ["--table", "pictograms_sgr"], ["--table", "ablation_ncr"
             ["sweep", "ncr/digits_sgr", *PICTOGRAMS],
             r"no recipe ncr/digits_sgr; fix: leave --table out, or choose from (?!.*(\bgsc/pictograms_sgr\b).*\1)",
         ),
-        (["sweep", "--noise", "image-40", *PICTOGRAMS], "no noise image-40; fix: .* none, caption-60"),
+        (
+            ["sweep", "ncr/digits_vse_infinty", "--table", "digits"],
+            "choose from ncr/digits_vse_infinity, npc.*, [0-9]+ more",  # nearest first
+        ),
+        (["sweep", "--noise", "image-40", *PICTOGRAMS], "no noise image-40; fix: .* caption-60, none"),
         (["sweep", "--seed", "0", "--seed", "3", *PICTOGRAMS], "no seed 3; fix: .* or choose from 0, 1, 2"),
         (["sweep", "ncr/digits_sgr", *ABLATION], "no recipe ncr/digits_sgr"),
         (["sweep", "--noise", "none", *ABLATION], "no noise none; fix: .* caption-50"),

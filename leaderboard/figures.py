@@ -23,8 +23,8 @@ MOST_CURVES = 8
 REFERENCE_RATIO = 0.4
 _LONGEST_NAME = 26
 N_COLOURS = 8
-_WIDTH, _HEIGHT = 720, 380
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 176, 16, 44
+_WIDTH, _HEIGHT = 748, 380
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 204, 16, 44  # the margin holds _LONGEST_NAME in a wide font
 _BOX = {
     "width": _WIDTH,
     "height": _HEIGHT,

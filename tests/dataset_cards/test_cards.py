@@ -95,13 +95,18 @@ def test_the_splits_are_those_of_the_code(name):
 
 @pytest.mark.parametrize("name", DOWNLOADED)
 def test_source_terms_noise_and_citation_are_those_of_the_code(name):
-    origin, text = DATASETS[name].origin, plain(card(name))
+    origin, text = DATASETS[name].origin, plain(re.sub(r"<(http\S+)>", r"\1", card(name)))
     facts = (origin.summary, origin.homepage, *origin.obtain, origin.licence, origin.terms, origin.noise)
     for fact in (*facts, origin.upload_reason, origin.citation):
         assert plain(fact) in text
     for split in DATASETS[name].images:
         for file in origin.split_files(split):
             assert f"`{file}`" in text
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_every_address_is_a_link_on_every_site(name):
+    assert not re.findall(r"(?<![<(])https?://\S+", card(name))
 
 
 @pytest.mark.parametrize("name", DOWNLOADED)

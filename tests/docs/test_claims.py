@@ -303,6 +303,15 @@ def test_tuned_in2r_had_a_lucky_trial_on_digits_as_the_faq_says(content: Content
     assert said in " ".join(text("docs/faq.md").split())
 
 
+def test_tuned_npc_and_osa_are_unsteady_without_noise_as_the_faq_says(content: Content) -> None:
+    rows = rows_of(content, "digits")
+    for name, low in {"NPC (after a warm-up)": 1, "OSA (after a warm-up)": 2}.items():
+        clean = rows[name, "tuned", "none", 0.0]
+        assert clean["r_sum"] < rows[name, "tuned", "caption", 0.6]["r_sum"]
+        sums = [one.r_sum for one in content.seeds if one.file == clean["file"]]
+        assert (len(sums), sum(one < 520 for one in sums)) == (3, low)
+
+
 def test_five_methods_on_digits_come_near_the_control_as_the_faq_says(content: Content) -> None:
     tuned = {
         key[0]: row for key, row in rows_of(content, "digits").items() if key[1:] == ("tuned", "caption", 0.6)

@@ -243,7 +243,7 @@ PICTOGRAMS, ABLATION = ["--table", "pictograms_sgr"], ["--table", "ablation_ncr"
     [
         (
             ["sweep", "ncr/digits_sgr", *PICTOGRAMS],
-            r"no recipe ncr/digits_sgr; fix: leave --table out, or choose from (?!.*(\bgsc/pictograms_sgr\b).*\1)",
+            r"no recipe ncr/digits_sgr; fix: leave --table out, or choose from (?!.*(\bncr/pictograms_sgr\b).*\1)",
         ),
         (
             ["sweep", "ncr/digits_vse_infinty", "--table", "digits"],

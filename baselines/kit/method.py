@@ -6,7 +6,7 @@ from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -83,6 +83,10 @@ class Setting:
     trusted_ids: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
 
 
+Selection = Literal["best", "published"]
+"""Which epoch dev chooses: the best one of the run, or the one that a method's published code keeps."""
+
+
 @dataclass(frozen=True)
 class EpochPlan:
     """One epoch of a schedule; schedules are pure functions of the config.
@@ -94,7 +98,7 @@ class EpochPlan:
         learning_rate: learning rate of every optimiser in this epoch, unless a step sets its own.
         new_networks: re-initialise networks and optimisers before this epoch.
         new_optimizers: re-initialise the optimisers before this epoch.
-        forget_best: ignore the best dev score of earlier epochs.
+        forget_best: ignore the best dev score of earlier epochs, which only a published rule does (:data:`Selection`).
         select: whether this epoch may be chosen on dev.
     """
 

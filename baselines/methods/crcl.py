@@ -12,6 +12,7 @@ Deviations between paper and published code, each at its line; we follow the cod
   * the learning rate falls in every round, not only in the last;
   * masked regions do not accumulate (a fault of the code), and nothing becomes empty;
   * Table 4 without SCC has one round;
+  * dev chooses among all rounds, where the code forgets the best epoch of earlier rounds, see ``selection``;
   * the published training script evaluates on test after every epoch; here test is not read.
 """
 
@@ -25,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from baselines.kit.batches import Batch, TrainingBatches, to_device
-from baselines.kit.method import EpochPlan, Method, PairMemory, Setting, Step, stepwise
+from baselines.kit.method import EpochPlan, Method, PairMemory, Selection, Setting, Step, stepwise
 
 DENOMINATOR_FLOOR = 1e-10
 MASKED_SHARE = 0.5
@@ -51,6 +52,7 @@ class CRCLConfig(BaseModel):
         learning_rate: learning rate of AdamW (Table 5: 5e-4).
         lr_update: epochs between decays within a round (Table 5: 15).
         lr_decay: factor of a decay (supplement B.2: 0.1).
+        selection: ``best`` epoch of all rounds on dev, or of the last round only (``published``).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -69,6 +71,7 @@ class CRCLConfig(BaseModel):
     learning_rate: Annotated[float, Field(gt=0)] = 5e-4
     lr_update: Annotated[int, Field(ge=1)] = 15
     lr_decay: Annotated[float, Field(gt=0, le=1)] = 0.1
+    selection: Selection = "best"
 
 
 def matching_log_probabilities(similarities: Tensor, temperature: float) -> Tensor:
@@ -222,7 +225,7 @@ class CRCL(Method):
         self.labels = PairMemory(setting.n_pairs, initial=1.0)
 
     def plan(self) -> Sequence[EpochPlan]:
-        """The self-refining rounds: each starts with a fresh network and resets the best score."""
+        """The self-refining rounds: each starts with a fresh network."""
         c = self.config
         # Table 4 without SCC: one round as long as all of them
         rounds = c.rounds if c.self_refining else (sum(c.rounds),)
@@ -233,7 +236,7 @@ class CRCL(Method):
                 "frozen" if epoch < c.freeze_epochs else "refining",
                 rate,
                 new_networks=round > 0 and epoch == 0,
-                forget_best=round > 0 and epoch == 0,
+                forget_best=c.selection == "published" and round > 0 and epoch == 0,
             )
             for round, epochs in enumerate(rounds)
             # decays within each round; supplement B.2 has one, in the last round

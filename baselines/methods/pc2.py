@@ -12,6 +12,7 @@ Deviations between paper and published code, each at its line; we follow the cod
   * margins have one side (Eq. 6, Eq. 9), see ``label_shape``, and costs a floor of 1e-8;
   * borrowed captions are resized (Eq. 4), and small similarities become zero (Eq. 5);
   * noisy batches begin late, as gradient steps of their own;
+  * dev chooses among all epochs, where the code forgets those before the noisy batches, see ``selection``;
   * predictions are stored in training, not by epoch (Eq. 7), and here by pair, where the code mixes pairs up;
   * the code keeps the checkpoint that is best on test; here test is not read;
   * divisions that separate nothing (in ``kit/mixture.py``);
@@ -31,7 +32,7 @@ from baselines.kit.backbone import Backbone, Encoded
 from baselines.kit.batches import Batch, TrainingBatches, derive_seed
 from baselines.kit.co_teaching import CoTeaching, mean_over
 from baselines.kit.losses import hardest_triplet, mean_triplet
-from baselines.kit.method import EpochPlan, Setting, Step, WarmUpThenStepDecay
+from baselines.kit.method import EpochPlan, Selection, Setting, Step, WarmUpThenStepDecay
 from baselines.methods.ncr import Curve, soft_margin
 
 FLOOR = 1e-8
@@ -64,6 +65,7 @@ class PC2Config(WarmUpThenStepDecay):
         warmup_learning_rate: learning rate of the warm-up (default, as published: ``learning_rate``).
         lr_update: epochs between decays, counted after the warm-up (code: 30).
         lr_decay: factor of a decay (code: 0.1).
+        selection: ``best`` epoch of the run on dev, or since noisy batches began (``published``).
     """
 
     margin: Annotated[float, Field(ge=0)] = 0.2
@@ -83,6 +85,7 @@ class PC2Config(WarmUpThenStepDecay):
     warmup_epochs: Annotated[int, Field(ge=0)] = 5
     epochs: Annotated[int, Field(ge=1)] = 50
     noisy_from_epoch: Annotated[int, Field(ge=0)] = 25
+    selection: Selection = "best"
 
 
 class PseudoClassifier(nn.Module):
@@ -227,13 +230,14 @@ class PseudoClassified(CoTeaching):
         return (self.config.noisy_from_epoch,)
 
     def plan(self) -> Sequence[EpochPlan]:
-        """Fresh optimisers after the warm-up; the best dev score is reset when batches of a further set begin."""
+        """Fresh optimisers after the warm-up."""
+        published = self.config.selection == "published"
         return [
             replace(
-                # what was best without these batches does not compete with what comes after
                 plan,
                 new_optimizers=plan.epoch == 0,
-                forget_best=plan.epoch in self.further_sets(),
+                # in the code, an epoch before batches of a further set does not compete with the epochs after
+                forget_best=published and plan.epoch in self.further_sets(),
             )
             if plan.phase == "train"
             else plan

@@ -17,6 +17,7 @@ Deviations, each at its line:
   * margins have one side, and costs a floor of 1e-8;
   * three faults of the code are repaired, see ``faults``;
   * predictions are stored by pair, where the code stores them by position within a set;
+  * dev chooses among all epochs, where the code forgets those before a further set begins, see ``selection``;
   * the code also keeps a checkpoint that is best on test; here test is not read;
   * sets or batches that are too small, at which the code stops;
   * backbones that pool (none published): C uses the pooled vector, and that vector is borrowed.
@@ -34,7 +35,7 @@ from baselines.kit.backbone import Backbone, Encoded
 from baselines.kit.batches import Batch, TrainingBatches, to_device
 from baselines.kit.co_teaching import Faults
 from baselines.kit.losses import hardest_triplet, info_nce
-from baselines.kit.method import EpochPlan, Modules, PairMemory, Setting, Step, WarmUpThenStepDecay
+from baselines.kit.method import EpochPlan, Modules, PairMemory, Selection, Setting, Step, WarmUpThenStepDecay
 from baselines.methods.ncr import soft_margin
 from baselines.methods.pc2 import (
     FLOOR,
@@ -76,6 +77,7 @@ class PCSRConfig(WarmUpThenStepDecay):
         warmup_learning_rate: learning rate of the warm-up (default, as published: ``learning_rate``).
         lr_update: epochs between decays, counted after the warm-up (code: 30).
         lr_decay: factor of a decay (code: 0.1).
+        selection: ``best`` epoch of the run on dev, or since ambiguous batches began (``published``).
     """
 
     margin: Annotated[float, Field(ge=0)] = 0.2
@@ -95,6 +97,7 @@ class PCSRConfig(WarmUpThenStepDecay):
     epochs: Annotated[int, Field(ge=1)] = 50
     noisy_from_epoch: Annotated[int, Field(ge=0)] = 25
     hard_from_epoch: Annotated[int, Field(ge=0)] = 40
+    selection: Selection = "best"
 
 
 def robust_classification_loss(probabilities: Tensor, caption_logits: Tensor, tolerance: float) -> Tensor:

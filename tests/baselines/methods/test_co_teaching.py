@@ -44,7 +44,7 @@ def test_a_control_trains_on_its_loss(name: str, options: dict[str, Any], losses
         ("rince", {}, [2e-4 * 0.2 ** (epoch // 15) for epoch in range(60)], {}),
         (
             "pc2",
-            {"warmup_epochs": 2, "noisy_from_epoch": 3, **DECAY, "lr_update": 4},
+            {"warmup_epochs": 2, "noisy_from_epoch": 3, **DECAY, "lr_update": 4, "selection": "published"},
             [1, 1, 1, 1, 1, 1, 0.1],
             {"new_optimizers": [2], "forget_best": [5]},
         ),
@@ -56,7 +56,13 @@ def test_a_control_trains_on_its_loss(name: str, options: dict[str, Any], losses
         ),
         (
             "crcl",
-            {"rounds": (3, 5), "freeze_epochs": 2, "learning_rate": 1, "lr_update": 2},
+            {
+                "rounds": (3, 5),
+                "freeze_epochs": 2,
+                "learning_rate": 1,
+                "lr_update": 2,
+                "selection": "published",
+            },
             [1, 1, 0.1, 1, 1, 0.1, 0.1, 0.01],
             {"new_networks": [3], "forget_best": [3]},
         ),
@@ -72,6 +78,14 @@ def test_a_plan_decays_and_renews_as_its_paper_does(
     assert [epoch.learning_rate for epoch in plan] == pytest.approx(rates)
     for flag in ("new_networks", "new_optimizers", "forget_best"):
         assert [k for k, epoch in enumerate(plan) if getattr(epoch, flag)] == flagged.get(flag, []), flag
+
+
+@pytest.mark.parametrize(
+    "name", sorted(METHODS.keys() - {"l2rm", "mscn"})
+)  # these two replace a layer of SGR
+def test_dev_chooses_among_all_rounds_and_phases(name: str) -> None:
+    plan = METHODS[name](METHODS[name].Config(), Setting(4, 36, 51, vse)).plan()
+    assert not any(epoch.forget_best for epoch in plan)
 
 
 @pytest.mark.parametrize(

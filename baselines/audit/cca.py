@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh, solve_triangular
 from scipy.sparse import csr_array
 
+from baselines.kit.cca import ROWS_AT_ONCE, Moments, Projections, signed_root
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.files import atomic_path
 from ncl_bench.progress import Advance
@@ -26,11 +26,9 @@ RIDGES = 10.0, 3.0
 MOST_TERMS = 2_000
 FEWEST_CAPTIONS = 2
 """Captions that a term must occur in."""
-ROWS_AT_ONCE = 4_096
 # Chinese, Japanese, Thai, Lao, Burmese and Khmer do not put spaces between words.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _RUNS = re.compile(rf"[{_UNSPACED}]+|(?:(?![{_UNSPACED}])[^\W_])+")
-Float64Array = NDArray[np.float64]
 
 
 def terms(caption: str) -> list[str]:
@@ -42,96 +40,6 @@ def terms(caption: str) -> list[str]:
         else:
             found.append(run)
     return found
-
-
-@dataclass(frozen=True)
-class Projections:
-    """Both sides in one space, centred; components are weighted by their correlation.
-
-    Attributes:
-        image_mean, caption_mean: float64 ``(d,)`` and ``(t,)``, of the fitted pairs.
-        images, captions: float64 ``(d, k)`` and ``(t, k)``.
-        correlations: float64 ``(k,)``, descending, in [0, 1].
-    """
-
-    image_mean: Float64Array
-    caption_mean: Float64Array
-    images: Float64Array
-    captions: Float64Array
-    correlations: Float64Array
-
-    def of_images(self, images: NDArray[np.floating]) -> NDArray[np.float32]:
-        """Unit vectors ``(n, k)`` of images ``(n, d)``."""
-        return unit((images - self.image_mean) @ self.images)
-
-    def of_captions(self, captions: csr_array) -> NDArray[np.float32]:
-        """Unit vectors ``(n, k)`` of captions ``(n, t)``."""
-        return unit(captions @ self.captions - self.caption_mean @ self.captions)
-
-
-def unit(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
-    """Scale vectors ``(n, k)`` to length one; zeros stay."""
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    scaled: NDArray[np.float32] = (vectors / np.maximum(lengths, 1e-12)).astype(np.float32)
-    return scaled
-
-
-@dataclass
-class Moments:
-    """Sums over pairs, from which projections follow; the sums of a fold can be subtracted."""
-
-    n: int
-    x: Float64Array
-    y: Float64Array
-    xx: Float64Array
-    yy: Float64Array
-    xy: Float64Array
-
-    @classmethod
-    def of(cls, images: NDArray[np.floating], image_of: Int64Array, captions: csr_array) -> "Moments":
-        """Sum over pairs in blocks: ``images[image_of[i]]`` goes with row i of ``captions``."""
-        d, t = images.shape[1], captions.shape[1]
-        sums = cls(0, np.zeros(d), np.zeros(t), np.zeros((d, d)), np.zeros((t, t)), np.zeros((d, t)))
-        for start in range(0, len(image_of), ROWS_AT_ONCE):
-            x = np.asarray(images[image_of[start : start + ROWS_AT_ONCE]], np.float64)
-            y = captions[start : start + ROWS_AT_ONCE]
-            sums.n += len(x)
-            sums.x += x.sum(axis=0)
-            sums.y += y.sum(axis=0)
-            sums.xx += x.T @ x
-            sums.yy += (y.T @ y).toarray()
-            sums.xy += (y.T @ x).T
-        return sums
-
-    def without(self, fold: "Moments") -> "Moments":
-        return Moments(**{name: value - vars(fold)[name] for name, value in vars(self).items()})
-
-    def projections(self, components: int = COMPONENTS, ridges: tuple[float, float] = RIDGES) -> Projections:
-        """Maximise the correlation of the projected sides, with a ridge on the variances of each (Vinod, 1976)."""
-        mean_x, mean_y = self.x / self.n, self.y / self.n
-        roots = []
-        for squares, mean, ridge in zip((self.xx, self.yy), (mean_x, mean_y), ridges, strict=True):
-            variance = squares / self.n - np.outer(mean, mean)
-            variance[np.diag_indices_from(variance)] += ridge * max(np.trace(variance) / len(mean), 1e-12)
-            roots.append(np.linalg.cholesky(variance))
-        root_x, root_y = roots
-        across = solve_triangular(root_x, self.xy / self.n - np.outer(mean_x, mean_y), lower=True)
-        across = solve_triangular(root_y, across.T, lower=True).T
-        # the smaller of the two Gram matrices has the same singular values, and is much faster to decompose
-        flip = across.shape[0] > across.shape[1]
-        small = across.T if flip else across
-        k = min(components, *across.shape)
-        squared, left = eigh(small @ small.T, subset_by_index=(len(small) - k, len(small) - 1))
-        s, left = np.sqrt(np.maximum(squared[::-1], 0)), left[:, ::-1]
-        right = small.T @ left / np.maximum(s, 1e-12)
-        u, v = (right, left) if flip else (left, right)
-        return Projections(
-            mean_x,
-            mean_y,
-            solve_triangular(root_x, u, lower=True, trans="T") * s,
-            solve_triangular(root_y, v, lower=True, trans="T") * s,
-            s,
-        )
 
 
 @dataclass(frozen=True)
@@ -188,7 +96,8 @@ def cross_fitted(
     vectors = caption_vectors(captions)
     whole = Moments.of(images, image_of, vectors)
     for rows, others in folds_of(image_of, seed):
-        fitted = whole.without(Moments.of(images, image_of[rows], vectors[rows])).projections()
+        fold = Moments.of(images, image_of[rows], vectors[rows])
+        fitted = whole.without(fold).projections(COMPONENTS, RIDGES)
         yield Fold(
             rows, others, partial(_images, fitted, images, image_of), partial(_captions, fitted, vectors)
         )
@@ -221,8 +130,7 @@ def pooled(
         out = np.lib.format.open_memmap(temporary, "w+", np.float32, (len(features), features.shape[-1]))
         for start in range(0, len(features), ROWS_AT_ONCE):
             block = np.asarray(features[start : start + ROWS_AT_ONCE], np.float32)
-            mean = block.mean(axis=1)
-            out[start : start + len(block)] = np.sign(mean) * np.sqrt(np.abs(mean))
+            out[start : start + len(block)] = signed_root(block.mean(axis=1))
             advance(len(block))
         out.flush()
         del out

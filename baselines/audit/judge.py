@@ -15,9 +15,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from baselines.audit.cca import ROWS_AT_ONCE, Fold, cross_fitted, folds_of, pooled, unit
+from baselines.audit.cca import Fold, cross_fitted, folds_of, pooled
 from baselines.audit.lemon import LEMON, LemonSetting, lemon
-from baselines.audit.share import share_of_wrong
+from baselines.kit.cca import ROWS_AT_ONCE, unit
+from baselines.kit.share import share_of_wrong
 from ncl_bench.data.columns import Int64Array, taken
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.progress import Advance

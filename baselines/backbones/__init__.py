@@ -13,6 +13,7 @@ BACKBONES: "Registry[Backbone]" = Registry(
     {
         "clip": "baselines.backbones.clip:CLIP",
         "imram": "baselines.backbones.imram:IMRAM",
+        "linear": "baselines.backbones.linear:Linear",
         "saf": "baselines.backbones.sgraf:SAF",
         "scan": "baselines.backbones.scan:SCAN",
         "sgr": "baselines.backbones.sgraf:SGR",

@@ -99,6 +99,8 @@ class Backbone(nn.Module, ABC):
     """Whether every image must have the same number of regions."""
     dot_products: ClassVar[bool] = False
     """Whether similarities are the dot products of ``Encoded.vectors``, so that embeddings can be submitted."""
+    closed_form: ClassVar[bool] = False
+    """Whether the backbone has no gradient, so that only a method with ``closed_form`` can fit it."""
     reads_images: ClassVar[bool] = False
     """Whether the backbone reads images and caption texts in place of region features and token ids."""
     tokenizer: ClassVar[str] = ""

@@ -230,6 +230,8 @@ class Method(nn.Module, ABC):
     extra_words: ClassVar[int] = 0
     needs_intra_modal: ClassVar[bool] = False
     """Whether the method compares images with images and captions with captions, which not every backbone can."""
+    closed_form: ClassVar[bool] = False
+    """Whether ``train_epoch`` fits the networks without gradient steps; then a number of steps has no effect."""
     needs_cosines: ClassVar[bool] = False
     """Whether the method needs one vector of each image and caption, and their cosines."""
     networks: Modules[Backbone]

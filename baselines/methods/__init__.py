@@ -11,6 +11,8 @@ METHODS: "Registry[Method]" = Registry(
     "method",
     {
         "bicro": "baselines.methods.bicro:BiCro",
+        "cca": "baselines.methods.cca:CCA",
+        "cca_filtered": "baselines.methods.cca:CCAFiltered",
         "cream": "baselines.methods.cream:CREAM",
         "crcl": "baselines.methods.crcl:CRCL",
         "dcl": "baselines.methods.dcl:DCL",

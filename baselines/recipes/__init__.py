@@ -141,9 +141,9 @@ def _entries(name: str) -> Iterator[dict[str, Any]]:
 
 
 def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """Both, with ``above`` winning; ``backbone``, ``method`` and ``search`` are merged key by key."""
+    """Both, with ``above`` winning; ``backbone``, ``method`` and ``search`` are merged key by key, null empties one."""
     merged = ("backbone", "method", "search")
-    sections = {key: below.get(key, {}) | above[key] for key in merged if key in above}
+    sections = {key: below.get(key, {}) | above[key] if above[key] else {} for key in merged if key in above}
     return below | above | sections
 
 

@@ -72,8 +72,9 @@ class Grid(Record):
     Attributes:
         title: title of the table.
         steps: mean number of gradient steps per network; by default each recipe's own schedule.
-        recipes: names of shipped recipes, or of two that are averaged (``A + B``), each with its training noises. A
-            file may list names instead, and state the ``noises`` of all.
+        recipes: names of shipped recipes, or of two that are averaged (``A + B``, or ``A + A`` for two seeds), each
+            with its training noises. A file may list names instead, and state the ``noises`` of all.
+        controls: likewise, recipes that are trained as they are and never tuned.
         seeds: training seeds; the seed of the tuning must differ.
         tuning: tuning of every recipe, whose tuned versions are trained too; None trains the recipes as they are.
     """
@@ -81,16 +82,20 @@ class Grid(Record):
     title: Text
     steps: Annotated[int, Field(ge=1)] | None = None
     recipes: Annotated[dict[str, Noises], Field(min_length=1)]
+    controls: dict[str, Noises] = Field(default_factory=dict)
     seeds: Annotated[tuple[int, ...], Field(min_length=1)]
     tuning: Tuning | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _same_noises(cls, content: Any) -> Any:
-        if not isinstance(content, dict) or not isinstance(content.get("recipes"), list):
+        if not isinstance(content, dict):
             return content
-        rest = {key: value for key, value in content.items() if key != "noises"}
-        return rest | {"recipes": dict.fromkeys(content["recipes"], content.get("noises", ()))}
+        listed = {
+            key: value for key in ("recipes", "controls") if isinstance(value := content.get(key), list)
+        }
+        rest = {key: value for key, value in content.items() if not (listed and key == "noises")}
+        return rest | {key: dict.fromkeys(names, content.get("noises", ())) for key, names in listed.items()}
 
     @model_validator(mode="after")
     def _is_tuned_apart(self) -> Self:
@@ -118,14 +123,14 @@ class Grid(Record):
         return [] if self.steps is None else [f"steps={self.steps}"]
 
     def trained(self) -> dict[str, Noises]:
-        """Return the recipes with their noises, each followed by its tuned version if tuning changed it."""
+        """Return recipes and controls with their noises; its tuned version follows a recipe that tuning changed."""
         shipped, chosen = set(recipe_names()), {}
         for name, noises in self.recipes.items():
             chosen[name] = noises
             tuned = f"{name}{TUNED}"
             if tuned in shipped and Recipe.load(tuned) != Recipe.load(name):
                 chosen[tuned] = noises
-        return chosen
+        return chosen | self.controls
 
 
 def grid_names() -> list[str]:
@@ -150,7 +155,8 @@ class Job:
     """One recipe, or the mean of several, under one noise with one seed: trained, scored on test and evaluated.
 
     Attributes:
-        recipe: name of a shipped recipe or a file, or several joined by `` + ``.
+        recipe: name of a shipped recipe or a file, or several joined by `` + ``; a recipe that stands there twice is
+            trained with two seeds.
         noise: training noise, such as ``none`` and ``caption-60``.
         folder: folder of the sweep.
         noise_file: noise file of this noise, in place of drawn noise.
@@ -171,7 +177,10 @@ class Job:
     @property
     def members(self) -> list[Self]:
         """The jobs that are trained for it: itself, or those whose similarities are averaged."""
-        return [replace(self, recipe=recipe) for recipe in self.recipe.split(AND)]
+        recipes = self.recipe.split(AND)
+        # A + A has the seeds 0 and 1, then 2 and 3: no two means share a run
+        seeds = [self.seed * recipes.count(each) + recipes[:n].count(each) for n, each in enumerate(recipes)]
+        return [replace(self, recipe=each, seed=seed) for each, seed in zip(recipes, seeds, strict=True)]
 
     @property
     def title(self) -> str:
@@ -287,6 +296,8 @@ class Job:
             METHODS[recipe.method["name"]],
             recipe.method_config,
         )
+        if method.closed_form:
+            return 0
         if recipe.steps is not None:
             return method.n_networks * recipe.steps
         n_pairs, trusted = spec.n_captions("train"), method.extra_clean_data(config)

@@ -141,16 +141,20 @@ class Recipe(BaseModel):
     @model_validator(mode="after")
     def _compares_as_the_method_does(self) -> Self:
         method, backbone = METHODS[self.method["name"]], BACKBONES[self.backbone["name"]]
+        alike = {n: each for n, each in sorted(BACKBONES.items()) if each.closed_form == method.closed_form}
+        if backbone.name not in alike:
+            how = "is fitted in closed form" if method.closed_form else "is trained by gradient steps"
+            raise ValueError(
+                f"method {method.name} {how}, and backbone {backbone.name} is not; choose one of: {', '.join(alike)}"
+            )
         if method.needs_intra_modal and not backbone.intra_modal:
-            able = ", ".join(name for name, each in sorted(BACKBONES.items()) if each.intra_modal)
+            able = ", ".join(name for name, each in alike.items() if each.intra_modal)
             raise ValueError(
                 f"method {method.name} compares images with images and captions with captions, which backbone "
                 f"{backbone.name} cannot; choose one of: {able}"
             )
         if method.needs_cosines and not issubclass(backbone, CosineBackbone):
-            able = ", ".join(
-                name for name, each in sorted(BACKBONES.items()) if issubclass(each, CosineBackbone)
-            )
+            able = ", ".join(name for name, each in alike.items() if issubclass(each, CosineBackbone))
             raise ValueError(
                 f"method {method.name} needs cosines between one vector of each image and caption, and backbone "
                 f"{backbone.name} compares otherwise; choose one of: {able}"

@@ -98,7 +98,8 @@ def submit(
         _check_dot_products(jobs, methods)
     with _owned(to):
         arrays = _scored(networks, test, embeddings, place, console, to)
-        if any(job.recipe.steps is None for job in jobs):
+        # the last epoch of a closed form is only the last setting of its grid
+        if any(job.recipe.steps is None for job in jobs) or any(method.closed_form for method in methods):
             last_epoch = None
         elif not embeddings and all(run.outcome.best_epoch == run.outcome.epochs - 1 for run in finished):
             last_epoch = from_first_rank(lambda: _r_sum(arrays[SCORES_FILE], test))

@@ -170,7 +170,9 @@ class Trainer:
         self.method = build_method(job, self.train_split, job.seed).to(self.device)
         self.plans = list(self.method.plan())
         refuse_unselectable(job.recipe, self.plans, len(self.rows))
-        self.budget = Budget(len(self.method.networks), job.recipe.steps)
+        # a closed form takes no steps: its plan is trained whole
+        steps = None if self.method.closed_form else job.recipe.steps
+        self.budget = Budget(len(self.method.networks), steps)
         self.step = OptimiserStep(job.recipe.gradient_clip, self.budget)
         self.plan_index = -1
         self.curves = Curves(folder.tensorboard)
@@ -255,7 +257,7 @@ class Trainer:
                 with suppress(StepsSpent), self.budget.training(networks, device), self.step.checked():
                     self.method.train_epoch(plan, batches, self.step)
             self.budget.end_epoch()
-            if self.step.count == 0:
+            if self.step.count == 0 and not self.method.closed_form:
                 raise TrainingError(
                     f"nothing is trained: train_epoch of method {self.method.name} never called "
                     "step(network, loss, batch); call it for every batch"

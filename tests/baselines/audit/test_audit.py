@@ -45,7 +45,7 @@ def train(job: TrainingJob, folder: Path, **options) -> Path:
 @pytest.fixture(scope="module", autouse=True)
 def quick() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("baselines.audit.share.RESAMPLES", 10)
+        patch.setattr("baselines.kit.share.RESAMPLES", 10)
         yield
 
 

@@ -7,9 +7,10 @@ import pytest
 from scipy.linalg import eigh
 from scipy.sparse import csr_array
 
-from baselines.audit.cca import Moments, cross_fitted, pooled
+from baselines.audit.cca import cross_fitted, pooled
 from baselines.audit.judge import judge_embeddings, judge_pairs
-from baselines.audit.share import share_of_wrong
+from baselines.kit.cca import Moments
+from baselines.kit.share import share_of_wrong
 
 TOPICS = ("dog grass ball", "beach sea surf", "snow ski hill", "city car street", "horse rider fence")
 TOPICS_ZH = ("小狗追球草地", "海边沙滩冲浪", "雪山滑雪斜坡", "城市汽车街道", "骑手马匹栅栏")
@@ -18,7 +19,7 @@ TOPICS_ZH = ("小狗追球草地", "海边沙滩冲浪", "雪山滑雪斜坡", "
 @pytest.fixture(autouse=True)
 def _few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
     """The ends of an interval need no 200 fits to hold the share."""
-    monkeypatch.setattr("baselines.audit.share.RESAMPLES", 40)
+    monkeypatch.setattr("baselines.kit.share.RESAMPLES", 40)
 
 
 def test_projections_solve_the_generalised_eigenproblem() -> None:

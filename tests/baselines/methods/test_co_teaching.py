@@ -81,8 +81,8 @@ def test_a_plan_decays_and_renews_as_its_paper_does(
 
 
 @pytest.mark.parametrize(
-    "name", sorted(METHODS.keys() - {"l2rm", "mscn"})
-)  # these two replace a layer of SGR
+    "name", ["bicro", "crcl", "cream", "dcl", "decl", "gsc_plus", "in2r", "npc", "pc2", "pcsr", "sps"]
+)
 def test_dev_chooses_among_all_rounds_and_phases(name: str) -> None:
     plan = METHODS[name](METHODS[name].Config(), Setting(4, 36, 51, vse)).plan()
     assert not any(epoch.forget_best for epoch in plan)

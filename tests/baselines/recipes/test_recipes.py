@@ -130,7 +130,8 @@ def test_an_unknown_key_in_a_shipped_file_is_refused_with_the_name(monkeypatch: 
 
 def test_every_method_and_every_backbone_has_a_recipe_on_digits() -> None:
     assert {name.split("/")[0] for name in SHIPPED if "/digits_" in name} == set(METHODS)
-    assert {f"triplet/digits_{name}" for name in BACKBONES} <= set(SHIPPED)
+    trained = {name for name in BACKBONES if not BACKBONES[name].closed_form}
+    assert {f"triplet/digits_{name}" for name in trained} <= set(SHIPPED)
 
 
 def test_clean_recipes_see_clean_pairs_alone() -> None:

@@ -67,8 +67,9 @@ def test_other_noises_are_refused(name: str) -> None:
 
 
 def test_the_table_of_digits_has_every_method_and_control() -> None:
-    recipes = Grid.load("digits").recipes
-    methods = {name.split("/")[0] for name in recipes}
+    grid = Grid.load("digits")
+    recipes = grid.recipes
+    methods = {name.split("/")[0] for name in (*recipes, *grid.controls)}
     assert methods == set(METHODS) - {"mscn"}  # whose head needs the similarity vectors of SGR or SAF
     jobs = jobs_of(Path("to"), recipes)
     assert len(jobs) == len({job.name for job in jobs}) == 12 * len(recipes)
@@ -394,3 +395,10 @@ def test_the_steps_of_a_plan_are_those_of_the_training(tmp_path: Path, recipe: s
     (job,) = jobs_of(tmp_path / "out", [recipe], ["none"], seeds=[0])
     sweep(tmp_path / "out", [job], at_once=1, device="cpu")
     assert job.steps() == sum(job.run.read_outcome().steps)
+
+
+def test_a_recipe_that_is_averaged_with_itself_has_two_seeds() -> None:
+    a, b = "rcl/digits_vse_infinity", "rcl/digits_vse_infinity_mean"
+    twice = Job(f"{a} + {a}", "none", 1, Path("out"))
+    assert [(job.recipe, job.seed) for job in twice.members] == [(a, 2), (a, 3)]
+    assert [job.seed for job in Job(f"{a} + {b}", "none", 1, Path("out")).members] == [1, 1]

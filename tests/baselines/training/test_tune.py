@@ -205,7 +205,8 @@ def test_the_shipped_tables_name_every_method_recipes_that_can_be_tuned_and_seed
         for recipe in table.recipes:
             assert "method.learning_rate" in Recipe.load(recipe).search
         assert set(table.recipes) <= set(table.trained())
-    assert {name.split("/")[0] for table in MEASURED for name in table.recipes} == set(METHODS)
+    trained = {name.split("/")[0] for table in MEASURED for name in table.trained()}
+    assert trained == set(METHODS)
 
 
 @pytest.mark.parametrize("name", [name for name in recipe_names() if Recipe.load(name).search])

@@ -131,9 +131,11 @@ class Centring(nn.Module):
 
     Attributes:
         mean: the running mean, float ``(dim,)``.
+        by_batch: in evaluation too, subtract the batch's mean, and leave the running mean as it is.
     """
 
     mean: Tensor
+    by_batch: bool = False
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -141,10 +143,11 @@ class Centring(nn.Module):
 
     def forward(self, vectors: Tensor) -> Tensor:
         """Centre float ``(n, dim)``."""
-        if not self.training:
+        if not (self.training or self.by_batch):
             return unit_length(vectors - self.mean)
         mean = vectors.mean(dim=0)
-        self.mean.lerp_(mean.detach(), MOMENTUM)
+        if self.training:
+            self.mean.lerp_(mean.detach(), MOMENTUM)
         return unit_length(vectors - mean)
 
 

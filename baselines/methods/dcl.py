@@ -8,6 +8,7 @@ clean included, is only pushed apart (complementary learning).
 
 We follow the published code; the paper's text was not available, so equations have no numbers here. Deviations, each at
 its line:
+  * the schedule runs over batches, where the code's runs over pairs, see ``faults``;
   * an incomplete batch is kept, unless it has one pair;
   * dev chooses the epoch by rSum, not by the mean R@1;
   * backbones without pre-trained weights (none published) may warm up with InfoNCE first.
@@ -16,7 +17,7 @@ The posterior does not fall as the loss grows, and we keep it so. The log counts
 ``surest_refused``, the pair with the least loss is not clean, and ``worst_trusted``, the pair with the greatest is.
 """
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -43,7 +44,7 @@ class DCLConfig(FineTuningConfig):
         complementary_weight: b2, of everything else, at least 0 (code: 1; script: 128).
         mixture: False pushes the negatives apart and uses no given pair (the code's option ``--bmm``).
         learning_rate: largest rate of AdamW (code: 1e-6).
-        faults: the code has none of those that the other methods of this kind repair.
+        faults: ``published`` keeps the code's schedule, which takes the number of captions for the steps of an epoch.
     """
 
     temperature: Annotated[float, Field(gt=0)] = 0.05
@@ -52,7 +53,6 @@ class DCLConfig(FineTuningConfig):
     complementary_weight: Annotated[float, Field(ge=0)] = 1.0
     mixture: bool = True
     learning_rate: Annotated[float, Field(gt=0)] = 1e-6
-    faults: Literal["repaired"] = "repaired"
 
 
 def matching(similarities: Tensor, temperature: float) -> tuple[Tensor, Tensor]:

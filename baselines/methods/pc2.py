@@ -36,6 +36,8 @@ from baselines.kit.method import EpochPlan, Selection, Setting, Step, WarmUpThen
 from baselines.methods.ncr import Curve, soft_margin
 
 FLOOR = 1e-8
+TIE = 1e-6
+"""Cosines closer than this are equal: some roundings of float32."""
 
 
 class PC2Config(WarmUpThenStepDecay):
@@ -142,8 +144,10 @@ def embedding(items: Encoded) -> Tensor:
 def most_alike(noisy: Tensor, clean: Tensor) -> tuple[Tensor, Tensor]:
     """Eq. 4: cosine and row of the nearest clean prediction for each noisy one ``(B, K)``, both ``(B,)``."""
     cosines = nn.functional.normalize(noisy, dim=1) @ nn.functional.normalize(clean, dim=1).T
-    nearest = cosines.max(dim=1)
-    return nearest.values, nearest.indices
+    # copies of one image in a batch tie but for rounding, and the code takes the first
+    tied = cosines >= cosines.max(dim=1, keepdim=True).values - TIE
+    rows = tied.int().argmax(dim=1)
+    return cosines.gather(1, rows[:, None]).squeeze(1), rows
 
 
 def borrowed(captions: Encoded, rows: Tensor, longest: int) -> Encoded:

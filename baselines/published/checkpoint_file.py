@@ -3,7 +3,7 @@
 The code saves, with ``torch.save``, a dictionary of one or two networks, options and scores:
 
 ====================  =======================================================================================
-NCR, BiCro, PC2       ``model_A`` and ``model_B``
+NCR, BiCro, PC2, PCSR ``model_A`` and ``model_B``
 CRCL, DECL, RCL, L2RM ``model``
 GSC, GSC+             ``model``; its list ends with three label tensors, and GSC+ has two such lists
 MSCN                  ``net_A``, ``net_B``, and the last layers in ``meta_net_A``, ``meta_net_B``
@@ -28,13 +28,13 @@ from ncl_bench.errors import TrainingError
 from ncl_bench.files import check_torch_file, readable
 
 PARTS = {
+    "txt_enc.": "embed.weight",  # before the images: IN2R's text encoder has a fc.weight too
     "img_enc.": "fc.weight",
-    "txt_enc.": "embed.weight",
     "sim_enc.": "sim_tranloc_w.weight",
     "img_pro_head.": "output_layer.weight",
     "cost_function.": "weight",
 }
-"""Encoder to a weight found only in its state dict, for networks saved as a list."""
+"""Encoder to a weight that its state dict has and those before it lack, for networks saved as a list."""
 META_NETWORK = "meta_net."
 SCORING = ("img_enc.", "txt_enc.", "sim_enc.", "linear_", "gate_", META_NETWORK)
 

@@ -37,7 +37,7 @@ class Size(NamedTuple):
 
 def published() -> dict[str, Size]:
     """Return the published size of every backbone; CLIP only if open_clip is installed."""
-    sizes = {name: Size(BACKBONES[name].Config()) for name in BACKBONES if name != "clip"}
+    sizes = {name: Size(BACKBONES[name].Config()) for name in BACKBONES if name not in ("clip", "linear")}
     sizes["imram"] = sizes["imram"]._replace(pairs=64)
     if find_spec("open_clip") is not None:  # ViT-B/32
         sizes["clip"] = Size(BACKBONES["clip"].Config(), 128, (224 // 32) ** 2, 3 * 32**2, 49_408)

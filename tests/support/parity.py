@@ -31,6 +31,8 @@ FILES = {
     "vse_infinity": "B_backbone_vse",
     "vsrn": "O_vsrn_f30k",
 }
+TRAINED = sorted(name for name in BACKBONES if not BACKBONES[name].closed_form)
+"""Backbones with a gradient."""
 PARTS = ("img_enc.", "txt_enc.", "sim_enc.", "linear_", "gate_", "caption_model.")
 SUFFIX = {torch.float32: "", torch.float64: "__f64"}
 PRECISIONS = list(SUFFIX)

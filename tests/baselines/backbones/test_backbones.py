@@ -8,6 +8,7 @@ import torch
 from pydantic import ValidationError
 from support.parity import (
     FILES,
+    TRAINED,
     Golden,
     encoded,
     small_batch,
@@ -23,7 +24,7 @@ from baselines.kit.distributed import set_products
 from baselines.published.weights import backbone_of, network_from
 from ncl_bench.errors import RecipeError, TrainingError
 
-NAMES = sorted(set(BACKBONES) - {"clip"})  # which has a file of its own
+NAMES = sorted(set(TRAINED) - {"clip"})  # which has a file of its own
 INTRA_MODAL = [name for name in NAMES if BACKBONES[name].intra_modal]
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 LENGTHS = [4, 2, 7, 5]

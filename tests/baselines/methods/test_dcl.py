@@ -1,13 +1,15 @@
 """DCL against the published code's numbers, and what its batches do."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
-from support.doubles import Steps
+from support.doubles import FixedSimilarities, Steps, StoredBatches, bare_batch
 from support.parity import Golden, names_between, small_batch, small_network, tensor
 from support.rounding import assert_near
 
-from baselines.kit.method import Setting, adamw, cosine_rate
+from baselines.kit.method import EpochPlan, Setting, adamw, cosine_rate
 from baselines.methods.dcl import (
     DCL,
     DCLConfig,
@@ -170,3 +172,17 @@ def test_without_the_mixture_no_pair_is_judged() -> None:
     method.train_step(small_batch(8), 1e-3, None, step)
     assert (method.clean_probability.values == 1).all()
     assert method.title_of(method.config) == "DCL"
+
+
+def test_the_published_schedule_takes_pairs_for_steps() -> None:
+    plan = EpochPlan(0, 1, "train", 1.0)
+    batches = StoredBatches(bare_batch(64), n_pairs=640, batch_size=64)
+    options = {"learning_rate": 1.0, "epochs": 4, "rising_steps": 0}
+    rates = []
+    for faults in ("repaired", "published"):
+        config = DCLConfig(**options, faults=faults)
+        method = DCL(config, Setting(640, 1, 5, lambda: FixedSimilarities(torch.eye(2))))
+        rates.append(method.rate(plan, 5, batches))
+    assert rates == pytest.approx(
+        [(1 + math.cos(math.pi * 15 / 40)) / 2, (1 + math.cos(math.pi * 645 / 2560)) / 2]
+    )

@@ -27,7 +27,7 @@ from support.rounding import assert_near, assert_stored
 from support.two_networks import assert_mixtures, assert_similarities
 from torch import Tensor, nn
 
-from baselines.backbones.vse_infinity import Centring, VSEInfinity
+from baselines.backbones.vse_infinity import Centring, VSEInfinity, VSEInfinityConfig
 from baselines.kit.batches import Batch
 from baselines.kit.losses import hardest_triplet, mean_triplet
 from baselines.kit.method import EpochPlan, Setting
@@ -552,3 +552,27 @@ def test_both_networks_start_equal() -> None:
 def test_sizes_that_do_not_fit_are_one_sentence(options: dict[str, int], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         plain_method(10, **options)
+
+
+def test_the_division_centres_by_the_batch_and_leaves_the_running_means() -> None:
+    def network() -> VSEInfinity:
+        torch.manual_seed(0)
+        config = VSEInfinityConfig(embed_size=8, word_dim=4, centred=True)
+        return VSEInfinity(config, 3, 4, 20)
+
+    random = torch.Generator().manual_seed(1)
+    features, tokens = torch.rand(12, 4, 3, generator=random), torch.randint(1, 20, (12, 6), generator=random)
+    batch = Batch(features, torch.full((12,), 4), tokens, torch.full((12,), 6), torch.arange(12))
+    losses = []
+    for mean in (0.0, 5.0):
+        method = IN2R(IN2RConfig(word_change=0, region_change=0), Setting(12, 4, 20, network, 12))
+        for layer in method.networks.modules():
+            if isinstance(layer, Centring):
+                layer.mean.fill_(mean)
+        method.co_divide(EpochPlan(0, 0, "train", 1e-3), StoredBatches(batch))
+        losses.append(method.divided_by)
+        assert all(
+            (m.mean == mean).all() and not m.by_batch for m in method.modules() if isinstance(m, Centring)
+        )
+    assert torch.equal(*losses)
+    assert losses[0].std() > 0

@@ -9,6 +9,7 @@ import torch
 from support.doubles import Steps, StoredBatches, rows_of
 from support.parity import (
     FILES,
+    TRAINED,
     Arrays,
     Golden,
     State,
@@ -266,7 +267,7 @@ def small(backbone: str = "vse_infinity", **options: object) -> PC2:
     return PC2(PC2Config(classes=5, hidden_size=7, **options), setting).train()
 
 
-@pytest.mark.parametrize("backbone", sorted(name for name in BACKBONES if not BACKBONES[name].reads_images))
+@pytest.mark.parametrize("backbone", [name for name in TRAINED if not BACKBONES[name].reads_images])
 def test_the_pseudo_classifier_reads_what_the_backbone_hands_out(backbone: str) -> None:
     method, batch = small(backbone), random_batch(list(range(6)))
     network, pools = method.networks[0], BACKBONES[backbone].pools
@@ -348,3 +349,13 @@ def test_noisy_batches_follow_clean_ones_of_the_division_that_the_peer_made(epoc
         expected = [expected[0], noisy[0], expected[1], noisy[1]]
     assert [(batch.pair_ids.tolist(), list(terms)) for _, batch, terms in step.calls] == expected
     assert all(modules == [method.networks[0]] for modules, _, _ in step.calls)
+
+
+def test_among_copies_of_an_image_the_first_one_lends_its_caption() -> None:
+    clean = torch.rand(8, 20, generator=torch.Generator().manual_seed(0))
+    clean[[2, 5, 7]] = clean[5] * torch.tensor([1 - 3e-7, 1.0, 1 + 3e-7])[:, None]  # copies, but for rounding
+    noisy = clean[[7, 5, 3]] + 0.01
+    likeness, rows = most_alike(noisy, clean)
+    assert rows.tolist() == [2, 2, 3]
+    cosines = nn.functional.cosine_similarity(noisy[:, None], clean, dim=2)
+    assert_near(likeness, cosines.max(dim=1).values, 2e-6)

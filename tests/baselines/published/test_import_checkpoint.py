@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 from baselines.backbones import BACKBONES, build_backbone
+from baselines.kit.batches import collate
 from baselines.methods.mscn import MetaNetwork
 from baselines.published import weights
 from baselines.published.import_checkpoint import Provenance, import_checkpoint
@@ -206,6 +207,7 @@ LAYOUTS: dict[str, tuple[str, Callable[[], Any], Callable[[], list[nn.Module]], 
     "GSC+, two entries": ("gsc_plus", lambda: twice(gsc("sgr")), lambda: [tiny("sgr")], ()),
     "the list alone": ("gsc", lambda: gsc("sgr"), lambda: [tiny("sgr")], ()),
     "L2RM": ("l2rm", l2rm, lambda: [tiny("sgr")], ()),
+    "PCSR": ("pcsr", lambda: twice(head(published("sgr", tiny("sgr")))), lambda: [tiny("sgr")], ()),
     "PC2": ("pc2", lambda: twice(head(published("sgr", tiny("sgr")))), lambda: [tiny("sgr")], ()),
     "MSCN, whose meta networks are last layers": (
         "mscn", mscn, lambda: [with_meta_network(0), with_meta_network(1)], ()
@@ -224,7 +226,7 @@ LAYOUTS: dict[str, tuple[str, Callable[[], Any], Callable[[], list[nn.Module]], 
     ),
 }  # fmt: skip
 """What the papers' code saves: the method, the content of the file, networks that score as it does, settings."""
-LEFT_OUT = {"l2rm": "cost_function", "pc2": "img_pro_head"}
+LEFT_OUT = {"l2rm": "cost_function", "pc2": "img_pro_head", "pcsr": "img_pro_head"}
 
 
 @pytest.mark.parametrize("case", LAYOUTS)
@@ -242,6 +244,24 @@ def test_layouts_of_the_papers_code_score_as_before(case: str, tmp_path: Path) -
     assert "seed of that training is unknown" in submission.notes
     assert submission.extra_clean_data.startswith("200 pairs that are known to match") == (method == "mscn")
     assert (submission.selection_split == "test") == (method == "pc2")
+
+
+def test_a_network_of_in2r_is_centred_by_all_training_pairs(tmp_path: Path) -> None:
+    plain = tiny("vse_infinity", extra_words=1, caption_mlp=True)
+    torch.save(twice(as_list(published("vse_infinity", plain))), tmp_path / "file.tar")
+    assert import_checkpoint(tmp_path / "file.tar", statement("in2r"), tmp_path / "run") == []
+    submit([tmp_path / "run"], tmp_path / "submission", device="cpu")
+    train, test = load_dataset("digits", split="train", noise_ratio=0.4), load_dataset("digits", split="test")
+    sides = []
+    with torch.no_grad():
+        encoded = (
+            plain.encode(collate(split, np.arange(n))) for split, n in ((train, len(train)), (test, 100))
+        )
+        for of_train, of_test in zip(*encoded, strict=True):
+            centred = of_test.vectors - of_train.vectors.mean(dim=0)
+            sides.append(torch.nn.functional.normalize(centred, dim=1).numpy())
+    images, captions = sides
+    assert_near(np.load(tmp_path / "submission" / "test.npy"), images[::5] @ captions.T, 1e-4, scale=1)
 
 
 def test_imported_weights_are_not_trained_on(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """``ncl-bench doctor --gpu`` with tiny networks on the CPU, which is its own reference."""
 
 import torch
+from support.parity import TRAINED
 
 from baselines.backbones import BACKBONES
 from baselines.training.gpu_check import Size, published, table, trained
@@ -13,7 +14,7 @@ FURTHER = {
 }
 SIZES = {
     name: Size(BACKBONES[name].Config(embed_size=8, word_dim=4, **FURTHER.get(name, {})), 4, 4, 6, 50)
-    for name in BACKBONES
+    for name in TRAINED
     if name != "clip"
 }
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from support.few_digits import few_digits_recipe
+from support.parity import TRAINED
 from support.stand_in_device import DEVICE, OnDevice, StandIn, stand_in
 from support.tiny_clip import MODEL, WORDS, clip_batch
 
@@ -46,7 +47,7 @@ def digits() -> PairedDataset:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", BACKBONES)
+@pytest.mark.parametrize("name", TRAINED)
 def test_a_backbone_never_waits_in_a_step(name: str, device: StandIn) -> None:
     data, backbone = digits(), BACKBONES[name]
     fields = backbone.Config.model_fields

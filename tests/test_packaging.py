@@ -33,7 +33,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(folder, with_pip=True)
     constraints = ("--constraint", str(ROOT / "constraints.txt"))
     subprocess.run(
-        [folder / "bin" / "pip", "install", "--quiet", *constraints, f"{wheel}[leaderboard]"], check=True
+        [folder / "bin" / "pip", "install", "--quiet", *constraints, f"{wheel}[data,leaderboard]"], check=True
     )
     return folder
 

@@ -1,6 +1,7 @@
 """Columns of a dataset: token ids and texts, in memory or on disk, and the selection of their rows."""
 
 import copy
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -139,8 +140,21 @@ class TokenTable:
         return TokenTable(self.ids[np.arange(offsets[-1]) + shift], offsets)
 
 
+def _parts_of(folder: Path, name: str) -> Iterator[Any]:
+    """Map one column of each file of a table that ``Dataset.save_to_disk`` wrote; the library itself is not needed."""
+    import pyarrow as pa
+
+    state = json.loads((folder / "state.json").read_bytes())
+    for entry in state["_data_files"]:
+        file = entry["filename"]
+        if Path(file).name != file:
+            raise DataError(f"{folder} names the file {file!r}, which is not in the folder")
+        with pa.memory_map(str(folder / file)) as mapped, pa.ipc.open_stream(mapped) as stream:
+            yield stream.read_all().column(name)
+
+
 class TableColumn(Sequence[Any]):
-    """A column of a table on disk; the library ``datasets`` reads values on demand.
+    """A column of a table on disk; values are read on demand from the mapped file.
 
     ``column[3]`` reads a value; ``column[2:9]`` and ``column.take(rows)`` return columns and read nothing.
 
@@ -154,14 +168,14 @@ class TableColumn(Sequence[Any]):
         self._folders, self._name, self._rows = tuple(folders), name, rows
 
     @cached_property
-    def _table(self) -> Any:
-        import datasets
+    def _column(self) -> Any:
+        import pyarrow as pa
 
         try:
-            parts = [datasets.load_from_disk(str(folder)) for folder in self._folders]
-            table = datasets.concatenate_datasets(parts).select_columns(self._name)
-            table.data.validate(full=True)  # a flipped bit may point outside the file and crash the process
-            return table
+            parts = [part for folder in self._folders for part in _parts_of(folder, self._name)]
+            column = pa.chunked_array([chunk for part in parts for chunk in part.chunks], parts[0].type)
+            column.validate(full=True)  # a flipped bit may point outside the file and crash the process
+            return column
         except Exception as error:  # the library raises many classes for a damaged file
             raise DataError(
                 f"{self._folders[0]} cannot be read ({first_line(error)}); `ncl-bench doctor --deep` says what to do"
@@ -169,7 +183,7 @@ class TableColumn(Sequence[Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         return {
-            name: value for name, value in vars(self).items() if name != "_table"
+            name: value for name, value in vars(self).items() if name != "_column"
         }  # reopened in the other process
 
     def __len__(self) -> int:
@@ -185,7 +199,7 @@ class TableColumn(Sequence[Any]):
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             return self._at(self._rows[index])
-        return self._table[int(self._rows[index])][self._name]
+        return self._column[int(self._rows[index])].as_py()
 
     def take(self, rows: Rows) -> "TableColumn":
         """Return the chosen values in the given order, still on disk."""
@@ -193,7 +207,8 @@ class TableColumn(Sequence[Any]):
 
     def tolist(self) -> list[Any]:
         """Every value."""
-        return list(self._table[self._rows][self._name]) if len(self) else []
+        found: list[Any] = self._column.take(np.asarray(self._rows)).to_pylist() if len(self) else []
+        return found
 
     def _at(self, rows: Sequence[int] | Int64Array) -> "TableColumn":
         column = copy.copy(self)

@@ -14,6 +14,7 @@ from ncl_bench.data import dataset_spec
 from ncl_bench.data.layout import Manifest, read_manifest
 from ncl_bench.data.spec import HubFile
 from ncl_bench.errors import DataError, first_line
+from ncl_bench.extras import require
 from ncl_bench.files import sha256_of_file
 
 PATIENCE = 30
@@ -51,6 +52,7 @@ def push_to_hub(folder: Path, repository: str, *, api: Any = None) -> tuple[str,
     Raises:
         DataError: the licence permits nothing, or the Hub refuses or cannot be reached.
     """
+    require("data", "huggingface_hub", needed_by="an upload to the Hub")
     from huggingface_hub import HfApi
 
     manifest = read_manifest(folder)
@@ -134,6 +136,7 @@ def fetch_archive(name: str, *, api: Any = None, fetch: Any = None) -> Path:
         raise DataError(
             f"--download cannot fetch {name}; `ncl-bench datasets show {name}` says where to get it"
         )
+    require("data", "huggingface_hub", needed_by="--download")
     from huggingface_hub import HfApi, hf_hub_download
 
     api = HfApi() if api is None else api

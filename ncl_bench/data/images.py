@@ -15,6 +15,7 @@ from ncl_bench.data.pictures import no_remarks, open_picture, picture_path
 from ncl_bench.data.prepared import load_prepared
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import DataError
+from ncl_bench.extras import require
 from ncl_bench.files import Journal, file_finder, normalized, readable, sole_owner
 from ncl_bench.progress import Advance, Progress, silent
 
@@ -50,6 +51,7 @@ def add_images(
         DataError: the dataset is not prepared, already has images, or an image is missing, damaged or outside.
         NclBenchError: another process is writing there.
     """
+    require("data", "datasets", needed_by="add-images")
     folder = root / spec.name
     with sole_owner(folder, inside=root):
         ids = {split: load_prepared(root, spec, split).image_ids.tolist() for split in spec.images}

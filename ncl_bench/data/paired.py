@@ -26,6 +26,7 @@ from ncl_bench.data.encoding import Encoding
 from ncl_bench.data.judgements import COLUMNS, Judgements, read_judgements
 from ncl_bench.data.vocabulary import Vocabulary
 from ncl_bench.errors import DataError, RowError, shorten, unknown_name
+from ncl_bench.extras import require
 from ncl_bench.noise.draw import Noise
 
 if TYPE_CHECKING:
@@ -422,6 +423,7 @@ class PairedDataset(_TorchDataset):
             One row per pair: ``pair_id``, ``image_id``, ``image_features`` ``(n_regions, feature_dim)``,
             ``caption_tokens`` and, if the dataset has texts, ``caption``.
         """
+        require("data", "datasets", needed_by="to_hf")
         from datasets import Array2D, Dataset, Features, List, Value
 
         kinds = {

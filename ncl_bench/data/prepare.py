@@ -44,6 +44,7 @@ from ncl_bench.data.verify import (
 )
 from ncl_bench.data.vocabulary import load_vocabulary
 from ncl_bench.errors import DataError, as_size
+from ncl_bench.extras import require
 from ncl_bench.files import AnyPath, Journal, as_path, readable, sha256_of_file, sole_owner, write_text
 from ncl_bench.progress import Advance, Progress, bar, silent
 
@@ -119,6 +120,7 @@ def prepare(
             folder was prepared with other settings, or the disk is too small.
         NclBenchError: another process is writing there, or the folder cannot be written.
     """
+    require("data", "datasets", needed_by="prepare")
     spec = dataset_spec(name)
     if push_to_hub:
         check_upload(name)

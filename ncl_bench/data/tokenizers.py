@@ -92,6 +92,7 @@ def _jieba() -> Tokenizer:
     The dictionary is read from the package. jieba's own cache is in the system's temporary folder, where others may
     write and a killed process leaves an incomplete file.
     """
+    require("data", "jieba", needed_by="tokenizer jieba")
     import jieba
 
     cutter = jieba.Tokenizer()
@@ -138,6 +139,7 @@ def _ids() -> Tokenizer:
 
 
 def _pieces(name: str, file: Path) -> Tokenizer:
+    require("data", "tokenizers", needed_by=f"tokenizer {name}")
     import tokenizers
 
     try:
@@ -171,6 +173,7 @@ def train_bpe(captions: Iterable[str], file: Path, *, size: int = 10_000) -> Non
         file: json file to write.
         size: maximum number of pieces, special words included.
     """
+    require("data", "tokenizers", needed_by="tokenizer bpe")
     from tokenizers import Tokenizer as Pieces
     from tokenizers import models, normalizers, pre_tokenizers, trainers
 

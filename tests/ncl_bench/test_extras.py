@@ -1,6 +1,7 @@
 """The hint that names an extra leads to where ncl_bench came from; the project need not be on a package index."""
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError
@@ -9,8 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support import miniatures
 
-from ncl_bench import extras
+from ncl_bench import extras, load_dataset, prepare
+from ncl_bench.data import DATASETS
+from ncl_bench.data.tokenizers import _jieba, train_bpe
+from ncl_bench.errors import NclBenchError
 
 ROOT = Path(__file__).parents[2]
 
@@ -66,3 +71,50 @@ def test_a_command_that_trains_names_the_extra_it_needs(
     assert (ran.code, ran.err.count("\n")) == (2, 1)
     assert ran.err.startswith("ncl-bench: this command needs torch; install with: pip install")
     assert not (tmp_path / "run").exists()
+
+
+WITHOUT = """
+import sys
+from pathlib import Path
+import numpy as np
+for name in ("datasets", "huggingface_hub", "jieba", "tokenizers", "torch", "jinja2", "matplotlib"):
+    sys.modules[name] = None  # importing it fails
+import ncl_bench
+from support import miniatures
+from ncl_bench.data.prepared import load_prepared
+train = load_prepared(Path({root!r}), miniatures.SPECS["flickr30k"], "train")
+train.read([3, 1])
+assert len(train.captions.tolist()) == len(train) and train.image_ids[1]
+assert len(ncl_bench.load_dataset("digits", noise_ratio=0.4)) == 10_000
+scores = np.eye(1000, dtype=np.float32).repeat(5, axis=1)
+assert ncl_bench.evaluate(scores, dataset="flickr30k").r_sum == 600
+"""
+
+
+def test_the_base_installation_loads_and_evaluates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DATASETS, "flickr30k", miniatures.SPECS["flickr30k"])
+    prepare("flickr30k", miniatures.make(tmp_path / "from", "flickr30k"), tmp_path / "root")
+    path = {"PYTHONPATH": ":".join(sys.path)}
+    code = WITHOUT.format(root=str(tmp_path / "root"))
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=path, check=False
+    )
+    assert found.returncode == 0, found.stderr
+
+
+@pytest.mark.parametrize(
+    ("package", "call", "message"),
+    [
+        ("datasets", lambda to: prepare("digits", to=to), "prepare needs datasets"),
+        ("datasets", lambda to: load_dataset("digits").to_hf(), "to_hf needs datasets"),
+        ("jieba", lambda to: _jieba.__wrapped__(), "tokenizer jieba needs jieba"),
+        ("tokenizers", lambda to: train_bpe(["a"], to), "tokenizer bpe needs tokenizers"),
+    ],
+)
+def test_a_missing_package_is_one_sentence_with_the_command(
+    package: str, call: Callable[[Path], Any], message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == package else object())
+    with pytest.raises(NclBenchError, match=rf"{message}; install with: pip install .*\[data\]"):
+        call(tmp_path)
+    assert list(tmp_path.iterdir()) == []

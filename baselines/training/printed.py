@@ -113,7 +113,7 @@ def comments(name: str, recipe: Recipe, rows: Mapping[str, Sequence[Printed]], n
 def _title(recipe: Recipe) -> str:
     title = METHODS[recipe.method["name"]].title_of(recipe.method_config)
     if recipe.clean_only:
-        title += " on truly clean pairs only (an upper bound, not a method)"
+        title += " on truly clean pairs only (a control that knows the truth)"
     tokens = f" ({recipe.tokenizer} tokens)" if recipe.tokenizer else ""
     backbone, spec = _backbone(recipe), dataset_spec(recipe.dataset)
     if spec.embedded:

@@ -92,7 +92,7 @@ class Recipe(BaseModel):
         tokenizer: tokenizer; by default the language's own.
         batch_size: pairs per batch, at least 2.
         gradient_clip: largest gradient norm over all parameters of a network; null for no limit.
-        clean_only: train only on the truly clean pairs: an upper bound, not a method.
+        clean_only: train only on the truly clean pairs: a control that knows the truth, not a method.
         steps: mean number of gradient steps per network, to which the method's schedule is stretched or compressed; by
             default the schedule's epochs are trained, however many steps they take.
         backbone: ``name`` and options of the backbone; missing options get their defaults.

@@ -1,4 +1,4 @@
-"""The pairs of an audit to keep, for ``train --keep`` and ``load_dataset(keep=...)``."""
+"""Go on without the wrong pairs of an audit: lists in the form of the input, or pairs for ``train --keep``."""
 
 import math
 from collections.abc import Callable
@@ -8,13 +8,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from baselines.audit.report import PAIRS
-from baselines.audit.result import RESULT, AuditResult, read_result
+from baselines.audit.find import rows_sha256
+from baselines.audit.lists import write_lists
+from baselines.audit.own_pairs import read_pairs
+from baselines.audit.result import PAIRS, RESULT, AuditResult, read_result
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.keep import Kept, read_pair_ids, write_keep
 from ncl_bench.errors import TrainingError, first_line
-from ncl_bench.files import readable
+from ncl_bench.files import atomic_folder, read_table, readable
 from ncl_bench.noise.draw import noise_sha256
 
 MOST_REMOVED = 0.25
@@ -29,62 +31,130 @@ def apply_audit(
     ids: Path | None = None,
     sure: bool = False,
     say: Callable[[str], None] = lambda sentence: None,
-) -> Kept:
-    """Write the pairs of an audit to keep: those above a threshold, or all but those of a list.
+) -> Kept | None:
+    """Remove pairs by an audit: those up to a threshold, or those that were ticked as wrong.
 
     Args:
-        audit: folder of :func:`write_audit`.
-        to: folder to write; it must not exist, or be empty.
-        threshold: of the column that orders the audit (default: as many pairs as are estimated to be wrong; LEMoN has
-            none).
-        ids: CSV file with the column ``pair_id``, as the page exports it: pairs to remove, whatever their value.
+        audit: folder of an audit.
+        to: folder to write; it must not exist, or be empty. Own pairs: ``clean``, ``suspects`` and ``corrected`` in the
+            form of the input. Runs: what ``train --keep`` and ``load_dataset(keep=...)`` read.
+        threshold: of the column that orders the audit (default: as many pairs as are estimated to be wrong, and own
+            pairs with a cause; LEMoN has none).
+        ids: CSV file with the column ``pair_id``: pairs to remove, whatever their value. Of labels, as the page
+            downloads them, only those that are ``wrong`` count.
         sure: remove more than a quarter of the pairs by a threshold.
         say: called with a sentence on what is removed.
+
+    Returns:
+        What was kept of a training split; None for own pairs.
     """
     result = read_result(audit)
     if threshold is not None and not math.isfinite(threshold):
         raise TrainingError(f"threshold is {threshold}, expected a finite number, such as 0.05")
-    if ids is None and threshold is None:
-        if result.threshold is None:
-            raise TrainingError(
-                f"{audit} is by LEMoN, which has no threshold of its own; give --threshold (the slider of the page "
-                "shows what each removes) or --ids"
-            )
-        threshold = result.threshold
-    path = readable(audit / PAIRS, TrainingError, "the table of an audit")
-    columns = ["pair_id", result.chosen_by, *(["probability"] if result.wrong else [])]
-    try:
-        _refuse_large(path, result, columns)
-        table = pd.read_parquet(path, columns=columns)
-        every = table["pair_id"].to_numpy(np.int64)
-        values = table[result.chosen_by].to_numpy(np.float32, na_value=np.nan)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise TrainingError(f"{path} is damaged ({first_line(error)}); run `ncl-bench audit` again") from None
+    own = result.dataset is None
+    if own and ids is not None:
+        raise TrainingError(
+            f"{audit} holds an audit of your own pairs; repeat it with --labels {ids}, then leave --ids out"
+        )
+    if ids is None and threshold is None and result.threshold is None:
+        raise TrainingError(
+            f"{audit} has no threshold of its own; give --threshold (the slider of the page shows what each removes) "
+            "or --ids"
+        )
+    table = _read(audit / PAIRS, result, own)
+    if own:
+        table = table[table["left_out"] == ""]
+    values = table[result.chosen_by].to_numpy(np.float32, na_value=np.nan)
+    limit = result.threshold if threshold is None else threshold
+    others = f"have a {result.chosen_by} above {limit or 0:g}; choose a lower --threshold"
     if ids is not None:
-        removed, others = np.isin(every, _listed(every, ids)), f"are not in {ids}; list fewer"
+        listed = _listed(table["pair_id"].to_numpy(np.int64), ids)
+        removed, others = table["pair_id"].isin(listed).to_numpy(), f"are not in {ids}; list fewer"
+    elif own and threshold is None:
+        removed = table["suspect"].to_numpy(bool)
     else:
-        removed = values <= np.float32(threshold or 0)
-        others = f"have a {result.chosen_by} above {threshold:g}; choose a lower --threshold"
-    kept, said = every[~removed], _removes(removed, table, result)
+        removed = values <= np.float32(limit or 0)
+    said = _removes(removed, table, result)
     if ids is None and removed.mean() > MOST_REMOVED and not sure:
         raise TrainingError(
-            f"nothing is written: the threshold {threshold:g} {said}; choose a lower --threshold, or add --yes"
+            f"nothing is written: the threshold {limit:g} {said}; choose a lower --threshold, or add --yes"
         )
-    if len(kept) < 2:
-        raise TrainingError(f"training needs two pairs, but {len(kept)} of {len(every):,} {others}")
+    if (~removed).sum() < 2:
+        raise TrainingError(f"training needs two pairs, but {(~removed).sum()} of {len(table):,} {others}")
+    kept = None
+    if own:
+        _write_own(audit, result, to, table, removed)
+    else:
+        pair_ids = table["pair_id"].to_numpy(np.int64)[~removed]
+        chosen_by, limit = (result.chosen_by, limit) if ids is None else ("ids", None)
+        kept = _write_kept(result, to, pair_ids, len(table), chosen_by, limit)
+    say(f"{to} {said}")
+    return kept
+
+
+def _read(path: Path, result: AuditResult, own: bool) -> pd.DataFrame:
+    """The columns of an audit's table that say what to remove."""
+    from pyarrow.parquet import read_schema
+
+    readable(path, TrainingError, "the table of an audit")
+    needed = [
+        result.chosen_by,
+        "probability",
+        *(("suspect", "left_out", "correction") if own else ("pair_id",)),
+    ]
+    try:
+        there = read_schema(path).names
+        # the user's own column of this name stays, and the audit's gets a prefix
+        named = {name if f"audit_{name}" not in there else f"audit_{name}": name for name in needed}
+        columns = [name for name in named if name in there]
+        if not own:
+            _refuse_large(path, result, columns)
+        table = pd.read_parquet(path, columns=columns).rename(columns=named)
+        return table.astype({result.chosen_by: "float64"})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise TrainingError(f"{path} is damaged ({first_line(error)}); run `ncl-bench audit` again") from None
+
+
+def _write_own(
+    audit: Path, result: AuditResult, to: Path, table: pd.DataFrame, removed: NDArray[np.bool_]
+) -> None:
+    """Write the lists of own pairs, read again from where the audit read them."""
+    if result.path is None:
+        raise TrainingError(
+            f"{audit} is of pairs that were given in Python; choose rows of the table that find_wrong_pairs returned, "
+            f"or of {audit / PAIRS}"
+        )
+    own = read_pairs(Path(result.path), result.image_column, result.caption_column)
+    if rows_sha256(own) != result.rows_sha256:
+        raise TrainingError(f"{result.path} has changed since {audit} was written; audit it again")
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise TrainingError(f"{to} exists already; choose a new folder with --to")
+    rows = table.index.to_numpy(np.int64)
+    given = table["correction"].tolist() if "correction" in table else []
+    corrections = {row: text for row, text in zip(rows.tolist(), given, strict=False) if text}
+    with atomic_folder(to) as folder:
+        write_lists(folder, own, rows[~removed], rows[removed], corrections)
+
+
+def _write_kept(
+    result: AuditResult, to: Path, pair_ids: Int64Array, n_pairs: int, chosen_by: str, limit: float | None
+) -> Kept:
+    """Write the kept pairs of a training split."""
+    assert result.dataset is not None
+    assert result.fingerprint is not None
+    assert result.noise is not None
     record = Kept(
         dataset=result.dataset,
         fingerprint=result.fingerprint,
         noise=result.noise,
-        n_pairs=len(every),
-        n_kept=len(kept),
-        sha256=noise_sha256(kept),
-        chosen_by=result.chosen_by if ids is None else "ids",
-        threshold=threshold if ids is None else None,
+        n_pairs=n_pairs,
+        n_kept=len(pair_ids),
+        sha256=noise_sha256(pair_ids),
+        chosen_by=chosen_by,
+        threshold=limit,
         runs=tuple(run.folder for run in result.runs),
     )
-    write_keep(to, kept, record)
-    say(f"{to} {said}")
+    write_keep(to, pair_ids, record)
     return record
 
 
@@ -93,11 +163,10 @@ def _removes(removed: NDArray[np.bool_], table: pd.DataFrame, result: AuditResul
     said = f"removes {removed.sum():,} of {len(removed):,} pairs ({removed.mean():.1%})"
     if result.wrong is None or not removed.any():
         return said
-    wrong = result.wrong
     precision = float(table["probability"].to_numpy(np.float64)[removed].mean())
     return (
-        f"{said}, of which about {precision:.0%} are wrong by the estimate ({wrong.n:,} of all pairs, probably "
-        f"{wrong.low:,} to {wrong.high:,})"
+        f"{said}, of which about {precision:.0%} are wrong by the estimate ({result.wrong:,} of all pairs, probably "
+        f"{result.low:,} to {result.high:,})"
     )
 
 
@@ -105,6 +174,7 @@ def _refuse_large(table: Path, result: AuditResult, needed: list[str]) -> None:
     """Refuse a table with more pairs than its dataset, or than its summary says, before a column is decompressed."""
     from pyarrow.parquet import read_metadata
 
+    assert result.dataset is not None
     facts = read_metadata(table)
     stored = [
         facts.row_group(group).column(number)
@@ -113,14 +183,17 @@ def _refuse_large(table: Path, result: AuditResult, needed: list[str]) -> None:
     ]
     read = sum(each.total_uncompressed_size for each in stored if each.path_in_schema in needed)
     n_pairs = dataset_spec(result.dataset).n_captions("train")
-    if not facts.num_rows == result.n_pairs <= n_pairs or read > 64 * (n_pairs + 1_000):
-        raise ValueError(f"{facts.num_rows:,} rows, {RESULT} states {result.n_pairs:,} of {n_pairs:,} pairs")
+    if not facts.num_rows == result.n_judged <= n_pairs or read > 64 * (n_pairs + 1_000):
+        raise ValueError(f"{facts.num_rows:,} rows, {RESULT} states {result.n_judged:,} of {n_pairs:,} pairs")
 
 
 def _listed(pair_ids: Int64Array, file: Path) -> Int64Array:
-    """The pairs that a file lists, all of them audited."""
-    expected = "the list that the page of an audit exports: a column pair_id"
+    """The pairs that a file lists, all of them audited; of labels, those that are wrong."""
+    expected = "labels as the page of an audit downloads them, or a list of ids: a column pair_id"
     listed = read_pair_ids(file, TrainingError, expected)
+    columns, rows = read_table(file, TrainingError, ("pair_id",), expected=expected)
+    if "label" in columns:
+        listed = listed[np.array([row["label"].strip() == "wrong" for _, row in rows], bool)]
     if not len(listed):
         raise TrainingError(f"{file} lists no pairs; expected {expected}")
     unknown = np.setdiff1d(listed, pair_ids)

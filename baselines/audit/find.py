@@ -1,9 +1,10 @@
 """From somebody's pairs to the wrong ones, in one call: ``ncl-bench audit captions.csv --images photos``.
 
-``pairs.csv``, ``pairs.parquet``    the rows as they came, with rank, score, probability and better captions
+``pairs.csv``, ``pairs.parquet``    the rows as they came, with rank, score, probability, cause and better captions
 ``clean.*``, ``suspects.*``         rows that look right, and those to look at, in the form of the input
-``index.html``                      the suspects with their pictures
-``summary.json``                    how many, and what was left out
+``corrected.*``                     ``clean`` and the rows whose better caption was accepted; only with such labels
+``repaired.*``                      all rows, with shifted captions moved back; only if captions are shifted
+``index.html``, ``result.json``     the suspects with their pictures, and how many they are
 ``work``                            features and estimates, from which the same call resumes
 """
 
@@ -13,6 +14,8 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,20 +23,29 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from baselines.audit.find_page import write_page
-from baselines.audit.found import PAGE, Judgement, read_labels, write_found
+from baselines.audit.labels import Label, read_labels, weigh
+from baselines.audit.lists import forget, repaired, write_lists, write_with
 from baselines.audit.own_pairs import OwnPairs, read_embeddings, read_pairs
 from baselines.audit.own_pictures import Pictures, find_pictures, other_script
+from baselines.audit.result import Audit, AuditResult, counts
 from ncl_bench.data.columns import Int64Array
-from ncl_bench.errors import DataError, NclBenchError, TrainingError, shorten
-from ncl_bench.files import sole_owner, write_text
+from ncl_bench.data.pair_labels import LABELS
+from ncl_bench.errors import DataError, NclBenchError, TrainingError, listed, shorten
+from ncl_bench.evaluation.pages import thumbnail
+from ncl_bench.files import sha256_of_file, sole_owner, write_text
 from ncl_bench.progress import Advance, Progress, live_bar
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from baselines.audit.judge import Judged
+
 FEWEST = 50
 """Pairs with different pictures that a judgement needs."""
+FIRST_SHARE = 0.1
+"""Of the pairs, the most suspicious first: what is called suspect where there are too few pairs for a share."""
+SHORT = 16
+"""Hexadecimal digits of a picture's hash."""
 WORK, INPUT, PICTURES = "work", "input.json", "pictures.sha256"
 SECONDS_PER_PICTURE, SECONDS_PER_PAIR, SECONDS_OF_JUDGING, SECONDS_OF_PAGE = 0.06, 0.0005, 10.0, 5.0
 """What the bar starts from; it corrects itself. Judging has a fixed part: models of ten folds, and resamples."""
@@ -66,7 +78,7 @@ def find_wrong_pairs(
         caption_column: column of captions (default: found by its name).
         image_embeddings: float ``(pairs, dim)``, array or ``.npy`` file; no picture is read then.
         caption_embeddings: float ``(pairs, dim)`` in the same space.
-        labels: CSV file with the columns ``row`` and ``label``, as the page downloads it.
+        labels: CSV file of labels, as the page downloads it (:mod:`baselines.audit.labels`).
         strict: refuse missing, damaged and doubled pictures and empty captions, instead of leaving them out.
         encoder: image encoder, as for ``ncl-bench features``.
         seed: of everything random.
@@ -75,8 +87,9 @@ def find_wrong_pairs(
 
     Returns:
         The rows as they came, with ``rank`` (1 is the most suspicious), ``score`` (larger is more suspicious),
-        ``probability`` that the pair is wrong, ``similarity``, three better captions and why a row was left out.
-        ``table.attrs["summary"]`` holds :class:`Summary` as a dictionary.
+        ``probability`` that the pair is wrong, ``similarity``, a ``reason`` to look at it, three better captions,
+        whether it is a ``suspect``, and why it was left out. ``table.attrs["summary"]`` holds
+        :class:`~baselines.audit.result.AuditResult` as a dictionary.
     """
     arrays = read_embeddings(image_embeddings, caption_embeddings)
     own = _opened(pairs, image_column, caption_column, arrays)
@@ -85,36 +98,36 @@ def find_wrong_pairs(
             f"{own.form.name} has {len(own.captions):,} rows, the embeddings {len(arrays[0]):,}; give one of each per "
             "row"
         )
-    known = read_labels(labels, own.images)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch, "audit") if to is None else Path(to)
         key = _key(own, arrays, encoder, seed)
         _refuse_other(folder, key)
         with sole_owner(folder), _Steps(console) as steps:
             work = folder / WORK
+            with _begun(folder, key):
+                pictures = _pictures(own, None if images is None else Path(images), work, arrays)
+                reasons = _reasons(own, None if arrays else pictures)
+                image_of = _images_of(arrays[0]) if arrays else pictures.image_of
+                if strict:
+                    _refuse(own, reasons, pictures)
+                _refuse_few(own, reasons, image_of)
+                shown = _Shown(own, pictures, arrays)
+                known = read_labels(labels, shown.names(), own.captions, shown.identity)
             if arrays is None:
-                with _begun(folder, key):
-                    pictures = find_pictures(own, None if images is None else Path(images), work / "pictures")
-                    reasons = _reasons(own, pictures)
-                    if strict:
-                        _refuse(own, reasons, pictures)
-                    _refuse_few(own, reasons, pictures.image_of)
-                judgement, reasons = _judge_pictures(
+                rows, image_of, found, reasons = _judge_pictures(
                     own, pictures, reasons, work, encoder, device, seed, strict, steps
                 )
-                doubled, remarks = pictures.doubled, [*own.remarks, *pictures.remarks]
             else:
-                with _begun(folder, key):
-                    reasons = np.full(len(own.captions), "", object)
-                    image_of = _images_of(arrays[0])
-                    _refuse_few(own, reasons, image_of)
-                judgement = _judge_arrays(arrays, image_of, seed, steps)
-                doubled, remarks = {}, own.remarks
+                rows = np.arange(len(own.captions))
+                found = _judge_arrays(arrays, image_of, seed, steps)
             with steps.progress("writing the page")("writing", 2) as advance:
-                table, summary = write_found(folder, own, judgement, reasons, doubled, remarks, known)
+                n_pictures, remarks = len(np.unique(image_of)), [*own.remarks, *pictures.remarks]
+                path = str(Path(pairs).absolute()) if isinstance(pairs, str | Path) else None
+                audit = _audit(own, path, rows, n_pictures, found, reasons, shown, remarks, known, key)
+                _write_lists(folder, own, audit, found)
                 advance(1)
-                write_page(folder / PAGE, summary, own, judgement, reasons, doubled, known)
-    return table
+                audit.write(folder, folder.name)
+    return audit.table
 
 
 def _opened(pairs: Any, image_column: str | None, caption_column: str | None, arrays: Any) -> OwnPairs:
@@ -127,6 +140,11 @@ def _opened(pairs: Any, image_column: str | None, caption_column: str | None, ar
         {"image": [f"image {row}" for row in range(n)], "caption": [f"caption {row}" for row in range(n)]}
     )
     return read_pairs(frame)
+
+
+def rows_sha256(own: OwnPairs) -> str:
+    """Hash of the names of the images and of the captions."""
+    return hashlib.sha256(json.dumps([own.images, own.captions]).encode()).hexdigest()
 
 
 def _key(own: OwnPairs, arrays: Any, encoder: str, seed: int) -> str:
@@ -175,9 +193,27 @@ def _begun(folder: Path, key: str) -> Iterator[None]:
         raise
 
 
-def _reasons(own: OwnPairs, pictures: Pictures) -> NDArray[np.object_]:
-    """Why each row is left out; empty for the others."""
+def _pictures(own: OwnPairs, images: Path | None, work: Path, arrays: Any) -> Pictures:
+    """The rows' pictures; with embeddings only to show them, as far as they are known."""
+    if arrays is None:
+        return find_pictures(own, images, work / "pictures")
+    none = Pictures({}, np.full(len(own.captions), -1), {})
+    if images is None and own.form.folder is None and own.form.pictures is None:
+        return none
+    try:
+        found = find_pictures(own, images, work / "pictures")
+    except DataError:
+        if images is not None:
+            raise
+        return none  # the embeddings are enough
+    return replace(found, doubled={})
+
+
+def _reasons(own: OwnPairs, pictures: Pictures | None) -> NDArray[np.object_]:
+    """Why each row is left out; empty for the others. Embeddings need no picture and no caption."""
     reasons = np.full(len(own.captions), "", object)
+    if pictures is None:
+        return reasons
     other, reason = other_script(own.captions)
     reasons[other] = reason
     reasons[pictures.image_of < 0] = "no picture of this name"
@@ -207,7 +243,7 @@ def _refuse_few(own: OwnPairs, reasons: NDArray[np.object_], image_of: Int64Arra
     rows = np.flatnonzero(reasons == "")
     n_pictures = len(np.unique(image_of[rows]))
     if n_pictures < FEWEST:
-        counts = pd.Series(reasons[reasons != ""]).value_counts()
+        counts = pd.Series(reasons[reasons != ""]).valuecounts()
         why = "".join(f"; {count:,} rows: {reason}" for reason, count in counts.items())
         raise DataError(
             f"{own.form.name} has {n_pictures:,} different pictures with a caption, and at least {FEWEST} are needed "
@@ -231,7 +267,8 @@ def _judge_pictures(
     seed: int,
     strict: bool,
     steps: "_Steps",
-) -> tuple[Judgement, NDArray[np.object_]]:
+) -> "tuple[Int64Array, Int64Array, Judged, NDArray[np.object_]]":
+    """The judged rows, their pictures' numbers, what was found, and why each row is left out."""
     from baselines import encoders
     from baselines.audit.judge import judge_pairs
     from baselines.features import FeatureOptions, Listing, extract
@@ -283,7 +320,7 @@ def _judge_pictures(
             seed=seed,
             advance=advance,
         )
-    return Judgement(rows, image_of, found, [files[int(name)] for name in ids]), reasons
+    return rows, image_of, found, reasons
 
 
 def _forget_other_pictures(work: Path, wanted: Mapping[str, Path]) -> None:
@@ -307,15 +344,14 @@ def _judge_arrays(
     image_of: Int64Array,
     seed: int,
     steps: "_Steps",
-) -> Judgement:
+) -> "Judged":
     from baselines.audit.judge import judge_embeddings
 
-    rows = np.arange(len(image_of))
-    judging = SECONDS_OF_JUDGING + SECONDS_PER_PAIR * len(rows)
+    n = len(image_of)
+    judging = SECONDS_OF_JUDGING + SECONDS_PER_PAIR * n
     steps.plan({"judging pairs": judging, "writing the page": SECONDS_OF_PAGE})
-    with steps.progress("judging pairs")("judging", len(rows)) as advance:
-        found = judge_embeddings(*arrays, image_of, seed=seed, advance=advance)
-    return Judgement(rows, image_of, found, None)
+    with steps.progress("judging pairs")("judging", n) as advance:
+        return judge_embeddings(*arrays, image_of, seed=seed, advance=advance)
 
 
 class _Steps:
@@ -361,3 +397,161 @@ class _Steps:
             advance(total - done)
 
         return shown
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What tells the rows' pictures apart, and what the page shows of them.
+
+    Attributes:
+        own: the rows.
+        pictures: their pictures; with embeddings as far as they are known.
+        arrays: the embeddings, if they were judged.
+    """
+
+    own: OwnPairs
+    pictures: Pictures
+    arrays: tuple[NDArray[np.floating], NDArray[np.floating]] | None
+
+    def _file(self, row: int) -> Path | None:
+        image = int(self.pictures.image_of[row])
+        return None if image < 0 else self._files[image]
+
+    @cached_property
+    def _files(self) -> list[Path]:
+        return list(self.pictures.files.values())
+
+    def names(self) -> list[str]:
+        """Name of each row's image, by which labels find it again: a hash where the rows hold the pictures."""
+        if self.own.form.pictures is None or self.own.image_column != self.own.form.image:
+            return self.own.images
+        hashes = [sha256_of_file(file)[:SHORT] if file.is_file() else "" for file in self._files]
+        return [hashes[image] if image >= 0 else "" for image in self.pictures.image_of.tolist()]
+
+    def identity(self, row: int) -> str:
+        """Hash of a row's picture, or of its two embeddings; empty without a picture."""
+        if self.arrays is not None:
+            content = b"".join(side[row].tobytes() for side in self.arrays)
+            return hashlib.sha256(content).hexdigest()[:SHORT]
+        file = self._file(row)
+        return "" if file is None or not file.is_file() else sha256_of_file(file)[:SHORT]
+
+    def picture(self, row: int) -> str:
+        """Thumbnail of a row's picture as a data URI; empty if there is none."""
+        file = self._file(row)
+        return "" if file is None else thumbnail(file)
+
+
+def _audit(
+    own: OwnPairs,
+    path: str | None,
+    rows: Int64Array,
+    n_pictures: int,
+    found: "Judged",
+    left_out: NDArray[np.object_],
+    shown: _Shown,
+    remarks: list[str],
+    labels: Mapping[int, Label],
+    key: str,
+) -> Audit:
+    """Put together what is known of every row."""
+    n, place = len(own.captions), {row: number for number, row in enumerate(rows.tolist())}
+    judged = found.table
+    ticked = {place[row]: label for row, label in labels.items() if row in place}
+    score, probability = (judged[name].to_numpy(np.float64) for name in ("score", "probability"))
+    views = judged["similarity"].to_numpy(np.float64), judged["lemon"].to_numpy(np.float64)
+    suspicion = weigh(score, probability, views, found.numbers, ticked)
+    rank = np.empty(len(rows), np.int64)
+    rank[suspicion.order] = np.arange(1, len(rows) + 1)
+    threshold = suspicion.wrong if suspicion.wrong is not None else round(FIRST_SHARE * len(rows))
+    reason = judged["reason"].to_numpy(object)
+    given = np.array([ticked[k].label if k in ticked else "" for k in range(len(rows))], object)
+    suspect = ((rank <= threshold) | (reason != "")) & (given != "matches")
+    better = np.where(found.better >= 0, rows[found.better], -1)
+    added = {
+        "rank": _spread(rank, rows, n, "Int64"),
+        **{
+            str(name): _spread(judged[name], rows, n, "string" if name == "reason" else "Float64")
+            for name in judged
+        },
+        "probability": _spread(suspicion.probability, rows, n, "Float64"),
+    }
+    for number, column in enumerate(better.T, 1):
+        texts = [own.captions[row] if row >= 0 else None for row in column.tolist()]
+        added[f"better_{number}"] = _spread(texts, rows, n, "string")
+    added["suspect"] = _spread(suspect, rows, n, "boolean")
+    added["left_out"] = pd.array(left_out, "string")
+    if labels:
+        for name in Label._fields:
+            cells = [getattr(labels[row], name) if row in labels else "" for row in range(n)]
+            added[name] = pd.array(cells, "string")
+    taken = [name for name in added if name in own.form.table.columns]
+    if taken:
+        remarks = [*remarks, f"Your table has columns {listed(taken)}; those of the audit begin with audit_."]
+    renamed = {f"audit_{name}" if name in taken else name: column for name, column in added.items()}
+    table = pd.concat([own.form.table.reset_index(drop=True), pd.DataFrame(renamed)], axis=1)
+    result = AuditResult(
+        source=own.form.name,
+        digest=key,
+        n_rows=n,
+        n_judged=len(rows),
+        n_pictures=n_pictures,
+        left_out=counts(left_out),
+        doubled=len(shown.pictures.doubled),
+        reasons=counts(reason),
+        order_faults=tuple(fault.says(rows + 1) for fault in found.order_faults),
+        wrong=suspicion.wrong,
+        low=suspicion.low,
+        high=suspicion.high,
+        obtained=found.obtained,
+        chosen_by="audit_rank" if "rank" in taken else "rank",
+        threshold=threshold,
+        n_suspects=int(suspect.sum()),
+        labels={name: sum(each.label == name for each in labels.values()) for name in LABELS}
+        if labels
+        else {},
+        remarks=(*remarks, *([found.unseen] if found.unseen else [])),
+        path=path,
+        image_column=own.image_column,
+        caption_column=own.caption_column,
+        rows_sha256=rows_sha256(own),
+    )
+    table.attrs["summary"] = result.model_dump(mode="json")
+    every = np.full(n, "", object)
+    every[rows] = reason
+    return Audit(
+        result=result,
+        table=table,
+        rows=rows,
+        suspicion=suspicion,
+        order=rows[suspicion.order],
+        numbers=np.arange(1, n + 1),
+        images=shown.names(),
+        captions=own.captions,
+        better=better,
+        reasons=every,
+        left_out=left_out,
+        labels=labels,
+        picture=shown.picture,
+        identity=shown.identity,
+        doubled=shown.pictures.doubled,
+    )
+
+
+def _spread(values: Any, rows: Int64Array, n: int, dtype: Any) -> Any:
+    """A column of all ``n`` rows: the values of the judged ones, and nothing for the others."""
+    column: Any = pd.array([pd.NA] * n, dtype)
+    column[rows] = pd.array(np.asarray(values, object), dtype) if dtype == "string" else np.asarray(values)
+    return column
+
+
+def _write_lists(folder: Path, own: OwnPairs, audit: Audit, found: "Judged") -> None:
+    suspect = audit.table["audit_suspect" if "suspect" in own.form.table else "suspect"]
+    chosen = suspect[audit.rows].to_numpy(bool)
+    corrections = {row: each.correction for row, each in audit.labels.items() if each.correction}
+    write_lists(folder, own, audit.rows[~chosen], audit.rows[chosen], corrections)
+    if found.order_faults:
+        captions = repaired(own.captions, audit.rows, found.order_faults)
+        write_with(own, folder / "repaired", np.arange(len(own.captions)), captions)
+    else:
+        forget(folder, "repaired")

@@ -38,15 +38,35 @@ OBTAINED = (
 
 
 @dataclass(frozen=True)
+class OrderFault:
+    """Pairs ``first`` to ``last`` carry the caption of the pair ``offset`` away; numbers from 0."""
+
+    first: int
+    last: int
+    offset: int
+
+    def says(self, numbers: Int64Array, what: str = "Rows") -> str:
+        """A sentence; ``numbers`` are what people call the pairs, and ``what`` they are."""
+        away, where = abs(self.offset), "before" if self.offset < 0 else "after"
+        one = what[:-1].lower()
+        other = f"the {one} {where}" if away == 1 else f"the {one} {away} {where}"
+        return f"{what} {numbers[self.first]:,} to {numbers[self.last]:,} carry the caption of {other}."
+
+
+@dataclass(frozen=True)
 class Judged:
     """What is known of ``n`` pairs.
 
     Attributes:
         table: of all pairs in their order: ``score`` (larger is more suspicious), ``probability`` that the pair is
-            wrong, in [0, 1], and what the score was made from: ``similarity`` (cosine) and ``lemon``.
+            wrong, in [0, 1], what the score was made from: ``similarity`` (cosine) and ``lemon``; and ``reason``: why
+            else the pair should be looked at, or empty.
         share, low, high: estimated share of wrong pairs, with a range: bootstrap over images, widened (share.py).
         obtained: how the share was obtained, in a sentence.
         better: int64 ``(n, 3)``, pairs whose captions fit better, the best first; -1 where there are fewer.
+        order_faults: neighbours whose captions are shifted.
+        enough: whether there are enough pairs for a share; otherwise it is NaN, and only the order holds.
+        unseen: what cannot be seen, in a sentence; or empty.
     """
 
     table: pd.DataFrame
@@ -55,12 +75,15 @@ class Judged:
     high: float
     obtained: str
     better: Int64Array
+    order_faults: tuple[OrderFault, ...] = ()
+    enough: bool = True
+    unseen: str = ""
 
     @property
-    def numbers(self) -> tuple[int, int, int]:
-        """``share``, ``low`` and ``high`` as numbers of pairs."""
-        wrong, low, high = (round(share * len(self.table)) for share in (self.share, self.low, self.high))
-        return wrong, low, high
+    def numbers(self) -> tuple[float, float, float]:
+        """``share``, ``low`` and ``high`` as numbers of pairs, not rounded; NaN if there are too few pairs."""
+        n = len(self.table)
+        return n * self.share, n * self.low, n * self.high
 
 
 def judge_pairs(
@@ -181,7 +204,8 @@ def _judged(folds: Iterable[Fold], image_of: Int64Array, seed: int, advance: Adv
     z = ((own - mean[:, None]) / deviation[:, None]).mean(axis=0)
     z_chance = ((chance - mean[:, None, None]) / deviation[:, None, None]).mean(axis=0)
     share = share_of_wrong(z, z_chance, image_of, seed=seed)
-    table = pd.DataFrame({"score": -z, "probability": share.probability, "similarity": own[0], LEMON: own[1]})
+    columns = {"score": -z, "probability": share.probability, "similarity": own[0], LEMON: own[1]}
+    table = pd.DataFrame(columns).assign(reason="")
     return Judged(table, share.share, share.low, share.high, OBTAINED, better)
 
 

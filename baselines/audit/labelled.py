@@ -11,14 +11,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pydantic import Field
 
-from baselines.audit.result import Estimate, LabelledDetection, LabelledPairs, Stratum, suspicion
+from baselines.audit.lemon import LEMON
 from baselines.kit.batches import derive_seed
 from ncl_bench.data import dataset_spec
-from ncl_bench.data.columns import taken
+from ncl_bench.data.columns import Int64Array, taken
 from ncl_bench.data.pair_labels import FEWEST, LABELS, read_pair_labels, strata
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError
+from ncl_bench.schema import Record
 
 FIRST = (50, 100, 200, 500, 1_000)
 PRECISION_AT = 50
@@ -26,7 +28,82 @@ RESAMPLES = 1_000
 Float64Array = NDArray[np.float64]
 
 
-def read_labels(file: Path, train: PairedDataset) -> dict[int, str]:
+class Estimate(Record):
+    """A measure in [0, 1] with its 95 % interval (percentile bootstrap within the strata)."""
+
+    value: float
+    low: float
+    high: float
+
+
+class LabelledDetection(Record):
+    """How well an estimate separates pairs of one label from those that match, weighted.
+
+    Attributes:
+        n: pairs of the label.
+        n_matches: pairs that match.
+        auroc: of matching pairs against the others.
+        average_precision: the matching pair is the positive one.
+        average_precision_wrong: the pair of the label is the positive one.
+        precision_at_50: share of the label among the 50 most suspicious of these pairs; of equal estimates, the
+            expected share.
+    """
+
+    n: int
+    n_matches: int
+    auroc: Estimate
+    average_precision: Estimate
+    average_precision_wrong: Estimate
+    precision_at_50: Estimate
+
+
+class Stratum(Record):
+    """Audited pairs of a stratum, and how many of them are labelled."""
+
+    size: int
+    labelled: int
+
+
+class LabelledPairs(Record):
+    """What an audit says of labelled pairs.
+
+    Attributes:
+        file: name of the labels file.
+        labels: label to audited pairs that have it.
+        strata: those that the labels were drawn from.
+        first: number of most suspicious pairs to how many of them have each label.
+        seed: of the bootstrap.
+        detection: column of the table to ``wrong`` and ``partly``, each against the pairs that match; empty where there
+            are fewer than 30 wrong or 30 matching pairs.
+    """
+
+    file: str
+    labels: dict[str, int]
+    strata: dict[str, Stratum]
+    first: dict[int, dict[str, int]]
+    seed: int
+    detection: dict[str, dict[str, LabelledDetection]] = Field(default_factory=dict)
+
+
+def suspicious_first(table: pd.DataFrame, chosen_by: str) -> Int64Array:
+    """Rows of a run's table: by the chosen column, then the larger loss, then the pair's id."""
+    then = table["similarity"] if chosen_by == LEMON else -table["loss"]
+    return np.lexsort((table["pair_id"], then, table[chosen_by]))
+
+
+def says(found: LabelledPairs) -> str:
+    """What a reader has to know of the labels, in a sentence or two."""
+    n, wrong, matching = sum(found.labels.values()), found.labels["wrong"], found.labels["matches"]
+    counts = f"{n:,}, {wrong:,} of them wrong and {matching:,} matching"
+    sentence = f"The noise is natural. Labelled pairs ({found.file}): {counts}."
+    if min(wrong, matching) >= FEWEST:
+        return sentence
+    return (
+        f"{sentence} A score needs {FEWEST} of each, so AUROC, average precision and precision are not given."
+    )
+
+
+def labels_of_split(file: Path, train: PairedDataset) -> dict[int, str]:
     """Read the labels of pairs of a training split with natural noise: pair id to label."""
     if train.noise.unit is not None:
         raise TrainingError(
@@ -55,7 +132,7 @@ def labelled_pairs(
         columns: of the table to measure; larger means more likely a true pair. The first one orders the pairs.
         seed: of the training.
     """
-    order = suspicion(table, columns[0])
+    order = suspicious_first(table, columns[0])
     ids = table["pair_id"].to_numpy(np.int64)
     label = np.array([labels.get(pair, "") for pair in ids.tolist()], object)
     if not label.any():

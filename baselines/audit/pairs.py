@@ -98,7 +98,8 @@ def audit(
         - ``rank``: rank of the caption for its image among itself and the captions of 1,000 pairs; ties count against
           it;
         - ``better_1``, ``better_2``, ``better_3``: pairs of these 1,000 whose captions fit the image best, excluding
-          pairs with this image.
+          pairs with this image;
+        - ``reason``: why else the pair should be looked at, found by a rule; mostly empty.
 
     Raises:
         TrainingError: a run is unfinished, or runs or data do not match.
@@ -194,7 +195,8 @@ def pair_table(
         "loss": loss,
         "posterior": _posterior(loss, derive_seed(seed, "audit", "mixture")),
     }
-    return table_of(train, rows, values, rank, better), judged
+    table = table_of(train, rows, values, rank, better)
+    return table.assign(reason=judged.table["reason"].astype("string")), judged
 
 
 def _fit(*views: NDArray[np.floating]) -> NDArray[np.float64]:

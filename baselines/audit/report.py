@@ -1,25 +1,20 @@
-"""The folder of an audit: the table of pairs, how well it finds the wrong pairs if they are known, and a page.
+"""Audits of training pairs: of finished runs, and by LEMoN with embeddings of any encoder."""
 
-``pairs.parquet``, ``pairs.csv``    the table of :func:`baselines.audit.pairs.audit`
-``result.json``                     the runs, and how well they find the wrong pairs
-``index.html``                      the most suspicious pairs, with pictures if the dataset has them
-"""
-
+import hashlib
 import json
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from jinja2 import Environment, StrictUndefined
 from numpy.typing import NDArray
 from rich.console import Console
 
 from baselines.audit.judge import BETTER, SAMPLE, Judged
-from baselines.audit.labelled import labelled_pairs, read_labels
+from baselines.audit.labelled import labelled_pairs, labels_of_split, says, suspicious_first
+from baselines.audit.labels import Label, Suspicion, weigh
 from baselines.audit.lemon import FIXED, LEMON, MOST_REFERENCE
 from baselines.audit.pairs import (
     CROSS_FITTED,
@@ -30,38 +25,24 @@ from baselines.audit.pairs import (
     open_runs,
     pair_table,
 )
-from baselines.audit.result import (
-    RESULT,
-    SUREST,
-    SUSPICIOUS,
-    AuditedRun,
-    AuditResult,
-    EpochDetection,
-    LemonRecord,
-    WrongPairs,
-    detection_of,
-    result_of,
-    suspicion,
-    truth_of,
-)
+from baselines.audit.result import Audit, AuditedRun, AuditResult, EpochDetection, LemonRecord, counts
 from baselines.kit.distributed import device_for
 from baselines.methods import METHODS
+from baselines.training.measures import Detection, detection, hidden_correspondence
 from baselines.training.scoring import embed
 from baselines.training.statement import CLEAN_PROBABILITY
 from ncl_bench.data import dataset_spec, refuse_damage
 from ncl_bench.data.columns import Int64Array
+from ncl_bench.data.pair_labels import LABELS
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import ScoresError, TrainingError
 from ncl_bench.evaluation.pages import Gallery
 from ncl_bench.evaluation.scores import check_embeddings, read_array
-from ncl_bench.files import atomic_folder, csv_cell, sole_owner, write_text
-from ncl_bench.plugins import command_name
+from ncl_bench.files import atomic_folder, sole_owner
 from ncl_bench.progress import bar
 
-PAIRS, PAGE = "pairs.parquet", "index.html"
-TEMPLATE = Path(__file__).parent / "page.html.j2"
-STEPS = 1_000
-"""Steps of the slider: where 3 in 1,000 pairs are wrong, a hundredth is too coarse."""
+SUSPICIOUS = 200
+"""Pairs among which wrong ones are counted where the truth is known."""
 WIDTH, HEIGHT = 120, 28
 """Size of the curve of a pair's clean probability over the epochs."""
 POSTERIOR = "posterior"
@@ -105,33 +86,27 @@ def write_audit(
     train, truth = audited.train, truth_of(audited.train, audited.rows)
     described, first = tuple(_runs(audited)), audited.runs[0]
     known = _read_labels(labels, train)
+    facts: dict[str, Any] = {"noise": first.run.noise, "runs": described}
+    history, judged, remarks = None, None, []
     with sole_owner(to):
         if method == LEMON:
-            table = _lemon_of_runs(audited, device, console)
-            thresholds, history, remarks = LEMON_THRESHOLDS, None, []
-            facts: dict[str, Any] = {"lemon": _lemon_record(table)}
+            table, thresholds = _lemon_of_runs(audited, device, console), LEMON_THRESHOLDS
+            facts["lemon"] = _lemon_record(table)
         else:
             table, judged = pair_table(audited, device=device, console=console)
-            history, wrong = _history(audited), _wrong(judged)
+            history = _history(audited)
             own = any(run.has_clean_probability for run in described)
             config = first.job.recipe.method_config
             threshold = float(getattr(config, "clean_threshold", THRESHOLD)) if own else THRESHOLD
-            thresholds = {
-                FIT: wrong.n / len(table),
-                CROSS_FITTED: None,
-                "similarity": None,
-                POSTERIOR: THRESHOLD,
-            }
+            share = round(judged.numbers[0]) / len(table) if judged.enough else None
+            thresholds = {FIT: share, CROSS_FITTED: None, "similarity": None, POSTERIOR: THRESHOLD}
             if own:  # measured, and never what removes pairs: as a training weight it calls too many wrong
                 thresholds[CLEAN_PROBABILITY] = threshold
             remarks = _of_method(described, table)
-            epochs = () if truth is None else tuple(_epochs(audited, truth, threshold))
-            facts = {"epochs": epochs, "wrong": wrong}
-        labelled = labelled_pairs(*known, train, table, list(thresholds), first.job.seed) if known else None
-        facts["runs"] = described
-        result = result_of(train, first.run.noise, table, truth, labelled, thresholds, remarks, **facts)
-        _write(to, result, train, table, truth, history)
-    return result
+            facts["epochs"] = () if truth is None else tuple(_epochs(audited, truth, threshold))
+        if known:
+            facts["labelled"] = labelled_pairs(*known, train, table, list(thresholds), first.job.seed)
+        return _write(to, train, table, truth, thresholds, known, remarks, judged, history, facts)
 
 
 def write_lemon(
@@ -162,11 +137,9 @@ def write_lemon(
         place = device_for(device, "32-true")
         table = lemon_table(train, rows, SEED, images, captions, device=place)
         labelled = labelled_pairs(*known, train, table, list(LEMON_THRESHOLDS), SEED) if known else None
-        record = _lemon_record(table, tuple(map(str, embeddings)))
-        noise = replace(train.noise, source=None)
-        result = result_of(train, noise, table, truth, labelled, LEMON_THRESHOLDS, runs=(), lemon=record)
-        _write(to, result, train, table, truth)
-    return result
+        facts: dict[str, Any] = {"noise": replace(train.noise, source=None), "labelled": labelled}
+        facts["lemon"] = _lemon_record(table, tuple(map(str, embeddings)))
+        return _write(to, train, table, truth, LEMON_THRESHOLDS, known, [], None, None, facts)
 
 
 def _embeddings(files: tuple[Path, Path], train: PairedDataset) -> list[NDArray[np.float32]]:
@@ -214,11 +187,6 @@ def _lemon_of_runs(audited: AuditedRuns, device: str, console: Console | None) -
     return lemon_table(train, audited.rows, seed, *sides, device=place, console=console)
 
 
-def _wrong(judged: Judged) -> WrongPairs:
-    wrong, low, high = judged.numbers
-    return WrongPairs(n=wrong, low=low, high=high, obtained=judged.obtained)
-
-
 def _refuse_existing(to: Path) -> None:
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise TrainingError(f"{to} exists already; choose a new folder with --to")
@@ -227,7 +195,7 @@ def _refuse_existing(to: Path) -> None:
 def _read_labels(file: Path | None, train: PairedDataset) -> tuple[Path, dict[int, str]] | None:
     """Read the labels of a file, or else of the dataset; None if there are none."""
     file = file or dataset_spec(train.name).pair_labels
-    return None if file is None else (file, read_labels(file, train))
+    return None if file is None else (file, labels_of_split(file, train))
 
 
 def _lemon_record(table: pd.DataFrame, embeddings: tuple[str, ...] = ()) -> LemonRecord:
@@ -236,24 +204,173 @@ def _lemon_record(table: pd.DataFrame, embeddings: tuple[str, ...] = ()) -> Lemo
 
 def _write(
     to: Path,
-    result: AuditResult,
     train: PairedDataset,
     table: pd.DataFrame,
     truth: NDArray[np.bool_] | None,
-    history: NDArray[np.float32] | None = None,
-) -> None:
-    order = suspicion(table, result.chosen_by)
+    thresholds: Mapping[str, float | None],
+    known: tuple[Path, dict[int, str]] | None,
+    remarks: Sequence[str],
+    judged: Judged | None,
+    history: NDArray[np.float32] | None,
+    facts: Mapping[str, Any],
+) -> AuditResult:
+    """Hold a table of pairs against what is known of them, correct it by labels, and write the folder.
+
+    Args:
+        to: folder to write.
+        train: the split, whole.
+        table: of the audited pairs.
+        truth: bool ``(n,)``, whether each pair is true; None if unknown.
+        thresholds: columns to measure, with the method's own threshold; the first one orders the page.
+        known: file of labels, and pair id to label; None without labels.
+        remarks: what a reader has to know of the runs.
+        judged: the judgement without the runs; None for LEMoN.
+        history: float32 ``(epochs, n)``, clean probability of every pair; None if none was stored.
+        facts: further entries of the result.
+    """
+    chosen_by, n = next(iter(thresholds)), len(table)
+    measured = {}
+    if truth is not None:
+        for column, threshold in thresholds.items():
+            found = detection_of(table[column].to_numpy(np.float32), truth, threshold)
+            if found is not None:
+                measured[column] = found
+    order, threshold, suspicion = suspicious_first(table, chosen_by), thresholds[chosen_by], None
+    first_wrong = None if truth is None else int((~truth[order[:SUSPICIOUS]]).sum())
+    row_of = {pair: row for row, pair in enumerate(table["pair_id"].tolist())}
+    labels = {
+        row_of[pair]: Label(label) for pair, label in (known[1] if known else {}).items() if pair in row_of
+    }
+    if judged is not None:  # what is measured above is the judgement before labels
+        suspicion = _weighed(table, order, judged, labels)
+        table = table.assign(probability=suspicion.probability)
+        if labels:
+            order = suspicion.order
+            fit = np.empty(n)
+            fit[order] = np.arange(1, n + 1) / n
+            table[FIT] = fit
+            threshold = None if suspicion.wrong is None else suspicion.wrong / n
+        facts = {
+            **facts,
+            **{name: getattr(suspicion, name) for name in ("wrong", "low", "high")},
+            "obtained": judged.obtained,
+            "order_faults": tuple(
+                fault.says(table["pair_id"].to_numpy(), "Pairs") for fault in judged.order_faults
+            ),
+        }
+    reasons = table["reason"].to_numpy(object) if judged is not None else np.full(n, "", object)
+    suspect = (suspicion.wrong or 0) if suspicion else 0
+    images = table["image_id"].tolist()
+    result = AuditResult(
+        source=train.name,
+        digest=_digest(train, facts, chosen_by),
+        n_rows=n,
+        n_judged=n,
+        n_pictures=len(set(images)),
+        reasons=counts(reasons),
+        chosen_by=chosen_by,
+        threshold=threshold,
+        n_suspects=suspect,
+        labels={name: sum(each.label == name for each in labels.values()) for name in LABELS}
+        if labels
+        else {},
+        remarks=(
+            *remarks,
+            *([judged.unseen] if judged is not None and judged.unseen else []),
+            *_of_truth(train, truth, facts.get("labelled")),
+        ),
+        dataset=train.name,
+        fingerprint=train.fingerprint,
+        detection=measured,
+        first_wrong=first_wrong,
+        **facts,
+    )
+    rows = np.searchsorted(train.pair_ids, table["pair_id"])
+    gallery, captions = Gallery(dataset_spec(train.name), train), train.captions
+    better = table[[f"better_{place + 1}" for place in range(BETTER)]]
+    audit = Audit(
+        result=result,
+        table=table,
+        rows=np.arange(n),
+        suspicion=suspicion,
+        order=order,
+        numbers=table["pair_id"].to_numpy(np.int64),
+        images=images,
+        captions=[f"caption {pair}" if captions is None else str(captions[pair]) for pair in rows.tolist()],
+        better=np.array(
+            [[row_of.get(pair, -1) for pair in line] for line in better.to_numpy(object).tolist()]
+        ),
+        reasons=reasons,
+        left_out=np.full(n, "", object),
+        labels=labels,
+        picture=lambda row: gallery.picture(int(train.caption_to_image[rows[row]])),
+        facts=lambda row: _facts(table, row, chosen_by),
+        truth=truth,
+        curve=lambda row: "" if history is None else _curve(history[:, row]),
+    )
     with atomic_folder(to) as folder:
-        table.to_parquet(folder / PAIRS, index=False)
-        _without_formulas(table).to_csv(folder / "pairs.csv", index=False, lineterminator="\n")
-        write_text(folder / RESULT, json.dumps(result.model_dump(mode="json"), indent=2) + "\n")
-        _write_page(folder / PAGE, result, train, table, truth, history, order, to.name)
+        audit.write(folder, to.name)
+    return result
 
 
-def _without_formulas(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with every text as :func:`csv_cell`; captions may begin with an equals sign."""
-    texts = table.select_dtypes(["object", "string"]).columns
-    return table.assign(**{name: table[name].map(csv_cell, na_action="ignore") for name in texts})
+def _weighed(
+    table: pd.DataFrame, order: Int64Array, judged: Judged, labels: Mapping[int, Label]
+) -> Suspicion:
+    """Correct the judgement by labels; without labels, the order is by fit."""
+    place = np.empty(len(table))
+    place[order] = np.arange(len(table))
+    similarity, cross_fitted = (table[name].to_numpy(np.float64) for name in ("similarity", CROSS_FITTED))
+    probability = table["probability"].to_numpy(np.float64)
+    # the probability rests on one view; the pairs are ordered by both
+    odds = np.log(np.clip(probability, 1e-3, 1 - 1e-3)) - np.log1p(-np.clip(probability, 1e-3, 1 - 1e-3))
+    lean = float(np.polyfit(cross_fitted / (cross_fitted.std() + 1e-12), odds, 1)[0]) / 2
+    return weigh(-place, probability, (similarity, cross_fitted), judged.numbers, labels, lean)
+
+
+def _digest(train: PairedDataset, facts: Mapping[str, Any], chosen_by: str) -> str:
+    """Hash of the pairs and of what ordered them."""
+    by = [run.folder for run in facts.get("runs", ())]
+    return hashlib.sha256(
+        json.dumps([train.fingerprint, train.noise.sha256, by, chosen_by]).encode()
+    ).hexdigest()
+
+
+def _facts(table: pd.DataFrame, row: int, chosen_by: str) -> list[tuple[str, str]]:
+    """What the page shows of a pair beside its chance of being wrong."""
+    line = table.iloc[row]
+    columns = (chosen_by, CROSS_FITTED, "similarity", CLEAN_PROBABILITY, "loss")
+    shown = [name for name in dict.fromkeys(columns) if name in line and not pd.isna(line[name])]
+    rank = f"{line['rank']:,} of {1 + min(SAMPLE, len(table)):,}"
+    return [*((name.replace("_", " "), f"{line[name]:.3f}") for name in shown), ("rank of its caption", rank)]
+
+
+def truth_of(train: PairedDataset, rows: Int64Array) -> NDArray[np.bool_] | None:
+    """Which audited pairs are true; None where nobody knows, or all or none of them are."""
+    known = hidden_correspondence(train)
+    truth = None if known is None else known[rows]
+    return None if truth is None or truth.all() or not truth.any() else truth
+
+
+def detection_of(
+    values: NDArray[np.float32], truth: NDArray[np.bool_], threshold: float | None
+) -> Detection | None:
+    """Of the pairs that have a value; None where these are all true or all wrong."""
+    known = ~np.isnan(values)
+    if not truth[known].any() or truth[known].all():
+        return None
+    return detection(values[known], truth[known], threshold)
+
+
+def _of_truth(train: PairedDataset, truth: NDArray[np.bool_] | None, labelled: Any) -> list[str]:
+    """Remarks on what is known of the pairs."""
+    if labelled is not None:
+        return [says(labelled)]
+    if dataset_spec(train.name).noise == "natural":
+        return [
+            "The noise is natural: nobody knows which pairs are wrong, so nothing is scored. "
+            "Labels of some pairs change that (--labels)."
+        ]
+    return ["All of these pairs are true, or all are wrong, so nothing is scored."] if truth is None else []
 
 
 def _runs(audited: AuditedRuns) -> list[AuditedRun]:
@@ -300,100 +417,6 @@ def _of_method(runs: Sequence[AuditedRun], table: pd.DataFrame) -> list[str]:
     if table[POSTERIOR].isna().all():
         remarks.append("All losses are equal, so there is no posterior.")
     return remarks
-
-
-def _write_page(
-    path: Path,
-    result: AuditResult,
-    train: PairedDataset,
-    table: pd.DataFrame,
-    truth: NDArray[np.bool_] | None,
-    history: NDArray[np.float32] | None,
-    order: Int64Array,
-    name: str,
-) -> None:
-    """Write one self-contained file, with a slider for the threshold and a list to export.
-
-    Args:
-        path: the ``.html`` file.
-        result: summary of the audit.
-        train: split of the pairs.
-        table: of all audited pairs.
-        truth: bool ``(n,)``, whether each pair is true; None if unknown.
-        history: float32 ``(epochs, n)``, clean probability of every pair; None if none was stored.
-        order: int64 ``(n,)``, rows of the table, the most suspicious first.
-        name: name of the audit's folder, for the command on the page.
-    """
-    suspicious, surest = order[:SUSPICIOUS], order[::-1][:SUREST]
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    gallery = Gallery(dataset_spec(train.name), train)
-    row_of = pd.Series(np.arange(len(train)), index=train.pair_ids)
-
-    def caption(pair_id: int) -> str:
-        captions = train.captions
-        return f"caption {pair_id}" if captions is None else str(captions[int(row_of[pair_id])])
-
-    def card(place: int, row: int) -> dict[str, Any]:
-        """A pair as the page shows it, at its place in a list, from 1."""
-        line = table.iloc[row]
-        columns = ("probability", CROSS_FITTED, "similarity", CLEAN_PROBABILITY, "loss")
-        shown = [c for c in columns if c != result.chosen_by and c in line and not pd.isna(line[c])]
-        value, pair_id = line[result.chosen_by], int(line["pair_id"])
-        rank = f"{line['rank']:,} of {1 + min(SAMPLE, len(table)):,}"
-        better = (line[f"better_{n + 1}"] for n in range(BETTER))
-        return {
-            "place": place,
-            "pair_id": pair_id,
-            "image_id": str(line["image_id"]),
-            "picture": gallery.picture(int(train.caption_to_image[row_of[pair_id]])),
-            "caption": caption(pair_id),
-            "value": None if pd.isna(value) else float(value),
-            "numbers": [
-                *(
-                    ("probably wrong" if c == "probability" else c.replace("_", " "), f"{line[c]:.3f}")
-                    for c in shown
-                ),
-                ("rank of its caption", rank),
-            ],
-            "better": [caption(int(other)) for other in better if not pd.isna(other)],
-            "wrong": None if truth is None else not truth[row],
-            "curve": "" if history is None else _curve(history[:, row]),
-        }
-
-    values = table[result.chosen_by].to_numpy(np.float32)
-    low, high = (0.0, 1.0) if result.threshold is not None else (float(values.min()), float(values.max()))
-    limits = low + (high - low) * np.arange(STEPS + 1) / STEPS
-    called = _at_most(values, limits)
-    start = (
-        int(np.searchsorted(called, len(suspicious)))
-        if result.threshold is None
-        else math.ceil(result.threshold * STEPS)
-    )
-    wrong = [] if truth is None else _at_most(values[~truth], limits)
-    page = template.render(
-        result=result,
-        suspicious=[card(place, row) for place, row in enumerate(suspicious, 1)],
-        surest=[card(place, row) for place, row in enumerate(surest, 1)],
-        called=called,
-        low=low,
-        high=high,
-        start=min(start, STEPS - 1),
-        wrong=wrong,
-        n_wrong=None if truth is None else int((~truth).sum()),
-        steps=STEPS,
-        command=f"{command_name()} audit apply {name}",
-        size=(WIDTH, HEIGHT),
-    )
-    write_text(path, page + "\n")
-
-
-def _at_most(values: NDArray[np.float32], limits: NDArray[np.float64]) -> list[int]:
-    """Number of values at most each limit; NaN never counts."""
-    found = np.searchsorted(np.sort(values), limits.astype(np.float32), side="right")
-    return [int(count) for count in found]
 
 
 def _curve(values: NDArray[np.float32]) -> str:

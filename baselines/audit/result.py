@@ -1,86 +1,32 @@
-"""What an audit found: the content of ``result.json``, and how well each value finds the wrong pairs."""
+"""An audit: pairs of any source, what is known of each, and the folder that holds it.
+
+``pairs.parquet``, ``pairs.csv``    every pair, with what is known of it
+``result.json``                     how many are wrong, and what a reader has to know
+``index.html``                      the pairs to look at, with their pictures
+"""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
-from baselines.audit.lemon import LEMON, LemonSetting
-from baselines.training.measures import Detection, detection, hidden_correspondence
-from ncl_bench.data import dataset_spec
+from baselines.audit.labelled import LabelledPairs
+from baselines.audit.labels import VERSION, Label, Suspicion
+from baselines.audit.lemon import LemonSetting
+from baselines.training.measures import Detection
 from ncl_bench.data.columns import Int64Array
-from ncl_bench.data.pair_labels import FEWEST
-from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError, first_problem
-from ncl_bench.files import readable
+from ncl_bench.files import atomic_path, csv_cell, readable, write_text
 from ncl_bench.noise.draw import Noise
 from ncl_bench.schema import Record
 
-RESULT = "result.json"
-SUSPICIOUS, SUREST = 200, 50
-"""Number of pairs on the page."""
-
-
-class Estimate(Record):
-    """A measure in [0, 1] with its 95 % interval (percentile bootstrap within the strata)."""
-
-    value: float
-    low: float
-    high: float
-
-
-class LabelledDetection(Record):
-    """How well an estimate separates pairs of one label from those that match, weighted.
-
-    Attributes:
-        n: pairs of the label.
-        n_matches: pairs that match.
-        auroc: of matching pairs against the others.
-        average_precision: the matching pair is the positive one.
-        average_precision_wrong: the pair of the label is the positive one.
-        precision_at_50: share of the label among the 50 most suspicious of these pairs; of equal estimates, the
-            expected share.
-    """
-
-    n: int
-    n_matches: int
-    auroc: Estimate
-    average_precision: Estimate
-    average_precision_wrong: Estimate
-    precision_at_50: Estimate
-
-
-class Stratum(Record):
-    """Audited pairs of a stratum, and how many of them are labelled."""
-
-    size: int
-    labelled: int
-
-
-class LabelledPairs(Record):
-    """What an audit says of labelled pairs.
-
-    Attributes:
-        file: name of the labels file.
-        labels: label to audited pairs that have it.
-        strata: those that the labels were drawn from.
-        first: number of most suspicious pairs to how many of them have each label.
-        seed: of the bootstrap.
-        detection: column of the table to ``wrong`` and ``partly``, each against the pairs that match; empty where there
-            are fewer than 30 wrong or 30 matching pairs.
-    """
-
-    file: str
-    labels: dict[str, int]
-    strata: dict[str, Stratum]
-    first: dict[int, dict[str, int]]
-    seed: int
-    detection: dict[str, dict[str, LabelledDetection]] = Field(default_factory=dict)
+RESULT, PAIRS, PAGE = "result.json", "pairs.parquet", "index.html"
 
 
 class AuditedRun(Record):
@@ -113,52 +59,72 @@ class LemonRecord(Record):
     embeddings: tuple[str, ...]
 
 
-class WrongPairs(Record):
-    """Estimated number of wrong pairs, with a range: bootstrap over images, widened (share.py).
-
-    ``obtained`` says in sentences how this was estimated.
-    """
-
-    n: int
-    low: int
-    high: int
-    obtained: str
-
-
 class AuditResult(Record):
     """``result.json``.
 
     Attributes:
-        dataset: whose training split was audited.
-        fingerprint: of the split, before noise.
-        noise: of the split, without its source.
-        n_pairs: audited pairs.
+        version: of this file and of the labels.
+        source: file or folder of the pairs, or the dataset whose training split was audited.
+        digest: hash of the pairs and of all settings; the page keeps its ticks under it.
+        n_rows: rows of the source.
+        n_judged: those that were judged.
+        n_pictures: different images among them.
+        left_out: why rows were not judged, to their number.
+        doubled: copies of pictures, judged as one picture.
+        reasons: causes that were found, such as ``repeated caption``, to number of rows.
+        order_faults: sentences on rows whose captions are shifted.
+        wrong, low, high: how many pairs are probably wrong, with a range; None if it cannot be said.
+        obtained: how this was estimated, in sentences.
+        chosen_by: the column that orders the page; small is suspicious.
+        threshold: of this column; pairs at or below it are called wrong, as many as are estimated; None if it cannot be
+            said.
+        n_suspects: pairs to look at: those that are called wrong, and those with a cause, corrected by labels.
+        labels: label to number of labelled pairs.
+        remarks: what else a reader has to know, in sentences.
+        path: own pairs: where they were read from, if it was a file or folder.
+        image_column, caption_column: own pairs: what was read.
+        rows_sha256: own pairs: hash of the images' names and the captions.
+        dataset, fingerprint, noise: runs: the split before noise, and its noise without the source.
         runs: that were averaged.
-        wrong: how many pairs are probably wrong; None for LEMoN.
-        chosen_by: the column that orders the page: ``fit`` or ``lemon``.
-        threshold: of this column; pairs at or below it are called wrong, as many as are estimated. None for LEMoN.
         detection: column to how well it finds the wrong pairs; empty where nobody knows which these are.
-        first_wrong: how many of the most suspicious pairs on the page are wrong; None where nobody knows.
+        first_wrong: how many of the 200 most suspicious pairs are wrong; None where nobody knows.
         epochs: the same for the clean probability of each epoch, as far as it was kept.
-        lemon: how LEMoN scored the pairs; None in the audit of a method.
-        labelled: what labels say of natural noise; None without labels.
-        remarks: what a reader has to know, in sentences.
+        lemon: how LEMoN scored the pairs; None in other audits.
+        labelled: how well labelled pairs with natural noise are found; None without labels.
     """
 
-    dataset: str
-    fingerprint: str
-    noise: Noise
-    n_pairs: int
-    runs: tuple[AuditedRun, ...]
+    version: Literal[2] = VERSION  # type: ignore[assignment]
+    source: str
+    digest: str
+    n_rows: int
+    n_judged: int
+    n_pictures: int
+    left_out: dict[str, int] = Field(default_factory=dict)
+    doubled: int = 0
+    reasons: dict[str, int] = Field(default_factory=dict)
+    order_faults: tuple[str, ...] = ()
+    wrong: int | None = None
+    low: int | None = None
+    high: int | None = None
+    obtained: str = ""
     chosen_by: str
     threshold: float | None
-    wrong: WrongPairs | None = None
+    n_suspects: int = 0
+    labels: dict[str, int] = Field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+    path: str | None = None
+    image_column: str | None = None
+    caption_column: str | None = None
+    rows_sha256: str | None = None
+    dataset: str | None = None
+    fingerprint: str | None = None
+    noise: Noise | None = None
+    runs: tuple[AuditedRun, ...] = ()
     detection: dict[str, Detection] = Field(default_factory=dict)
     first_wrong: int | None = None
     epochs: tuple[EpochDetection, ...] = ()
     lemon: LemonRecord | None = None
     labelled: LabelledPairs | None = None
-    remarks: tuple[str, ...] = ()
 
 
 def read_result(audit: Path) -> AuditResult:
@@ -167,100 +133,84 @@ def read_result(audit: Path) -> AuditResult:
     try:
         return AuditResult.model_validate(json.loads(path.read_bytes()))
     except ValidationError as error:
-        raise TrainingError(f"{path}: {first_problem(error)}; run `ncl-bench audit` again") from None
+        raise TrainingError(
+            f"{path}: {first_problem(error)}, expected version {VERSION}; run `ncl-bench audit` again"
+        ) from None
     except (ValueError, RecursionError):
         raise TrainingError(f"{path} is damaged; run `ncl-bench audit` again") from None
 
 
-def result_of(
-    train: PairedDataset,
-    noise: Noise,
-    table: pd.DataFrame,
-    truth: NDArray[np.bool_] | None,
-    labelled: LabelledPairs | None,
-    thresholds: Mapping[str, float | None],
-    remarks: Sequence[str] = (),
-    **facts: Any,
-) -> AuditResult:
-    """Hold a table of pairs against what is known of them.
+@dataclass(frozen=True)
+class Audit:
+    """Pairs of a source and what is known of them; rows are those of ``table``.
 
-    Args:
-        train: the split, whole.
-        noise: its noise.
-        table: of the audited pairs.
-        truth: bool ``(n,)``, whether each pair is true; None if unknown.
-        labelled: what labels say of the pairs; None without labels.
-        thresholds: columns to measure, with the method's own threshold; the first one orders the page.
-        remarks: what a reader has to know of the runs.
-        facts: further entries of the result.
+    Attributes:
+        result: what holds for all of them.
+        table: every row of the source with what is known of it.
+        rows: int64 ``(n,)``, the judged rows, ascending.
+        suspicion: of the judged rows; its pairs are places in ``rows``. None if labels cannot correct the order.
+        order: int64 ``(n,)``, judged rows, the most suspicious first.
+        numbers: int64, what people call each row: its number from 1, or the dataset's id of the pair.
+        images, captions: name and text of each row.
+        better: int64 ``(n, 3)``, rows whose captions fit better; -1 where there are fewer.
+        reasons: of each row: a cause, or empty.
+        left_out: of each row: why it was not judged, or empty.
+        labels: row to label.
+        picture: data URI of a row's picture; empty if there is none.
+        identity: hash of a row's picture; empty if its name says which it is.
+        facts: further values of a row that the page shows.
+        truth: bool, whether each row is a true pair; None if unknown.
+        curve: points of a row's clean probability over the epochs; empty if it was not stored.
+        doubled: name of a copy of a picture to the name of the first.
     """
-    chosen_by = next(iter(thresholds))
-    detection = {}
-    if truth is not None:
-        for column, threshold in thresholds.items():
-            found = detection_of(table[column].to_numpy(np.float32), truth, threshold)
-            if found is not None:
-                detection[column] = found
-    order = suspicion(table, chosen_by)
-    return AuditResult(
-        dataset=train.name,
-        fingerprint=train.fingerprint,
-        noise=noise,
-        n_pairs=len(table),
-        chosen_by=chosen_by,
-        threshold=thresholds[chosen_by],
-        detection=detection,
-        first_wrong=None if truth is None else int((~truth[order[:SUSPICIOUS]]).sum()),
-        labelled=labelled,
-        remarks=(*remarks, *_of_truth(train, truth, labelled)),
-        **facts,
-    )
+
+    result: AuditResult
+    table: pd.DataFrame
+    rows: Int64Array
+    suspicion: Suspicion | None
+    order: Int64Array
+    numbers: Int64Array
+    images: list[str]
+    captions: list[str]
+    better: Int64Array
+    reasons: NDArray[np.object_]
+    left_out: NDArray[np.object_]
+    labels: Mapping[int, Label]
+    picture: Callable[[int], str]
+    identity: Callable[[int], str] = lambda row: ""
+    facts: Callable[[int], list[tuple[str, str]]] = lambda row: []
+    truth: NDArray[np.bool_] | None = None
+    curve: Callable[[int], str] = lambda row: ""
+    doubled: Mapping[str, str] = field(default_factory=dict)
+
+    def write(self, folder: Path, name: str) -> None:
+        """Write the tables, the result and the page; ``name`` is the folder's, for commands on the page."""
+        from baselines.audit.page import write_page
+
+        _write_table(folder, self.table)
+        said: dict[str, Any] = self.result.model_dump(mode="json")
+        write_text(folder / RESULT, json.dumps(said, indent=2, ensure_ascii=False) + "\n")
+        write_page(folder / PAGE, self, name)
 
 
-def suspicion(table: pd.DataFrame, chosen_by: str) -> NDArray[np.int64]:
-    """Rows of the table, the most suspicious first: by the chosen column, then the larger loss, then the pair's id."""
-    then = table["similarity"] if chosen_by == LEMON else -table["loss"]
-    return np.lexsort((table["pair_id"], then, table[chosen_by]))
+def counts(texts: NDArray[np.object_]) -> dict[str, int]:
+    """Text to number, the most frequent first; empty texts do not count."""
+    return {str(text): int(count) for text, count in pd.Series(texts[texts != ""]).value_counts().items()}
 
 
-def truth_of(train: PairedDataset, rows: Int64Array) -> NDArray[np.bool_] | None:
-    """Which audited pairs are true; None where nobody knows, or all or none of them are."""
-    known = hidden_correspondence(train)
-    truth = None if known is None else known[rows]
-    return None if truth is None or truth.all() or not truth.any() else truth
+def _write_table(folder: Path, table: pd.DataFrame) -> None:
+    """Write the pairs twice; CSV cells that a spreadsheet would compute get an apostrophe."""
+    typed = table.infer_objects()
+    mixed = [str(name) for name in typed if typed[name].dtype == object]
+    plain = typed.assign(**{name: typed[name].map(_plain, na_action="ignore") for name in mixed})
+    with atomic_path(folder / PAIRS) as temporary:
+        plain.to_parquet(temporary, index=False)
+    texts = [str(name) for name in table.select_dtypes(["object", "string"]).columns]
+    safe = table.assign(**{name: table[name].map(csv_cell, na_action="ignore") for name in texts})
+    with atomic_path(folder / "pairs.csv") as temporary:
+        safe.to_csv(temporary, index=False, lineterminator="\n")
 
 
-def detection_of(
-    values: NDArray[np.float32], truth: NDArray[np.bool_], threshold: float | None
-) -> Detection | None:
-    """Of the pairs that have a value; None where these are all true or all wrong."""
-    known = ~np.isnan(values)
-    if not truth[known].any() or truth[known].all():
-        return None
-    return detection(values[known], truth[known], threshold)
-
-
-def _says(found: LabelledPairs) -> str:
-    """What a reader has to know of the labels, in a sentence or two."""
-    n, wrong, matching = sum(found.labels.values()), found.labels["wrong"], found.labels["matches"]
-    counts = f"{n:,}, {wrong:,} of them wrong and {matching:,} matching"
-    sentence = f"The noise is natural. Labelled pairs ({found.file}): {counts}."
-    if min(wrong, matching) >= FEWEST:
-        return sentence
-    return (
-        f"{sentence} A score needs {FEWEST} of each, so AUROC, average precision and precision are not given."
-    )
-
-
-def _of_truth(
-    train: PairedDataset, truth: NDArray[np.bool_] | None, labelled: LabelledPairs | None
-) -> list[str]:
-    """Remarks on what is known of the pairs."""
-    if labelled is not None:
-        return [_says(labelled)]
-    if dataset_spec(train.name).noise == "natural":
-        return [
-            "The noise is natural: nobody knows which pairs are wrong, so nothing is scored. "
-            "Labels of some pairs change that (--labels)."
-        ]
-    return ["All of these pairs are true, or all are wrong, so nothing is scored."] if truth is None else []
+def _plain(value: object) -> object:
+    """A cell as Parquet stores a column of mixed types: as text."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

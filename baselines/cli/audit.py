@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -13,6 +13,9 @@ from ncl_bench.cli.options import Json, NoiseRatio, NoiseSeed, NoiseUnit, Root, 
 from ncl_bench.errors import NclBenchError
 from ncl_bench.plugins import command_name
 from ncl_bench.progress import hint
+
+if TYPE_CHECKING:
+    from baselines.audit.result import AuditResult
 
 _TABLES = (".csv", ".tsv", ".txt", ".token", ".jsonl", ".ndjson", ".json", ".parquet", ".tar")
 _ARRAYS = (".npy", ".safetensors", ".pt", ".pth")
@@ -89,7 +92,7 @@ def audit_pairs(
     ] = None,
     labels: Annotated[
         Path | None,
-        typer.Option(help="What you ticked on the page: a CSV file with the columns row and label."),
+        typer.Option(help="What you ticked on the page: the file labels.csv that it downloads."),
     ] = None,
     strict: Annotated[
         bool,
@@ -110,6 +113,7 @@ def audit_pairs(
     Example: ncl-bench audit captions.csv --images photos --to audit
     """
     from baselines.audit import find_wrong_pairs
+    from baselines.audit.result import AuditResult
 
     table = find_wrong_pairs(
         pairs,
@@ -133,13 +137,23 @@ def audit_pairs(
         typer.echo(f"left out: {count:,} rows, {reason}")
     if found["doubled"]:
         typer.echo(f"{found['doubled']:,} pictures are copies of others and judged as one")
-    for remark in found["remarks"]:
-        typer.echo(remark)
-    typer.echo(
-        f"about {found['wrong']:,} of {found['n_judged']:,} captions do not fit their picture "
-        f"(probably {found['low']:,} to {found['high']:,}; wrong captions of similar pictures are hardly counted)"
-    )
-    typer.echo(f"open {to / 'index.html'}; the rows are in {to / 'pairs.csv'}")
+    _say(AuditResult.model_validate(found), to)
+
+
+def _say(result: "AuditResult", to: Path) -> None:
+    """Print what an audit found, and where it is."""
+    for sentence in (*result.order_faults, *result.remarks):
+        typer.echo(sentence)
+    for reason, count in result.reasons.items():
+        typer.echo(f"{reason}: {count:,} pairs")
+    if result.wrong is not None:
+        typer.echo(
+            f"about {result.wrong:,} of {result.n_judged:,} captions do not fit their picture (probably {result.low:,} "
+            f"to {result.high:,}; wrong captions of similar pictures are hardly counted)"
+        )
+    elif result.lemon is None:
+        typer.echo(f"{result.n_judged:,} pairs are too few to say how many are wrong; look at the first ones")
+    typer.echo(f"open {to / 'index.html'}; the pairs are in {to / 'pairs.csv'}")
 
 
 def _refuse_pairs(runs: list[Path]) -> None:
@@ -173,8 +187,8 @@ def audit_runs(
     labels: Annotated[
         Path | None,
         typer.Option(
-            help="CSV file with the columns pair_id and label (matches, partly, wrong, cannot say), for natural noise "
-            "(default: the labels of the dataset, if it has some)."
+            help="Labels for natural noise, as the page downloads them: columns pair_id and label (matches, partly, "
+            "wrong, cannot say; default: the labels of the dataset, if it has some)."
         ),
     ] = None,
     method: Annotated[
@@ -226,8 +240,6 @@ def audit_runs(
     if as_json:
         typer.echo(json.dumps(result.model_dump(mode="json"), indent=2, ensure_ascii=False))
         return
-    for remark in result.remarks:
-        typer.echo(remark)
     for column, found in result.detection.items():
         division = found.own or found.best
         typer.echo(
@@ -242,13 +254,8 @@ def audit_runs(
                 f"({auroc.low:.3f} to {auroc.high:.3f})"
             )
     if result.first_wrong is not None:
-        typer.echo(f"{result.first_wrong} of the {min(200, result.n_pairs)} most suspicious pairs are wrong")
-    if result.wrong is not None:
-        typer.echo(
-            f"about {result.wrong.n:,} of {result.n_pairs:,} pairs are wrong (probably {result.wrong.low:,} to "
-            f"{result.wrong.high:,}; wrong captions of similar images are hardly counted)"
-        )
-    typer.echo(f"open {to / 'index.html'}")
+        typer.echo(f"{result.first_wrong} of the {min(200, result.n_judged)} most suspicious pairs are wrong")
+    _say(result, to)
     threshold = " --threshold THRESHOLD" if result.threshold is None else ""
     hint(f"next: {command_name()} audit apply {quote(str(to))}{threshold} --to cleaned")
 
@@ -260,34 +267,35 @@ def audit_apply(
     threshold: Annotated[
         float | None,
         typer.Option(
-            help="Keep the pairs whose fit is above it (default: as many pairs go as are estimated to be wrong; "
-            "LEMoN has none).",
+            help="Keep the pairs whose fit (own pairs: rank) is above it (default: as many pairs go as are "
+            "estimated to be wrong; LEMoN has none).",
         ),
     ] = None,
     ids: Annotated[
         Path | None,
         typer.Option(
-            help="Keep all pairs but those of this list, which the page exports; replaces --threshold."
+            help="Runs: keep all pairs but those of this list of ids, or those labelled wrong in what the page "
+            "downloads; replaces --threshold."
         ),
     ] = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="Remove more than a quarter of the pairs (default: refuse).")
     ] = False,
 ) -> None:
-    """Write which pairs to keep, for `train --keep` and load_dataset(keep=...); no feature is copied.
+    """Write which pairs to keep: own pairs in the form of their table, those of a run for `train --keep`.
 
     Example: ncl-bench audit apply audit --to cleaned
 
-    Example: ncl-bench audit apply audit --ids chosen.csv --to cleaned
+    Example: ncl-bench audit apply audit-run --ids labels.csv --to cleaned
     """
     if None not in (threshold, ids):
         raise NclBenchError("--threshold and --ids each say which pairs to keep; give one of them")
-    if (audit / "summary.json").exists():
-        raise NclBenchError(
-            f"{audit} holds an audit of your own pairs, which has written its lists already: `clean` and "
-            "`suspects` in it"
-        )
     from baselines.audit import apply_audit
 
-    apply_audit(audit, to, threshold=threshold, ids=ids, sure=yes, say=typer.echo)
-    hint(f"next: {command_name()} train RECIPE --keep {quote(str(to))}, with the noise of the audited run")
+    kept = apply_audit(audit, to, threshold=threshold, ids=ids, sure=yes, say=typer.echo)
+    if kept is None:
+        hint(f"next: use the rows of {quote(str(to / 'clean'))}")
+    else:
+        hint(
+            f"next: {command_name()} train RECIPE --keep {quote(str(to))}, with the noise of the audited run"
+        )

@@ -17,7 +17,7 @@ def judged(*_: object, **__: object) -> Judged:
     random = np.random.default_rng(5)
     score = random.standard_normal(N).round(3)
     table = pd.DataFrame({"score": score, "probability": 1 / (1 + np.exp(3 - 2 * score))})
-    table = table.assign(similarity=-score / 2, lemon=-score)
+    table = table.assign(similarity=-score / 2, lemon=-score, reason="")
     better = np.where(random.random((N, 3)) < 0.8, random.integers(0, N, (N, 3)), -1)
     return Judged(table, 0.1, 0.05, 0.2, "By hand.", better)
 
@@ -60,7 +60,7 @@ def test_ranks_lists_and_better_captions(given: dict[str, object], tmp_path: Pat
 
 def test_two_labels(given: dict[str, object], tmp_path: Path) -> None:
     """The most suspicious pair fits, the least suspicious is wrong."""
-    (tmp_path / "labels.csv").write_text("row,label\n59,matches\n43,wrong\n")
+    (tmp_path / "labels.csv").write_text("version,image_id,caption,label\n2,29.jpg,thing 58,matches\n2,21.jpg,thing 42,wrong\n")
     find_wrong_pairs(**given, labels=tmp_path / "labels.csv")
     suspects = pd.read_csv(tmp_path / "audit" / "suspects.csv")["caption"].tolist()
     assert suspects == [f"thing {row}" for row in (4, 9, 13, 40, 42, 56, 64, 78)]

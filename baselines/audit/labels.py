@@ -1,0 +1,192 @@
+"""Labels: what somebody ticked on the page of an audit, and what the ticks say of all pairs.
+
+``labels.csv`` of version 2 has the columns ``version``, ``pair_id`` (the row from 1, or a dataset's id), ``image_id``,
+``picture`` (a hash of its content), ``caption``, ``label`` and ``correction`` (the caption that fits, or empty).
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ncl_bench.data.columns import Int64Array
+from ncl_bench.data.pair_labels import LABELS
+from ncl_bench.errors import DataError, shorten, shown
+from ncl_bench.files import from_csv_cell, read_table
+
+VERSION = 2
+FEWEST_TICKS = 10
+"""Pairs that are labelled wrong or matching, from which on the others' probabilities are fitted again."""
+PRIOR_DEVIATION = np.array([1.5, 0.5, 0.5])
+"""Of shift, slope and weight between the views, in log-odds: so much may the judgement be off before a tick is seen."""
+LEAST_SLOPE = 0.1
+"""A pair that fits worse never becomes less suspicious."""
+MOST_ODDS = 8.0
+"""Log-odds beyond which a judgement is not taken at its word."""
+Float64Array = NDArray[np.float64]
+
+
+class Label(NamedTuple):
+    """One of :data:`~ncl_bench.data.pair_labels.LABELS`, and the caption that fits, or empty."""
+
+    label: str
+    correction: str = ""
+
+
+def read_labels(
+    file: Path | str | None, images: Sequence[str], captions: Sequence[str], picture: Callable[[int], str]
+) -> dict[int, Label]:
+    """Read labels; each belongs to every row with its image and caption, whatever the number of the row was.
+
+    Args:
+        file: as the page downloads it; None for no labels.
+        images: name of each row's image.
+        captions: of each row.
+        picture: gives the hash of a row's picture, or empty if there is none.
+
+    Raises:
+        DataError: a label is unknown, or no row has its image, picture and caption.
+    """
+    rows_of: dict[tuple[str, str], list[int]] = defaultdict(list)
+    if file is None:
+        return {}
+    for row, pair in enumerate(zip(images, captions, strict=True)):
+        rows_of[pair].append(row)
+    found: dict[int, Label] = {}
+    needed = ("version", "image_id", "caption", "label")
+    expected = f"labels of version {VERSION}, as the page downloads them"
+    for where, line in read_table(Path(file), DataError, needed, expected=expected)[1]:
+        cells = {name: from_csv_cell(cell).strip() for name, cell in line.items()}
+        if cells["version"] != str(VERSION):
+            raise DataError(
+                f"{where}: version is {shorten(cells['version'])}, expected {expected}; tick them again"
+            )
+        if cells["label"] not in LABELS:
+            raise DataError(
+                f"{where}: label is {shorten(cells['label'])}, expected one of {', '.join(LABELS)}; correct it"
+            )
+        rows = rows_of.get((cells["image_id"], cells["caption"]), [])
+        if not rows:
+            raise DataError(
+                f"{where}: no pair has the image {shown(cells['image_id'])} and the caption "
+                f"{shorten(cells['caption'])}; give the labels of these pairs, or remove the line"
+            )
+        if (was := cells.get("picture", "")) and was != picture(rows[0]):
+            raise DataError(
+                f"{where}: the picture {shown(cells['image_id'])} is another one than when it was labelled; look at it "
+                "again, or remove the line"
+            )
+        label = Label(cells["label"], cells.get("correction", ""))
+        for row in rows:
+            if found.setdefault(row, label) != label:
+                raise DataError(f"{where}: this pair has another label above; keep one")
+    return found
+
+
+@dataclass(frozen=True)
+class Suspicion:
+    """What a judgement and labels say of ``n`` pairs.
+
+    Attributes:
+        odds: float64 ``(n,)``, log-odds that a pair is wrong, as judged; without labels.
+        aside: float64 ``(n,)``, by how many deviations the first view likes the pair more than the second one.
+        probability: float64 ``(n,)``, that it is wrong, with labels.
+        order: int64 ``(n,)``, pairs, the most suspicious first.
+        wrong, low, high: estimated number of wrong pairs with a range; None if it cannot be said.
+        judged: the same before labels, not rounded; NaN if it cannot be said.
+        mass: sum of the judged probabilities.
+        prior: float64 ``(3,)``, weights before labels: shift, slope, weight between the views.
+    """
+
+    odds: Float64Array
+    aside: Float64Array
+    probability: Float64Array
+    order: Int64Array
+    wrong: int | None
+    low: int | None
+    high: int | None
+    judged: tuple[float, float, float]
+    mass: float
+    prior: Float64Array
+
+
+def weigh(
+    score: Float64Array,
+    probability: Float64Array,
+    views: tuple[Float64Array, Float64Array],
+    numbers: tuple[float, float, float],
+    labels: Mapping[int, Label],
+    lean: float = 0.0,
+) -> Suspicion:
+    """Correct a judgement by labels.
+
+    The labelled pairs are known; from ten on the others follow. Logistic regression of the labels on the judged
+    log-odds and on the difference of the views, with a normal prior around "the judgement is right" (MAP by Newton's
+    method). Ticks from the top of the list are enough: nothing but the judgement decides what stands there.
+    The range is the normal approximation of the posterior. The page computes the same in ``page.html.j2``.
+
+    Args:
+        score: float64 ``(n,)``, larger is more suspicious; orders the pairs while labels do not.
+        probability: float64 ``(n,)``, that a pair is wrong; NaN if it cannot be said.
+        views: float64 ``(n,)`` each, what the score was made from; larger fits better.
+        numbers: estimated number of wrong pairs, and its range; NaN if it cannot be said.
+        labels: pair to label; only ``wrong`` and ``matches`` count.
+        lean: prior weight of the difference of the views, in log-odds; 0 where the probability rests on both.
+    """
+    prior = np.array([0.0, 1.0, lean])
+    known = {
+        pair: each.label == "wrong" for pair, each in labels.items() if each.label in ("wrong", "matches")
+    }
+    pairs, is_wrong = np.array(list(known), np.int64), np.array(list(known.values()), np.float64)
+    with np.errstate(divide="ignore"):
+        odds = np.clip(np.log(probability) - np.log1p(-probability), -MOST_ODDS, MOST_ODDS)
+    first, second = ((view - np.median(view)) / (view.std() + 1e-12) for view in views)
+    aside, n = first - second, len(score)
+    fitted, (total, low, high), key = probability.copy(), numbers, score
+    if not np.isnan(odds).any():
+        spread = None
+        if len(known) >= FEWEST_TICKS:
+            x = np.stack([np.ones(n), odds, aside], axis=1)
+            weights, covariance = _fit(x[pairs], is_wrong, prior)
+            key = x @ weights
+            fitted = 1 / (1 + np.exp(-key))
+            doubt = fitted * (1 - fitted)
+            doubt[pairs] = 0
+            gradient = doubt @ x
+            spread = 1.96 * float(np.sqrt(gradient @ covariance @ gradient + doubt.sum()))
+        fitted[pairs] = is_wrong
+        if spread is not None or not np.isnan(total):
+            # the share is fitted to all pairs at once, so it is not exactly the sum of the probabilities
+            moved = float(fitted.sum()) + (0.0 if np.isnan(total) else total - float(probability.sum()))
+            if spread is None:
+                low, high = low + moved - total, high + moved - total
+            else:
+                low, high = moved - spread, moved + spread
+            least, most = is_wrong.sum(), n - (1 - is_wrong).sum()
+            total, low, high = (float(np.clip(value, least, most)) for value in (moved, low, high))
+    group = np.zeros(n, np.int64)
+    group[pairs] = np.where(is_wrong == 1, -1, 1)
+    wrong, least_wrong, most_wrong = (
+        None if np.isnan(value) else round(value) for value in (total, low, high)
+    )
+    order = np.lexsort((-score, -key, group))
+    mass = float(probability.sum())
+    return Suspicion(odds, aside, fitted, order, wrong, least_wrong, most_wrong, numbers, mass, prior)
+
+
+def _fit(x: Float64Array, y: Float64Array, prior: Float64Array) -> tuple[Float64Array, Float64Array]:
+    """Weights ``(3,)`` with the largest posterior, and their covariance ``(3, 3)``."""
+    weights, precision = prior, np.diag(1 / PRIOR_DEVIATION**2)
+    for _ in range(50):
+        p = 1 / (1 + np.exp(-(x @ weights)))
+        slope = x.T @ (y - p) - precision @ (weights - prior)
+        curvature = (x.T * (p * (1 - p))) @ x + precision
+        step = np.linalg.solve(curvature, slope)
+        weights = weights + step / max(1.0, float(np.abs(step).max()))
+        weights[1] = max(weights[1], LEAST_SLOPE)
+    covariance: Float64Array = np.linalg.inv(curvature)
+    return weights, covariance

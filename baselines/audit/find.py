@@ -243,7 +243,7 @@ def _refuse_few(own: OwnPairs, reasons: NDArray[np.object_], image_of: Int64Arra
     rows = np.flatnonzero(reasons == "")
     n_pictures = len(np.unique(image_of[rows]))
     if n_pictures < FEWEST:
-        counts = pd.Series(reasons[reasons != ""]).valuecounts()
+        counts = pd.Series(reasons[reasons != ""]).value_counts()
         why = "".join(f"; {count:,} rows: {reason}" for reason, count in counts.items())
         raise DataError(
             f"{own.form.name} has {n_pictures:,} different pictures with a caption, and at least {FEWEST} are needed "

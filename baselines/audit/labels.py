@@ -188,5 +188,4 @@ def _fit(x: Float64Array, y: Float64Array, prior: Float64Array) -> tuple[Float64
         step = np.linalg.solve(curvature, slope)
         weights = weights + step / max(1.0, float(np.abs(step).max()))
         weights[1] = max(weights[1], LEAST_SLOPE)
-    covariance: Float64Array = np.linalg.inv(curvature)
-    return weights, covariance
+    return weights, np.asarray(np.linalg.inv(curvature), np.float64)

@@ -16,7 +16,6 @@ from baselines.audit.labels import (
     Suspicion,
 )
 from baselines.audit.result import RESULT, Audit
-from ncl_bench.data.columns import Int64Array
 from ncl_bench.files import write_text
 from ncl_bench.plugins import command_name
 

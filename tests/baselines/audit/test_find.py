@@ -20,9 +20,12 @@ from typer.testing import CliRunner
 
 import baselines.audit.judge
 from baselines.audit import find_wrong_pairs
+from baselines.audit.judge import OrderFault
 from baselines.audit.own_pairs import read_pairs
 from ncl_bench.cli import app
 from ncl_bench.errors import DataError, NclBenchError, TrainingError
+from ncl_bench.files import as_csv as as_csv_text
+from ncl_bench.files import write_text
 
 N = 60
 MOVED = 6
@@ -52,6 +55,27 @@ def given(drawn: Path, tmp_path: Path) -> Path:
 def rows_of(given: Path) -> list[tuple[str, str]]:
     names = sorted(each.name for each in (given / "photos").iterdir())
     return [(name, f"picture {number} shows a thing") for number, name in enumerate(names)]
+
+
+def page_of(audit: Path) -> str:
+    return (audit / "index.html").read_text(encoding="utf-8")
+
+
+def cards_of(audit: Path) -> list[dict]:
+    """The pairs on the page, as its script reads them."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page_of(audit), re.DOTALL)
+    return json.loads(found[1])["cards"]
+
+
+def labels_of(audit: Path, given: dict[int, tuple[str, str]]) -> Path:
+    """The file that the page would download: row, from 0, to its label and the caption that fits."""
+    lines = [("version", "pair_id", "image_id", "picture", "caption", "label", "correction")]
+    cards = {card["number"] - 1: card for card in cards_of(audit)}
+    for row, label in given.items():
+        card = cards[row]
+        lines.append((2, row + 1, card["image"], card["hash"], card["caption"], *label))
+    write_text(audit.with_name("labels.csv"), as_csv_text(lines))
+    return audit.with_name("labels.csv")
 
 
 def command(*arguments: object) -> str:
@@ -232,23 +256,34 @@ def test_every_form_goes_through_the_whole_command(
     assert (table["left_out"] == "").all()
     assert table[["score", "probability", "similarity"]].notna().all(axis=None)
     assert {"better_1", "better_2", "better_3"} <= set(table)
-    page = (given / "audit" / "index.html").read_text(encoding="utf-8")
-    assert page.count("data:image/jpeg;base64,") == n + 12  # suspects, and pairs that fit
-    summary = json.loads((given / "audit" / "summary.json").read_text())
-    written = given / "audit" / clean, given / "audit" / clean.replace("clean", "suspects")
+    assert page_of(given / "audit").count("data:image/jpeg;base64,") == n
+    summary = json.loads((given / "audit" / "result.json").read_text())
+    # the last pair is given another caption: it is written with it
+    labels = labels_of(given / "audit", {int(table["rank"].idxmax()): ("wrong", "another thing, it is")})
+    command(*arguments, "--to", given / "audit", "--labels", labels)
+    lists = "clean", "suspects", "corrected"
+    written = [given / "audit" / clean.replace("clean", name) for name in lists]
+    summary = json.loads((given / "audit" / "result.json").read_text())
     if form == "shards":
-        counts = [len(pd.read_csv(each)) for each in written]
+        found = [pd.read_csv(each)["caption"].tolist() for each in written]
     else:  # it is of the input's own form: it can be read again
         options = [
             each.partition("=")[2] for each in arguments if str(each).startswith(("--image-", "--caption-"))
         ]
-        counts = [len(read_pairs(each, *options).captions) for each in written]
-    assert counts == [n - summary["n_suspects"], summary["n_suspects"]]
+        found = [read_pairs(each, *options).captions for each in written]
+    assert [len(each) for each in found] == [
+        n - summary["n_suspects"],
+        summary["n_suspects"],
+        n - summary["n_suspects"] + 1,
+    ]
+    place = int(table["rank"].idxmax()) - sum(table["rank"][: table["rank"].idxmax()] < summary["n_suspects"])
+    assert found[2].pop(place) == "another thing, it is"
+    assert found[2] == found[0]
 
 
 def test_options_may_come_first_and_the_result_may_be_json(given: Path) -> None:
     said = command("--strict", "--json", "--to", given / "audit", *as_tsv(given))
-    assert json.loads(said) == json.loads((given / "audit" / "summary.json").read_text())
+    assert json.loads(said) == json.loads((given / "audit" / "result.json").read_text())
     assert "captions do not fit" in command("--to", given / "audit", given / "captions.tsv")
 
 
@@ -333,7 +368,7 @@ def test_what_cannot_be_judged_is_left_out_and_listed(given: Path) -> None:
     assert table["rank"].isna().sum() == 4
     summary = table.attrs["summary"]
     assert (summary["n_judged"], summary["doubled"], sum(summary["left_out"].values())) == (N - 4, 1, 4)
-    page = (given / "audit" / "index.html").read_text(encoding="utf-8")
+    page = page_of(given / "audit")
     assert f"{rows[3][0]} = {rows[2][0]}" in page
     assert f"row 2 ({rows[1][0]})" in page
     with pytest.raises(DataError, match="more rows cannot be judged; correct them, or leave --strict out"):
@@ -349,31 +384,177 @@ def test_labels_move_rows_between_the_lists_and_the_work_is_not_done_again(given
     command(*arguments)
     table = pd.read_csv(given / "audit" / "pairs.csv")
     first, last = int(table["rank"].idxmin()), int(table["rank"].idxmax())
-    (given / "labels.csv").write_text(f"row,label\n{first + 1},matches\n{last + 1},wrong\n")
+    labels = labels_of(given / "audit", {first: ("matches", ""), last: ("wrong", "")})
 
     def refuse(*_: object) -> None:
         raise AssertionError("pictures are encoded again")
 
     monkeypatch.setattr("baselines.features._encode_chunk", refuse)
-    command(*arguments, "--labels", given / "labels.csv")
+    command(*arguments, "--labels", labels)
     suspects = pd.read_csv(given / "audit" / "suspects.csv")["file_name"].tolist()
     assert table["file_name"][last] in suspects
     assert table["file_name"][first] not in suspects
-    (given / "labels.csv").write_text("row,image,label\n1,000.png,wrong\n2,000.png,wrong\n")
-    assert "row 2 has the image 000.png, here it has 001.png" in refusal(
-        *arguments, "--labels", given / "labels.csv"
-    )
-    (given / "labels.csv").write_text("row,label\n1,right\n")
-    assert "label 'right', expected a row from 1 to 60" in refusal(
-        *arguments, "--labels", given / "labels.csv"
-    )
+    again = pd.read_csv(given / "audit" / "pairs.csv")
+    assert (again["rank"][last], again["rank"][first]) == (1, N)
+    assert (again["probability"][last], again["probability"][first]) == (1, 0)
+    assert [card["label"] for card in cards_of(given / "audit") if card["label"]] == ["wrong", "matches"]
 
 
-def test_a_folder_that_holds_no_pairs_and_lists_that_are_written_already(given: Path) -> None:
+def test_a_label_follows_its_picture_and_its_caption(given: Path) -> None:
+    """Rows change places; a caption that is labelled keeps its label, whatever row it stands in."""
+    rows = rows_of(given)
+    rows = [*rows, (rows[0][0], "a second caption of the first picture")]
+    frame = pd.DataFrame(rows, columns=["image", "caption"])
+    find_wrong_pairs(frame, images=given / "photos", to=given / "audit")
+    labels = labels_of(given / "audit", {0: ("wrong", "=a formula")})
+    moved = frame.iloc[::-1].reset_index(drop=True)
+    table = find_wrong_pairs(moved, images=given / "photos", labels=labels)
+    assert table.index[table["label"] == "wrong"].tolist() == [N]
+    assert table["correction"][N] == "=a formula"
+    changed = frame.assign(caption=frame["caption"].str.replace("picture 0 ", "another thing "))
+    with pytest.raises(
+        DataError, match=r"labels.csv line 2: no pair has the image 000.png and the caption 'picture 0"
+    ):
+        find_wrong_pairs(changed, images=given / "photos", labels=labels)
+    shutil.copy(given / "photos" / "007.png", given / "photos" / "000.png")
+    with pytest.raises(DataError, match="the picture 000.png is another one than when it was labelled"):
+        find_wrong_pairs(frame, images=given / "photos", labels=labels)
+
+
+def test_pictures_in_the_rows_are_told_apart_by_their_content(given: Path) -> None:
+    rows = rows_of(given)
+    cells = [{"bytes": (given / "photos" / name).read_bytes(), "path": None} for name, _ in rows]
+    frame = pd.DataFrame({"image": cells, "caption": [f"thing {n // 2}" for n in range(N)]})
+    find_wrong_pairs(frame, to=given / "audit")
+    labels = labels_of(given / "audit", {1: ("wrong", "")})
+    swapped = frame.iloc[[1, 0, *range(2, N)]].reset_index(drop=True)  # rows 0 and 1 have one caption
+    table = find_wrong_pairs(swapped, labels=labels)
+    assert table.index[table["label"] == "wrong"].tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "row,label\n1,wrong\n",
+            "has no column version or image_id or caption, expected labels of version 2",
+        ),
+        ("version,image_id,caption,label\n1,a,b,wrong\n", "version is '1', expected labels of version 2"),
+        ("version,image_id,caption,label\n2,a,b,right\n", "label is 'right', expected one of matches"),
+    ],
+)
+def test_labels_of_another_form_are_refused(text: str, sentence: str, given: Path) -> None:
+    (given / "labels.csv").write_text(text)
+    assert sentence in refusal(*as_csv(given), "--labels", given / "labels.csv", "--to", given / "audit")
+    assert not (given / "audit").exists()
+
+
+def test_apply_writes_the_lists_of_own_pairs(given: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = baselines.audit.judge.judge_pairs
+    monkeypatch.setattr(
+        "baselines.audit.judge.judge_pairs",
+        lambda *given, **options: replace(judge(*given, **options), share=0.1, low=0.05, high=0.2),
+    )
+    arguments = [*as_csv(given), "--to", given / "audit"]
+    command(*arguments)
+    said = command("apply", given / "audit", "--to", given / "kept")
+    assert "removes 6 of 60 pairs (10.0%)" in said
+    for name in ("clean.csv", "suspects.csv"):
+        assert (given / "kept" / name).read_bytes() == (given / "audit" / name).read_bytes()
+    command("apply", given / "audit", "--threshold", 9, "--to", given / "fewer")
+    table = pd.read_csv(given / "audit" / "pairs.csv")
+    rows = table["file_name"][table["rank"] <= 9].tolist()
+    assert pd.read_csv(given / "fewer" / "suspects.csv")["file_name"].tolist() == rows
+    labels = labels_of(given / "audit", {int(table["rank"].idxmin()): ("wrong", "it is this")})
+    command(*arguments, "--labels", labels)
+    command("apply", given / "audit", "--to", given / "corrected")
+    assert "it is this" in (given / "corrected" / "corrected.csv").read_text()
+    assert "it is this" not in (given / "corrected" / "clean.csv").read_text()
+    to = "--to", given / "none"
+    assert "removes 40 of 60 pairs" in refusal("apply", given / "audit", "--threshold", 40, *to)
+    assert "repeat it with --labels" in refusal("apply", given / "audit", "--ids", labels, *to)
+    assert "kept exists already" in refusal("apply", given / "audit", "--to", given / "kept")
+    pd.DataFrame(rows_of(given)[::-1], columns=["file_name", "text"]).to_csv(
+        given / "captions.csv", index=False
+    )
+    assert "captions.csv has changed since" in refusal("apply", given / "audit", *to)
+    find_wrong_pairs(
+        pd.DataFrame(rows_of(given), columns=["image", "text"]), images=given / "photos", to=given / "b"
+    )
+    assert "pairs that were given in Python" in refusal("apply", given / "b", *to)
+    assert not (given / "none").exists()
+
+
+def test_causes_shifted_rows_and_too_few_pairs_are_said_first(
+    given: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows 11 to 20 carry the caption of the row before, and row 10 that of row 20."""
+    judge = baselines.audit.judge.judge_pairs
+
+    def judged(*pairs: object, **options: object) -> baselines.audit.judge.Judged:
+        found = judge(*pairs, **options)
+        reason = np.full(N, "", object)
+        reason[[30, 31]], reason[40] = "repeated caption", "boilerplate"
+        return replace(
+            found,
+            table=found.table.assign(reason=reason),
+            share=np.nan,
+            low=np.nan,
+            high=np.nan,
+            enough=False,
+            order_faults=(OrderFault(10, 19, -1),),
+            unseen="Colours cannot be seen.",
+        )
+
+    monkeypatch.setattr("baselines.audit.judge.judge_pairs", judged)
+    frame = pd.DataFrame(rows_of(given), columns=["image", "caption"])
+    right = frame["caption"].tolist()
+    frame.loc[9:19, "caption"] = np.roll(right[9:20], 1)
+    frame.to_csv(given / "captions.csv", index=False)
+    said = command(given / "captions.csv", "--images", given / "photos", "--to", given / "audit")
+    fault = "Rows 11 to 20 carry the caption of the row before."
+    for sentence in (fault, "repeated caption: 2 pairs", "60 pairs are too few", "Colours cannot be seen."):
+        assert sentence in said
+    assert pd.read_csv(given / "audit" / "repaired.csv")["caption"].tolist() == right
+    page = page_of(given / "audit")
+    assert (
+        page.index(fault)
+        < page.index("too few pairs to say how many are wrong")
+        < page.index("Look at these")
+    )
+    groups = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])["groups"]
+    assert [(each["title"], each["count"]) for each in groups] == [
+        ("Suspects", 57),
+        ("Repeated caption", 2),
+        ("Boilerplate", 1),
+        ("Fit best", 50),
+    ]
+    table = pd.read_csv(given / "audit" / "pairs.csv", keep_default_na=False)
+    assert table["reason"][[29, 30, 31, 40]].tolist() == [
+        "",
+        "repeated caption",
+        "repeated caption",
+        "boilerplate",
+    ]
+    suspects = set(pd.read_csv(given / "audit" / "suspects.csv")["image"])
+    assert {"030.png", "031.png", "040.png"} <= suspects
+    assert 6 <= len(suspects) <= 9  # a tenth, and those with a cause
+
+
+def test_embeddings_show_the_pictures_that_are_known(given: Path) -> None:
+    sides = np.random.default_rng(0).standard_normal((2, N, 8), np.float32)
+    arrays = dict(zip(("image_embeddings", "caption_embeddings"), sides, strict=True))
+    frame = pd.DataFrame(rows_of(given), columns=["image", "caption"])
+    frame.to_csv(given / "captions.csv", index=False)
+    find_wrong_pairs(given / "captions.csv", images=given / "photos", to=given / "a", **arrays)
+    assert page_of(given / "a").count("data:image/jpeg;base64,") == N
+    find_wrong_pairs(given / "captions.csv", to=given / "b", **arrays)  # no picture is found beside the table
+    assert "data:image/jpeg" not in page_of(given / "b")
+
+
+def test_a_folder_that_holds_no_pairs(given: Path) -> None:
     as_csv(given)
     assert "it holds captions.csv: give that file" in refusal(given, "--to", given / "audit")
-    command(*as_csv(given), "--to", given / "audit")
-    assert "`clean` and `suspects` in it" in refusal("apply", given / "audit", "--to", given / "kept")
 
 
 def test_pairs_given_as_runs_are_told_the_right_form(given: Path) -> None:

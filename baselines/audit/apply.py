@@ -58,8 +58,10 @@ def apply_audit(
         )
     if ids is None and threshold is None and result.threshold is None:
         raise TrainingError(
-            f"{audit} has no threshold of its own; give --threshold (the slider of the page shows what each removes) "
-            "or --ids"
+            f"{audit} is by LEMoN, which has no threshold of its own; give --threshold (the slider of the page shows "
+            "what each removes) or --ids"
+            if result.lemon
+            else f"{audit} is of too few pairs to say how many are wrong; give --threshold or --ids"
         )
     table = _read(audit / PAIRS, result, own)
     if own:

@@ -98,7 +98,6 @@ class Suspicion:
         order: int64 ``(n,)``, pairs, the most suspicious first.
         wrong, low, high: estimated number of wrong pairs with a range; None if it cannot be said.
         judged: the same before labels, not rounded; NaN if it cannot be said.
-        mass: sum of the judged probabilities.
         prior: float64 ``(3,)``, weights before labels: shift, slope, weight between the views.
     """
 
@@ -110,7 +109,6 @@ class Suspicion:
     low: int | None
     high: int | None
     judged: tuple[float, float, float]
-    mass: float
     prior: Float64Array
 
 
@@ -159,23 +157,20 @@ def weigh(
             gradient = doubt @ x
             spread = 1.96 * float(np.sqrt(gradient @ covariance @ gradient + doubt.sum()))
         fitted[pairs] = is_wrong
-        if spread is not None or not np.isnan(total):
-            # the share is fitted to all pairs at once, so it is not exactly the sum of the probabilities
-            moved = float(fitted.sum()) + (0.0 if np.isnan(total) else total - float(probability.sum()))
-            if spread is None:
-                low, high = low + moved - total, high + moved - total
-            else:
-                low, high = moved - spread, moved + spread
-            least, most = is_wrong.sum(), n - (1 - is_wrong).sum()
-            total, low, high = (float(np.clip(value, least, most)) for value in (moved, low, high))
+        if spread is not None:
+            total = float(fitted.sum())
+            low, high = total - spread, total + spread
+        else:
+            total, low, high = (value + float((fitted - probability).sum()) for value in numbers)
+        least, most = is_wrong.sum(), n - (1 - is_wrong).sum()
+        total, low, high = (float(np.clip(value, least, most)) for value in (total, low, high))
     group = np.zeros(n, np.int64)
     group[pairs] = np.where(is_wrong == 1, -1, 1)
     wrong, least_wrong, most_wrong = (
         None if np.isnan(value) else round(value) for value in (total, low, high)
     )
     order = np.lexsort((-score, -key, group))
-    mass = float(probability.sum())
-    return Suspicion(odds, aside, fitted, order, wrong, least_wrong, most_wrong, numbers, mass, prior)
+    return Suspicion(odds, aside, fitted, order, wrong, least_wrong, most_wrong, numbers, prior)
 
 
 def _fit(x: Float64Array, y: Float64Array, prior: Float64Array) -> tuple[Float64Array, Float64Array]:

@@ -57,7 +57,9 @@ def write_page(path: Path, audit: Audit, name: str) -> None:
             {"title": title, "about": about, "count": count, "cards": [number[row] for row in rows]}
             for title, about, count, rows in groups
         ],
-        "ticks": None if audit.suspicion is None else _for_ticks(audit.suspicion),
+        "ticks": None
+        if audit.suspicion is None or np.isnan(audit.suspicion.odds).any()
+        else _for_ticks(audit.suspicion),
         "slider": _slider(audit, values),
         "command": f"{command_name()} audit apply {name}",
     }
@@ -139,7 +141,6 @@ def _for_ticks(suspicion: Suspicion) -> dict[str, Any]:
     sample = by_score[:: math.ceil(len(by_score) / MOST_SAMPLED)]
     return {
         "judged": [_rounded(value) for value in suspicion.judged],
-        "mass": _rounded(suspicion.mass),
         "sample": [[_rounded(suspicion.odds[k]), _rounded(suspicion.aside[k])] for k in sample.tolist()],
         "fewest": FEWEST_TICKS,
         "mean": suspicion.prior.tolist(),

@@ -271,13 +271,8 @@ def test_every_form_goes_through_the_whole_command(
             each.partition("=")[2] for each in arguments if str(each).startswith(("--image-", "--caption-"))
         ]
         found = [read_pairs(each, *options).captions for each in written]
-    assert [len(each) for each in found] == [
-        n - summary["n_suspects"],
-        summary["n_suspects"],
-        n - summary["n_suspects"] + 1,
-    ]
-    place = int(table["rank"].idxmax()) - sum(table["rank"][: table["rank"].idxmax()] < summary["n_suspects"])
-    assert found[2].pop(place) == "another thing, it is"
+    assert [len(each) for each in found[:2]] == [n - summary["n_suspects"], summary["n_suspects"]]
+    found[2].remove("another thing, it is")
     assert found[2] == found[0]
 
 
@@ -417,7 +412,7 @@ def test_a_label_follows_its_picture_and_its_caption(given: Path) -> None:
     ):
         find_wrong_pairs(changed, images=given / "photos", labels=labels)
     shutil.copy(given / "photos" / "007.png", given / "photos" / "000.png")
-    with pytest.raises(DataError, match="the picture 000.png is another one than when it was labelled"):
+    with pytest.raises(DataError, match=r"the picture 000\.png is another one than when it was labelled"):
         find_wrong_pairs(frame, images=given / "photos", labels=labels)
 
 
@@ -548,7 +543,7 @@ def test_embeddings_show_the_pictures_that_are_known(given: Path) -> None:
     frame.to_csv(given / "captions.csv", index=False)
     find_wrong_pairs(given / "captions.csv", images=given / "photos", to=given / "a", **arrays)
     assert page_of(given / "a").count("data:image/jpeg;base64,") == N
-    find_wrong_pairs(given / "captions.csv", to=given / "b", **arrays)  # no picture is found beside the table
+    find_wrong_pairs(frame, to=given / "b", **arrays)  # a frame has no folder
     assert "data:image/jpeg" not in page_of(given / "b")
 
 

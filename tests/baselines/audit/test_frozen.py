@@ -60,9 +60,8 @@ def test_ranks_lists_and_better_captions(given: dict[str, object], tmp_path: Pat
 
 def test_two_labels(given: dict[str, object], tmp_path: Path) -> None:
     """The most suspicious pair fits, the least suspicious is wrong."""
-    (tmp_path / "labels.csv").write_text(
-        "version,image_id,caption,label\n2,29.jpg,thing 58,matches\n2,21.jpg,thing 42,wrong\n"
-    )
+    lines = "version,image_id,caption,label", "2,29.jpg,thing 58,matches", "2,21.jpg,thing 42,wrong"
+    (tmp_path / "labels.csv").write_text("\n".join(lines))
     find_wrong_pairs(**given, labels=tmp_path / "labels.csv")
     suspects = pd.read_csv(tmp_path / "audit" / "suspects.csv")["caption"].tolist()
     assert suspects == [f"thing {row}" for row in (4, 9, 13, 40, 42, 56, 64, 78)]

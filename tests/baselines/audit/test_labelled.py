@@ -9,8 +9,13 @@ import pandas as pd
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from baselines.audit.labelled import labelled_pairs, read_labels, weighted_measures
-from baselines.audit.result import LabelledPairs, _says
+from baselines.audit.labelled import (
+    LabelledPairs,
+    labelled_pairs,
+    labels_of_split,
+    says,
+    weighted_measures,
+)
 from ncl_bench.data import dataset_spec, load_dataset
 from ncl_bench.data.pair_labels import strata
 from ncl_bench.data.paired import PairedDataset
@@ -53,20 +58,20 @@ def test_weighted_measures_are_those_of_copied_pairs(distinct: int) -> None:
 
 def labelled(file: Path, train: PairedDataset, values: np.ndarray, seed: int = 0) -> LabelledPairs:
     table = pd.DataFrame({"pair_id": train.pair_ids, "posterior": values, "loss": -values})
-    return labelled_pairs(file, read_labels(file, train), train, table, ["posterior"], seed)
+    return labelled_pairs(file, labels_of_split(file, train), train, table, ["posterior"], seed)
 
 
 def test_the_shipped_labels_give_counts_and_no_score(web: PairedDataset) -> None:
     file = dataset_spec("pictograms-web").pair_labels
-    labels = read_labels(file, web)
+    labels = labels_of_split(file, web)
     values = np.random.default_rng(0).random(len(web))
     found = labelled(file, web, values)
     assert found.detection == {}
     n_wrong = Counter(labels.values())["wrong"]
-    assert _says(found).startswith(
+    assert says(found).startswith(
         f"The noise is natural. Labelled pairs (web_labels.csv): 1,200, {n_wrong} of them wrong"
     )
-    assert _says(found).endswith("AUROC, average precision and precision are not given.")
+    assert says(found).endswith("AUROC, average precision and precision are not given.")
     of_all = Counter(strata(web.captions))
     assert {name: (each.size, each.labelled) for name, each in found.strata.items()} == {
         name: (of_all[name], 600) for name in ("own", "shared")
@@ -116,11 +121,11 @@ def test_labels_that_do_not_belong_to_the_pairs_are_refused(web: PairedDataset, 
     file, few = write(tmp_path / "mine.csv", {6000: "wrong"}), web.subset(np.arange(100))
     table = pd.DataFrame({"pair_id": few.pair_ids, "posterior": np.arange(100.0), "loss": 0.0})
     with pytest.raises(TrainingError, match=r"mine\.csv labels none of the 100 audited pairs"):
-        labelled_pairs(file, read_labels(file, web), few, table, ["posterior"], seed=0)
+        labelled_pairs(file, labels_of_split(file, web), few, table, ["posterior"], seed=0)
     other = tmp_path / "other.csv"
     other.write_text("pair_id,image_id,label\n3,a-photograph,wrong\n")
     with pytest.raises(DataError, match="pair 3 has the image a-photograph, but openclipart"):
-        read_labels(other, web)
+        labels_of_split(other, web)
     noisy = load_dataset("digits", noise_ratio=0.4)
     with pytest.raises(TrainingError, match="have synthetic noise, whose truth is known; leave --labels out"):
-        read_labels(other, noisy)
+        labels_of_split(other, noisy)

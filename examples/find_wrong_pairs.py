@@ -49,15 +49,16 @@ if __name__ == "__main__":
         pairs = given.table
     found = find_wrong_pairs(pairs, images=images, to=given.to)
     summary = found.attrs["summary"]
+    for sentence in summary["order_faults"]:
+        print(sentence)
+    for reason, rows in found[found["reason"].fillna("") != ""].groupby("reason"):
+        print(f"{reason}: {len(rows)} rows, the first is row {rows.index[0] + 1}")
     suspects = found.sort_values("rank").head(10)
-    print(
-        suspects[["rank", "probability", summary["image_column"], summary["caption_column"]]].to_string(
-            index=False
-        )
-    )
-    print(
-        f"about {summary['wrong']} of {summary['n_judged']} are wrong ({summary['low']} to {summary['high']})"
-    )
+    columns = ["rank", "probability", summary["image_column"], summary["caption_column"]]
+    print(suspects[columns].to_string(index=False))
+    if summary["wrong"] is not None:
+        print(f"about {summary['wrong']} of {summary['n_judged']} are wrong", end=" ")
+        print(f"({summary['low']} to {summary['high']})")
     if wrong is not None:  # here the truth is known
         first = found.sort_values("rank").index[: 2 * WRONG]
         print(f"{len(wrong & set(first))} of the {WRONG} wrong captions are among the first {2 * WRONG}")

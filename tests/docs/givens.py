@@ -142,9 +142,9 @@ def photographs_of_prepared(folder: Path, patch: pytest.MonkeyPatch) -> None:
 
 
 def labels_and_ticked_pairs(folder: Path, patch: pytest.MonkeyPatch) -> None:
-    """Labels of a few pairs, and two pairs that somebody ticked on the page of an audit."""
-    (folder / "labels.csv").write_text("pair_id,label\n0,matches\n1,wrong\n2,partly\n")
-    (folder / "chosen.csv").write_text("pair_id\n3\n17\n")
+    """Labels of a few pairs, as the page of an audit downloads them."""
+    lines = "version,pair_id,label", "2,0,matches", "2,1,wrong", "2,2,partly"
+    (folder / "labels.csv").write_text("\n".join(lines))
 
 
 def the_examples(folder: Path, patch: pytest.MonkeyPatch) -> None:

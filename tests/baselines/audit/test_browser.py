@@ -125,17 +125,17 @@ def test_a_hundred_ticks_survive_a_reload_and_correct_the_audit(page: Any, given
         page.locator("#export").click()
     labels = Path(str(given["to"])).with_name("labels.csv")
     download.value.save_as(labels)
-    table = find_wrong_pairs(**given, labels=labels)
+    table = find_wrong_pairs(**given | {"to": labels.with_name("again")}, labels=labels)
     found = table.attrs["summary"]
     assert (found["wrong"], found["low"], found["high"]) == (estimate, low, high)
     assert found["labels"]["wrong"] == n_wrong
-    open_rows = table[table["label"] == ""].sort_values("rank").index + 1
+    plain = (table["label"] == "") & (table["reason"] == "")
+    open_rows = table[plain].sort_values("rank").index + 1
     start = next(place for place, row in enumerate(order) if row in set(open_rows))
     assert order[start:] == open_rows[: len(order) - start].tolist()
     card = page.locator(f'{CARD}[data-label=""]').first
     chance = table["probability"][int(card.get_attribute("data-number")) - 1]
     assert f"chance of being wrong: {chance:.0%}".replace("%", " %") in card.inner_text()
-    find_wrong_pairs(**given)  # without labels again, for the other tests
 
 
 def test_undo_takes_back_the_last_action_and_nothing_else(page: Any) -> None:
@@ -176,5 +176,5 @@ def test_groups_are_tabs_and_pages_follow_each_other(page: Any) -> None:
 def test_a_telephone_shows_a_list(page: Any) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     height, width = page.evaluate("[document.body.scrollHeight, document.documentElement.scrollWidth]")
-    assert height < 25_000
+    assert height < 15_000
     assert width <= 390

@@ -27,6 +27,7 @@ from baselines.audit.labels import Label, read_labels, weigh
 from baselines.audit.lists import forget, repaired, write_lists, write_with
 from baselines.audit.own_pairs import OwnPairs, read_embeddings, read_pairs
 from baselines.audit.own_pictures import Pictures, find_pictures, other_script
+from baselines.audit.page import write
 from baselines.audit.result import Audit, AuditResult, counts
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pair_labels import LABELS
@@ -126,7 +127,7 @@ def find_wrong_pairs(
                 audit = _audit(own, path, rows, n_pictures, found, reasons, shown, remarks, known, key)
                 _write_lists(folder, own, audit, found)
                 advance(1)
-                audit.write(folder, folder.name)
+                write(folder, audit, folder.name)
     return audit.table
 
 

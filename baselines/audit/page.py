@@ -1,5 +1,6 @@
 """The page of an audit: how many pairs are wrong, how sure that is, and the pairs to tick through, in groups."""
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,11 @@ from baselines.audit.labels import (
     VERSION,
     Suspicion,
 )
-from baselines.audit.result import RESULT, Audit
+from baselines.audit.result import RESULT, Audit, write_table
 from ncl_bench.files import write_text
 from ncl_bench.plugins import command_name
 
-TEMPLATE = Path(__file__).parent / "page.html.j2"
+PAGE, TEMPLATE = "index.html", Path(__file__).parent / "page.html.j2"
 SHOWN, MOST_SHOWN, OF_A_REASON, SUREST, NAMED = 200, 1_000, 200, 50, 20
 """Suspects on the page: twice as many as are wrong, within these bounds; pairs of each cause; pairs that fit for
 contrast; and rows that the page names for each reason to leave them out."""
@@ -31,15 +32,18 @@ STEPS = 1_000
 """Steps of the slider: where 3 in 1,000 pairs are wrong, a hundredth is too coarse."""
 
 
-def write_page(path: Path, audit: Audit, name: str) -> None:
-    """Write one self-contained file.
+def write(folder: Path, audit: Audit, name: str) -> None:
+    """Write the tables of an audit, its result and its page, which is one self-contained file.
 
     Args:
-        path: the ``.html`` file.
-        audit: what it shows.
+        folder: where to write.
+        audit: what is known of the pairs.
         name: name of the audit's folder, for the commands on the page.
     """
     result = audit.result
+    write_table(folder, audit.table)
+    said = json.dumps(result.model_dump(mode="json"), indent=2, ensure_ascii=False)
+    write_text(folder / RESULT, said + "\n")
     groups = _groups(audit)
     shown = list(dict.fromkeys(row for *_, rows in groups for row in rows))
     number = {row: place for place, row in enumerate(shown)}
@@ -81,7 +85,7 @@ def write_page(path: Path, audit: Audit, name: str) -> None:
         n_wrong=None if audit.truth is None else int((~audit.truth).sum()),
         n_first=min(SHOWN, result.n_judged),
     )
-    write_text(path, page + "\n")
+    write_text(folder / PAGE, page + "\n")
 
 
 def _groups(audit: Audit) -> list[tuple[str, str, int, list[int]]]:

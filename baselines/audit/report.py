@@ -16,6 +16,7 @@ from baselines.audit.judge import BETTER, SAMPLE, Judged
 from baselines.audit.labelled import labelled_pairs, labels_of_split, says, suspicious_first
 from baselines.audit.labels import Label, Suspicion, weigh
 from baselines.audit.lemon import FIXED, LEMON, MOST_REFERENCE
+from baselines.audit.page import write
 from baselines.audit.pairs import (
     CROSS_FITTED,
     FIT,
@@ -309,7 +310,7 @@ def _write(
         curve=lambda row: "" if history is None else _curve(history[:, row]),
     )
     with atomic_folder(to) as folder:
-        audit.write(folder, to.name)
+        write(folder, audit, to.name)
     return result
 
 

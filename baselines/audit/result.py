@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -22,11 +22,11 @@ from baselines.audit.lemon import LemonSetting
 from baselines.training.measures import Detection
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.errors import TrainingError, first_problem
-from ncl_bench.files import atomic_path, csv_cell, readable, write_text
+from ncl_bench.files import atomic_path, csv_cell, readable
 from ncl_bench.noise.draw import Noise
 from ncl_bench.schema import Record
 
-RESULT, PAIRS, PAGE = "result.json", "pairs.parquet", "index.html"
+RESULT, PAIRS = "result.json", "pairs.parquet"
 
 
 class AuditedRun(Record):
@@ -183,22 +183,13 @@ class Audit:
     curve: Callable[[int], str] = lambda row: ""
     doubled: Mapping[str, str] = field(default_factory=dict)
 
-    def write(self, folder: Path, name: str) -> None:
-        """Write the tables, the result and the page; ``name`` is the folder's, for commands on the page."""
-        from baselines.audit.page import write_page
-
-        _write_table(folder, self.table)
-        said: dict[str, Any] = self.result.model_dump(mode="json")
-        write_text(folder / RESULT, json.dumps(said, indent=2, ensure_ascii=False) + "\n")
-        write_page(folder / PAGE, self, name)
-
 
 def counts(texts: NDArray[np.object_]) -> dict[str, int]:
     """Text to number, the most frequent first; empty texts do not count."""
     return {str(text): int(count) for text, count in pd.Series(texts[texts != ""]).value_counts().items()}
 
 
-def _write_table(folder: Path, table: pd.DataFrame) -> None:
+def write_table(folder: Path, table: pd.DataFrame) -> None:
     """Write the pairs twice; CSV cells that a spreadsheet would compute get an apostrophe."""
     typed = table.infer_objects()
     mixed = [str(name) for name in typed if typed[name].dtype == object]

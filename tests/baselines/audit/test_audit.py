@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import baselines.audit.pairs
 from baselines.audit import apply_audit, audit, write_audit
 from baselines.audit.judge import judge_split
-from baselines.audit.result import _write_table, read_result
+from baselines.audit.result import read_result, write_table
 from baselines.kit.batches import derive_seed
 from baselines.training.job import FinishedRun, TrainingJob
 from baselines.training.run_folder import RunFolder
@@ -144,7 +144,7 @@ def test_the_folder_holds_the_table_the_truth_and_a_page(audited: Path, runs: di
     table = pd.read_parquet(audited / "pairs.parquet")
     assert list(table.columns) == COLUMNS
     pd.testing.assert_frame_equal(
-        pd.read_csv(audited / "pairs.csv").fillna({"reason": ""}),
+        pd.read_csv(audited / "pairs.csv", dtype={"reason": "string"}).fillna({"reason": ""}),
         table,
         check_dtype=False,
         rtol=1e-5,
@@ -478,7 +478,7 @@ def test_a_spreadsheet_computes_no_caption(tmp_path: Path) -> None:
     table = pd.DataFrame(
         {"caption": ["=1+1", "a dog", "-5"], "loss": [-1.0, 0.5, 2.0], "better": [None, 3, 4]}
     )
-    _write_table(tmp_path, table)
+    write_table(tmp_path, table)
     assert (tmp_path / "pairs.csv").read_text() == (
         "caption,loss,better\n'=1+1,-1.0,\na dog,0.5,3.0\n-5,2.0,4.0\n"
     )

@@ -51,6 +51,7 @@ def write(folder: Path, audit: Audit, name: str) -> None:
     cards = _cards(audit, shown, values)
     data = {
         "version": VERSION,
+        "file": "labels.csv",
         "digest": result.digest,
         "n": result.n_judged,
         "atOnce": AT_ONCE,

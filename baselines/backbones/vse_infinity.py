@@ -13,6 +13,8 @@ The options ``caption_mlp``, ``dropout`` and ``centred`` come from IN2R's code; 
 """
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import numpy as np
@@ -127,11 +129,11 @@ class Centring(nn.Module):
     """Subtracts a mean from vectors and scales them to unit length again.
 
     In training it is the batch's mean. In evaluation it is a running mean of training batches, so that a vector does
-    not depend on its batch. IN2R's code uses the batch's mean in evaluation too.
+    not depend on its batch. IN2R's code uses the batch's mean in evaluation too, see :func:`centred_by_batch`.
 
     Attributes:
         mean: the running mean, float ``(dim,)``.
-        by_batch: in evaluation too, subtract the batch's mean, and leave the running mean as it is.
+        by_batch: whether evaluation uses the batch's mean; the running mean then stays as it is.
     """
 
     mean: Tensor
@@ -149,6 +151,19 @@ class Centring(nn.Module):
         if self.training:
             self.mean.lerp_(mean.detach(), MOMENTUM)
         return unit_length(vectors - mean)
+
+
+@contextmanager
+def centred_by_batch(module: nn.Module) -> Iterator[None]:
+    """Within it, all networks of ``module`` centre every batch by its own mean in evaluation too."""
+    found = [each for each in module.modules() if isinstance(each, Centring)]
+    for each in found:
+        each.by_batch = True
+    try:
+        yield
+    finally:
+        for each in found:
+            each.by_batch = False
 
 
 class VSEInfinity(CosineBackbone):

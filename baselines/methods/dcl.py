@@ -8,7 +8,7 @@ clean included, is only pushed apart (complementary learning).
 
 We follow the published code; the paper's text was not available, so equations have no numbers here. Deviations, each at
 its line:
-  * the schedule runs over batches, where the code's runs over pairs, see ``faults``;
+  * the code's schedule (see :meth:`baselines.kit.fine_tuning.FineTuning.rate`); ``faults: published`` keeps it;
   * an incomplete batch is kept, unless it has one pair;
   * dev chooses the epoch by rSum, not by the mean R@1;
   * backbones without pre-trained weights (none published) may warm up with InfoNCE first.
@@ -44,7 +44,7 @@ class DCLConfig(FineTuningConfig):
         complementary_weight: b2, of everything else, at least 0 (code: 1; script: 128).
         mixture: False pushes the negatives apart and uses no given pair (the code's option ``--bmm``).
         learning_rate: largest rate of AdamW (code: 1e-6).
-        faults: ``published`` keeps the code's schedule, which takes the number of captions for the steps of an epoch.
+        faults: ``published`` keeps the code's schedule, whose steps are pairs in place of batches.
     """
 
     temperature: Annotated[float, Field(gt=0)] = 0.05

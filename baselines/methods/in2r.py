@@ -18,8 +18,9 @@ Deviations between paper and published code, each at its line; we follow the cod
   * the threshold of stored pairs, see ``faults``;
   * the code's VSE-infinity has an MLP over captions, dropout and centred vectors, and so have the recipes; its word
     vectors start from GloVe, ours are drawn;
-  * vectors are centred by the mean of their batch in training and division, as in the code; on dev and test by a
-    running mean of training batches, where the code takes the mean of test images and captions;
+  * the code centres vectors by the mean of their batch everywhere. So do training and division here; scoring takes a
+    running mean of training batches, so that no similarity depends on other test items;
+  * a memory holds at most as many pairs as the training set has, see ``memory``;
   * batches of one, and divisions that separate nothing (in ``kit/batches.py`` and ``kit/mixture.py``).
 """
 
@@ -33,7 +34,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from baselines.backbones.vse_infinity import Centring
+from baselines.backbones.vse_infinity import centred_by_batch
 from baselines.kit.batches import Batch, TrainingBatches
 from baselines.kit.co_teaching import CoTeaching
 from baselines.kit.losses import hardest_triplet, mean_triplet
@@ -60,7 +61,8 @@ class IN2RConfig(WarmUpThenStepDecay):
         neighbours: K, pairs per prototype, at least 1 (paper: 5).
         heads: heads of a refiner's attention, a divisor of the joint space's dimension (paper: 4).
         refiner_dropout: in [0, 1) (code: 0.1).
-        memory: M, maximum pairs in a memory (paper: 65,536 Flickr30K, 448,000 COCO); at most the number of pairs.
+        memory: M, maximum pairs in a memory (paper: 65,536 Flickr30K, 448,000 COCO). A smaller training set lowers it
+            to its number of pairs; the code keeps M there, and vectors of earlier epochs with it.
         clean_threshold: pairs with a probability above it are clean, in [0, 1) (code: 0.5).
         faults: ``published`` keeps the code's threshold of stored pairs.
         word_change: probability of masking, replacing or dropping a word, in [0, 1] (code: 0.2).
@@ -264,6 +266,13 @@ class IN2R(CoTeaching):
             fixed_regions=self.networks[0].fixed_regions,
         )
 
+    def co_divide(self, plan: EpochPlan, batches: TrainingBatches) -> None:
+        """NCR's division, of vectors that are centred by their batch as in training."""
+        # one running mean for all batches would bring back the common part that training removes, and the losses of a
+        # division would be those of another network
+        with centred_by_batch(self.networks):
+            super().co_divide(plan, batches)
+
     def warmup_step(self, k: int, batch: Batch, step: Step) -> None:
         """Eq. 1 between images and captions, and between two views of either."""
         tau, batch = self.config.temperature, self.augmented(batch)
@@ -288,18 +297,6 @@ class IN2R(CoTeaching):
     def pair_losses(self, similarities: Tensor) -> Tensor:
         """Triplet loss over all negatives, as in NCR."""
         return mean_triplet(similarities, self.config.margin)
-
-    def co_divide(self, plan: EpochPlan, batches: TrainingBatches) -> None:
-        """Divide with vectors that are centred by their batch, as in the code."""
-        # the division reads training pairs alone; dev and test are centred by the running mean
-        layers = [layer for layer in self.networks.modules() if isinstance(layer, Centring)]
-        for layer in layers:
-            layer.by_batch = True
-        try:
-            super().co_divide(plan, batches)
-        finally:
-            for layer in layers:
-                layer.by_batch = False
 
     def storing_threshold(self, k: int, batches: TrainingBatches) -> Tensor:
         """Minimum probability of a pair that network k stores, scalar: the mean over the clean pairs."""

@@ -36,8 +36,6 @@ from baselines.kit.method import EpochPlan, Selection, Setting, Step, WarmUpThen
 from baselines.methods.ncr import Curve, soft_margin
 
 FLOOR = 1e-8
-TIE = 1e-6
-"""Cosines closer than this are equal: some roundings of float32."""
 
 
 class PC2Config(WarmUpThenStepDecay):
@@ -141,13 +139,19 @@ def embedding(items: Encoded) -> Tensor:
     return items.vectors if items.vectors.dim() == 2 else items.vectors.mean(dim=1)
 
 
-def most_alike(noisy: Tensor, clean: Tensor) -> tuple[Tensor, Tensor]:
-    """Eq. 4: cosine and row of the nearest clean prediction for each noisy one ``(B, K)``, both ``(B,)``."""
+def most_alike(noisy: Tensor, clean: Tensor, image_ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Eq. 4: cosine and row of the nearest clean prediction for each noisy one, both ``(B,)``.
+
+    Args:
+        noisy: predictions ``(B, K)``.
+        clean: predictions ``(C, K)``.
+        image_ids: int64 ``(C,)``, image of each clean pair; of copies of one image, the first row counts.
+    """
     cosines = nn.functional.normalize(noisy, dim=1) @ nn.functional.normalize(clean, dim=1).T
-    # copies of one image in a batch tie but for rounding, and the code takes the first
-    tied = cosines >= cosines.max(dim=1, keepdim=True).values - TIE
-    rows = tied.int().argmax(dim=1)
-    return cosines.gather(1, rows[:, None]).squeeze(1), rows
+    nearest = cosines.max(dim=1)
+    # copies tie, and the code takes the first; here rounding, which differs by column, would choose between them
+    copies = image_ids[nearest.indices][:, None] == image_ids
+    return nearest.values, copies.int().argmax(dim=1)
 
 
 def borrowed(captions: Encoded, rows: Tensor, longest: int) -> Encoded:
@@ -317,10 +321,11 @@ class PC2(PseudoClassified):
         w, w_o = (memory[peer].read(ids) for memory in (self.clean_probability, self.stable_probability))
         labels = torch.zeros(self.setting.n_pairs, dtype=w.dtype, device=w.device)
         labels[ids] = rectified_label(w, w_o, self.is_clean(w_o)) if c.rectify else 1.0
+        image_ids = batches.shown_images.to(ids.device)
         for batch, noisy in self.divided_batches(k, batches, noisy=plan.epoch >= c.noisy_from_epoch):
             self.matched_step(k, batch, labels[batch.pair_ids], step)
             if noisy is not None:
-                self.pseudo_captioned_step(k, batch, noisy, step)
+                self.pseudo_captioned_step(k, batch, noisy, image_ids[batch.pair_ids], step)
 
     def matched_step(self, k: int, batch: Batch, labels: Tensor | None, step: Step) -> None:
         """Train on given pairs: Eq. 9, or the warm-up without labels, plus pseudo-classification."""
@@ -346,8 +351,10 @@ class PC2(PseudoClassified):
         loss = loss + auxiliary.mean()
         step(network, loss, batch, triplet=triplet, classification=classification, entropy=spread)
 
-    def pseudo_captioned_step(self, k: int, clean: Batch, noisy: Batch, step: Step) -> None:
-        """Eq. 4 to Eq. 6: train on noisy images with borrowed captions."""
+    def pseudo_captioned_step(
+        self, k: int, clean: Batch, noisy: Batch, image_ids: Tensor, step: Step
+    ) -> None:
+        """Eq. 4 to Eq. 6: train on noisy images with captions of clean pairs, whose images are ``image_ids``."""
         c, network = self.config, self.networks[k]
         # also encodes the clean images' global vectors, so statistics of batch normalisation move once more
         # than in the code
@@ -358,7 +365,7 @@ class PC2(PseudoClassified):
         self.prediction[k].write(clean.pair_ids, donors)
         if c.borrow_by == "embedding":
             predictions, donors = embedding(images), embedding(clean_images)
-        likeness, rows = most_alike(predictions, donors)
+        likeness, rows = most_alike(predictions, donors, image_ids)
         # Eq. 5 has no threshold; the gradient passes through the margin, as in the code
         labels = likeness.where(likeness >= c.similarity_threshold, 0.0)
         captions = borrowed(clean_captions, rows, noisy.caption_tokens.shape[1])

@@ -255,6 +255,7 @@ class PCSR(PseudoClassified):
         w, w_o = (memory[peer].read(ids) for memory in (self.clean_probability, self.stable_probability))
         labels = torch.zeros(self.setting.n_pairs, dtype=w.dtype, device=w.device)
         labels[ids] = rectified_label(w, w_o, self.is_clean(w_o))
+        image_ids = batches.shown_images.to(ids.device)
 
         def partners(name: str, pair_ids: Tensor, from_epoch: int) -> Iterator[Batch | None]:
             if plan.epoch < from_epoch or len(pair_ids) < 2:
@@ -266,10 +267,11 @@ class PCSR(PseudoClassified):
         cleans = batches.shuffled("clean", k, pair_ids=clean_ids)
         for clean, hard, refinable in zip(cleans, ambiguous, refinables, strict=False):
             self.clean_step(k, clean, labels[clean.pair_ids], step)
+            clean_images = image_ids[clean.pair_ids]
             if hard is not None:
-                self.borrowed_step(k, clean, hard, step, robust=True)
+                self.borrowed_step(k, clean, hard, clean_images, step, robust=True)
             if refinable is not None:
-                self.borrowed_step(k, clean, refinable, step, robust=False)
+                self.borrowed_step(k, clean, refinable, clean_images, step, robust=False)
 
     def caption_logits(self, network: Backbone, captions: Encoded) -> Tensor:
         """Logits ``(n, K)`` of captions by the pseudo-classifier, without gradient."""
@@ -302,8 +304,19 @@ class PCSR(PseudoClassified):
             classes_used=self.classes_used[1 - k],
         )
 
-    def borrowed_step(self, k: int, clean: Batch, batch: Batch, step: Step, *, robust: bool) -> None:
-        """Train on images with captions of the clean batch; ``robust`` adds the class loss of ambiguous pairs."""
+    def borrowed_step(
+        self, k: int, clean: Batch, batch: Batch, image_ids: Tensor, step: Step, *, robust: bool
+    ) -> None:
+        """Train on images with captions of the clean batch.
+
+        Args:
+            k: number of the network.
+            clean: C clean pairs.
+            batch: refinable or ambiguous pairs.
+            image_ids: int64 ``(C,)``, image of each clean pair.
+            step: the trainer's step.
+            robust: adds the class loss of ambiguous pairs.
+        """
         c, network = self.config, self.networks[k]
         published = c.faults == "published"
         # encoded again, with the weights after the steps before. Its images' global vectors too, so statistics of batch
@@ -312,7 +325,7 @@ class PCSR(PseudoClassified):
         images = network.encode_images(batch.image_features, batch.image_lengths)
         predictions = classify(network, images).softmax(dim=1)
         self.prediction[k].write(batch.pair_ids, predictions)
-        likeness, rows = most_alike(predictions, classify(network, clean_images).softmax(dim=1))
+        likeness, rows = most_alike(predictions, classify(network, clean_images).softmax(dim=1), image_ids)
         labels = likeness.where(likeness >= c.similarity_threshold, 0.0)
         if published:
             # faults of the code: the gradient lowers the margin by making predictions less alike, and the words are

@@ -3,7 +3,8 @@
 The code saves, with ``torch.save``, a dictionary of one or two networks, options and scores:
 
 ====================  =======================================================================================
-NCR, BiCro, PC2, PCSR ``model_A`` and ``model_B``
+NCR, BiCro, PC2, PCSR, ``model_A`` and ``model_B``
+IN2R
 CRCL, DECL, RCL, L2RM ``model``
 GSC, GSC+             ``model``; its list ends with three label tensors, and GSC+ has two such lists
 MSCN                  ``net_A``, ``net_B``, and the last layers in ``meta_net_A``, ``meta_net_B``
@@ -28,13 +29,16 @@ from ncl_bench.errors import TrainingError
 from ncl_bench.files import check_torch_file, readable
 
 PARTS = {
-    "txt_enc.": "embed.weight",  # before the images: IN2R's text encoder has a fc.weight too
+    "txt_enc.": "embed.weight",
     "img_enc.": "fc.weight",
     "sim_enc.": "sim_tranloc_w.weight",
     "img_pro_head.": "output_layer.weight",
     "cost_function.": "weight",
 }
-"""Encoder to a weight that its state dict has and those before it lack, for networks saved as a list."""
+"""Encoder to a weight of its state dict that those below it lack, for networks saved as a list.
+
+IN2R's text encoder has an ``fc.weight`` too.
+"""
 META_NETWORK = "meta_net."
 SCORING = ("img_enc.", "txt_enc.", "sim_enc.", "linear_", "gate_", META_NETWORK)
 

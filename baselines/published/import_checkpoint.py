@@ -6,15 +6,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from pydantic import ValidationError
 from safetensors.torch import save
 from torch import Tensor
 
-from baselines.backbones.vse_infinity import Centring
+from baselines.backbones.vse_infinity import VSEInfinity
 from baselines.kit.backbone import Backbone
-from baselines.kit.batches import collate, in_blocks
+from baselines.kit.batches import TrainingBatches
 from baselines.methods import METHODS
 from baselines.published import weights
 from baselines.published.checkpoint_file import META_NETWORK, SCORING, Checkpoint, read_checkpoint
@@ -29,7 +28,6 @@ from ncl_bench.errors import RecipeError, TrainingError, first_problem, unknown_
 from ncl_bench.files import atomic_folder, sha256_of_file, write_bytes
 from ncl_bench.noise.draw import NoiseUnit, refuse_without_ratio
 
-PAIRS_AT_ONCE = 512
 Selection = Literal["dev", "test", "none"]
 
 SELECTED_ON: dict[str, Selection] = {"pc2": "test"}
@@ -42,7 +40,10 @@ SIGNS = {
     "pc2": "img_pro_head",
     "pcsr": "img_pro_head",
 }
-"""Method to an entry that only the published code of such methods writes."""
+"""Method to an entry that its published code writes, and no code of a method with another sign."""
+
+
+ENCODED_AT_ONCE = 128
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,11 @@ def import_checkpoint(file: Path, statement: Provenance, to: Path) -> list[str]:
     for network, state, backbone in zip(method.networks, states, backbones, strict=True):
         _check_sizes(file, state, train, METHODS[statement.method].extra_words)
         network.load_weights({**network.state_dict(), **_our_weights(state, backbone)})
-        if statement.method == "in2r":
-            _measure_means(network, train)
+    measured = [
+        _measure_centres(network, train)
+        for network in method.networks
+        if isinstance(network, VSEInfinity) and network.config.centred
+    ]
     imported = Imported(
         file=file.name,
         sha256=sha256_of_file(file),
@@ -123,23 +127,23 @@ def import_checkpoint(file: Path, statement: Provenance, to: Path) -> list[str]:
         content = save({k: x.contiguous() for k, x in method.networks.state_dict().items()})
         write_bytes(folder.best, content)
         folder.write_outcome(Outcome(best_sha256=sha256(content).hexdigest()))
-    return [*_left_out(checkpoint), *_disagreements(checkpoint, statement, file)]
+    return [*_left_out(checkpoint), *measured[:1], *_disagreements(checkpoint, statement, file)]
 
 
 @torch.no_grad()
-def _measure_means(network: Backbone, train: PairedDataset) -> None:
-    """Set the means of a centred network, which the file lacks: those of all training pairs.
-
-    The published code subtracts the mean of each batch, in evaluation the mean of test images and captions.
-    """
-    images, captions = [], []
-    for rows in in_blocks(np.arange(len(train)), PAIRS_AT_ONCE):
-        # the means are still 0, so these are the vectors before centring
-        for sums, side in zip((images, captions), network.eval().encode(collate(train, rows)), strict=True):
-            sums.append(side.vectors.sum(dim=0))
-    for layer, sums in ((network.centre_images, images), (network.centre_captions, captions)):
-        assert isinstance(layer, Centring)
-        layer.mean.copy_(torch.stack(sums).sum(dim=0) / len(train))
+def _measure_centres(network: VSEInfinity, train: PairedDataset) -> str:
+    """Set the means that scoring subtracts to those of the training pairs; the note says so."""
+    # the mean is still zero, so evaluation gives the vectors before they are centred
+    network.eval()
+    sums = torch.zeros(2, network.embed_size, dtype=torch.float64)
+    for batch in TrainingBatches(train, batch_size=ENCODED_AT_ONCE, seed=0).covering("centres"):
+        sums += torch.stack([side.vectors.double().sum(dim=0) for side in network.encode(batch)])
+    for centring, total in zip((network.centre_images, network.centre_captions), sums, strict=True):
+        centring.get_buffer("mean").copy_(total / len(train))
+    return (
+        "vectors are centred by their mean over the training pairs: the published code centres every test batch by "
+        "itself, and its checkpoint holds no mean"
+    )
 
 
 def _scoring_weights(state: Mapping[str, Tensor], file: Path) -> dict[str, Tensor]:
@@ -176,7 +180,7 @@ def _disagreements(checkpoint: Checkpoint, statement: Provenance, file: Path) ->
     writers = [method for method, sign in SIGNS.items() if sign in checkpoint.names]
     if writers and statement.method not in writers:
         found.append(
-            f"{file} holds {SIGNS[writers[0]]}, which the code of {' and '.join(writers)} writes, but --method is "
+            f"{file} holds {SIGNS[writers[0]]}, which the code of {' or '.join(writers)} writes, but --method is "
             f"{statement.method}"
         )
     elif not writers and statement.method in SIGNS:
@@ -257,13 +261,11 @@ def _job(statement: Provenance, backbones: Sequence[Backbone], state: Mapping[st
         method["hidden_size"] = size_of(state, f"{META_NETWORK}first_hidden_layer.fc.weight")
         shipped = written(f"mscn/{statement.dataset}_{name}").get("method", {})
         method |= {key: shipped[key] for key in ("trusted_pairs",) if key in shipped}
-    # IN2R's code always centres, and no weight of the file shows it
-    centred = {"centred": True} if statement.method == "in2r" else {}
     content = {
         "dataset": statement.dataset,
         "language": statement.language,
         "tokenizer": statement.tokenizer,
-        "backbone": {"name": name, **backbones[0].config.model_dump(exclude_none=True), **centred},
+        "backbone": {"name": name, **backbones[0].config.model_dump(exclude_none=True)},
         "method": method,
     }
     return TrainingJob(

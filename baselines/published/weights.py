@@ -148,12 +148,21 @@ def _sgr(state: Mapping[str, Tensor], _: Mapping[str, Any]) -> Reading:
     return _sgraf(state, names, sgr_steps=n_steps)
 
 
-def _vse_infinity(state: Mapping[str, Tensor], _: Mapping[str, Any]) -> Reading:
+def _vse_infinity(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> Reading:
+    of_in2r = "txt_enc.fc.weight" in state
     sizes = {
         "position_dim": size_of(state, "img_enc.gpool.linear.weight", 1),
-        "caption_mlp": "txt_enc.fc.weight" in state,
+        "caption_mlp": of_in2r,
+        # no weight tells of it: the code that has an MLP over captions also centres, and stores no mean
+        "centred": options.get("centred", of_in2r),
     }
-    return Reading(state, VSE_INFINITY, sizes, unused=("img_enc.mlp.bns.1.", "txt_enc.mlp.bns.1."))
+    names = VSE_INFINITY
+    if sizes["centred"]:
+        means = {name: f"{name}mean" for name in ("centre_images.", "centre_captions.")}
+        embed_size = size_of(state, "img_enc.fc.weight")
+        state = {**state, **{mean: torch.zeros(embed_size) for mean in means.values()}}
+        names = {**names, **{name: name for name in means}}
+    return Reading(state, names, sizes, unused=("img_enc.mlp.bns.1.", "txt_enc.mlp.bns.1."))
 
 
 def _scan(state: Mapping[str, Tensor], _: Mapping[str, Any]) -> Reading:

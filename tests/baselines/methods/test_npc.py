@@ -25,8 +25,11 @@ from torch.nn import functional
 
 from baselines.kit.backbone import Encoded
 from baselines.kit.batches import Batch
+from baselines.kit.fine_tuning import FineTuning
 from baselines.kit.losses import info_nce
+from baselines.methods.dcl import DCL
 from baselines.methods.npc import NPC, clean_posterior, confidence, nearest, ratio, surely_clean
+from baselines.methods.osa import OSA
 
 MEMORIES = ("image_before", "text_before", "image_after", "text_after")
 DECIDED = 3e-6
@@ -292,12 +295,13 @@ def test_schedules_match_the_published_code(golden: Golden) -> None:
     assert_rates(golden("V_npc_losses"), NPC)
 
 
-def test_the_rate_follows_a_cosine_over_steps() -> None:
+@pytest.mark.parametrize("kind", [NPC, OSA, DCL])
+def test_the_rate_follows_a_cosine_over_steps(kind: type[FineTuning]) -> None:
     """The published one is nearly constant within an epoch."""
     batches: Any = SimpleNamespace(pair_ids=range(1000), batch_size=100)
     rates = {}
     for faults in ("repaired", "published"):
-        method = fine_tuned(NPC, StandIn(), 1, epochs=2, rising_steps=4, learning_rate=1.0, faults=faults)
+        method = fine_tuned(kind, StandIn(), 1, epochs=2, rising_steps=4, learning_rate=1.0, faults=faults)
         rates[faults] = [method.rate(plan, k, batches) for plan in method.plan() for k in range(10)]
     assert rates["repaired"][:5] == [0.25, 0.5, 0.75, 1.0, 1.0]
     assert rates["repaired"][4:] == sorted(rates["repaired"][4:], reverse=True)

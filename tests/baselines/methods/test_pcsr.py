@@ -270,7 +270,7 @@ def test_borrowed_captions_match_the_published_code(kind: str, faults: Any, gold
             classify(network, Encoded(x.image_features, x.image_lengths)).softmax(dim=1)
             for x in (batch, clean)
         )
-        likeness, rows = most_alike(predictions, donors)
+        likeness, rows = most_alike(predictions, donors, torch.arange(len(donors)))
         assert rows.tolist() == stored[f"{case}.nearest"].tolist()
         assert_near(likeness, stored[f"{case}.cosine__f64"].max(axis=1), 1e-9)
         resting = borrowed(
@@ -282,7 +282,7 @@ def test_borrowed_captions_match_the_published_code(kind: str, faults: Any, gold
         assert_near(resting.vectors, want, 1e-6)
         leaves = {"images": batch.image_features, "clean_captions": clean.caption_tokens}
         step = LeafSteps(method, leaves)
-        method.borrowed_step(0, clean, batch, step, robust=kind == "ambiguous")
+        method.borrowed_step(0, clean, batch, clean.pair_ids, step, robust=kind == "ambiguous")
         assert_near(method.prediction[0].read(positions), stored[f"{case}.bank"], 1e-9)
         of = "" if faults == "published" else "as_it_is."
         key = f"{case}.{kind}.{of}"
@@ -504,7 +504,7 @@ def test_every_backbone_takes_every_step(backbone: str) -> None:
     method.co_divide(EpochPlan(0, 0, "train", 1.0), StoredBatches(batch))
     method.clean_step(0, batch, torch.ones(8).double(), step)
     for robust in (True, False):
-        method.borrowed_step(0, batch, batch, step, robust=robust)
+        method.borrowed_step(0, batch, batch, batch.pair_ids, step, robust=robust)
     assert len(step.losses) == 4
     assert np.isfinite(step.losses).all()
     # a borrowed step lends a pair its own caption here, for its image is nearest to itself
@@ -515,7 +515,7 @@ def test_votes_and_predictions_are_those_of_a_pair_and_outlive_a_set() -> None:
     method, batch = small("vse_infinity"), small_batch(8)
     ids = torch.tensor([3, 19, 8, 0, 5, 6, 7, 9])
     moved = Batch(batch.image_features, batch.image_lengths, batch.caption_tokens, batch.caption_lengths, ids)
-    method.borrowed_step(1, moved, moved, Steps(method), robust=False)
+    method.borrowed_step(1, moved, moved, ids, Steps(method), robust=False)
     stored = method.prediction[1].values.sum(dim=1)
     assert stored[ids].tolist() == pytest.approx([1] * 8)
     assert stored.sum().item() == pytest.approx(8)

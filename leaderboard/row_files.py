@@ -25,7 +25,7 @@ from ncl_bench.data import DATASETS, dataset_spec
 from ncl_bench.data.tokenizers import TOKENIZERS
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.submission import Statement, Submission, TrainingRecord, TrainingSetup
-from ncl_bench.schema import OptionalName, Record, Sha256, Text, checked, read_yaml
+from ncl_bench.schema import OptionalName, Record, Sha256, Text, checked, read_yaml, whole_number
 
 LARGEST_FILE = 2 * 1024 * 1024
 """Maximum size of a row's YAML file in bytes: enough for 100 seeds with long curves."""
@@ -354,7 +354,7 @@ def reproduced_yaml(reproduced: Mapping[str, Sequence[str]]) -> str:
     """Format ``reproduced.yaml``."""
     begin = "# Rows and seeds that the maintainers trained from a recipe of this repository.\n"
     plain = {
-        name: [int(seed) if seed.isdecimal() else seed for seed in seeds]
+        name: [seed if (number := whole_number(seed)) is None else number for seed in seeds]
         for name, seeds in sorted(reproduced.items())
     }
     text: str = yaml.dump(plain, Dumper=_Dumper, **_STYLE | {"width": 1_000})

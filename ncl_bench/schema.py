@@ -35,11 +35,13 @@ from ncl_bench.files import read_limited, readable
 Precision = Literal["32-true", "tf32", "bf16-mixed"]
 """float32; float32 with products in TF32 on a GPU's tensor cores; products inside the networks in bfloat16."""
 LARGEST_YAML = 64 * 1024
+MOST_SAID = 100
+"""Letters of what PyYAML says of a value; some of it repeats the value."""
 FEWEST_DIGITS = 8
 """Least number of distinct digits in a sha256; a random hash has fewer once in 10^19."""
 
 
-YAML_ERRORS = (yaml.YAMLError, ValueError, OverflowError, RecursionError)
+_YAML_ERRORS = (yaml.YAMLError, ValueError, OverflowError, RecursionError)
 """What parsing YAML can raise: also numbers of thousands of digits, bytes that are no UTF-8, and deep nesting."""
 
 
@@ -308,15 +310,45 @@ def read_short(path: Path, *, largest: int = LARGEST_YAML) -> bytes:
     return read_limited(path, largest, SubmissionError, "give a short text")
 
 
+def plain_value(text: str) -> Any:
+    """Parse a value that a user wrote, such as that of an option: plain YAML without aliases and tags.
+
+    Raises:
+        ValueError: it is none; the message says why in one line.
+    """
+    try:
+        value = _loaded(text)
+    except _YAML_ERRORS as error:
+        raise ValueError(_problem(error)[:MOST_SAID]) from None
+    return value
+
+
+def whole_number(text: str) -> int | None:
+    """Read a whole number from 0 that fits int64 and is written in ASCII digits; None for any other text."""
+    # Python refuses to read thousands of digits, takes digits of any script, and 1_0 for 10
+    return int(text) if re.fullmatch("[0-9]{1,18}", text) else None
+
+
+def _loaded(text: str) -> Any:
+    value = yaml.load(text, Loader=_PlainLoader)
+    str(value)  # Python writes no integer of more than 4,300 digits, which base 16 may hold
+    return value
+
+
+def _problem(error: Exception) -> str:
+    return getattr(error, "problem", None) or (str(error).splitlines() or ["it cannot be parsed"])[0]
+
+
 def parse_yaml(text: bytes, path: Path) -> dict[str, Any]:
     """Parse the mapping in a file's text."""
     try:
-        content = yaml.load(text.decode("utf-8"), Loader=_PlainLoader)
-    except YAML_ERRORS as error:
-        problem = getattr(error, "problem", None) or (str(error).splitlines() or ["it cannot be parsed"])[0]
+        content = _loaded(text.decode("utf-8"))
+    except _YAML_ERRORS as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark else str(path)
-        raise SubmissionError(f"{where} is not plain YAML: {problem}; write keys and plain values") from None
+        raise SubmissionError(
+            f"{where} is not plain YAML: {_problem(error)}; write keys and plain values"
+        ) from None
     if not isinstance(content, dict):
         raise SubmissionError(f"{path} holds {type(content).__name__}, expected keys and values")
     _refuse_unseen(content, path)

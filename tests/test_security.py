@@ -48,6 +48,8 @@ def faults(source: str) -> list[str]:
         name = ast.unparse(node.func)
         if name in ("eval", "exec", "__import__", "os.system", "os.popen"):
             found.append(f"calls {name}")
+        if name.endswith((".isdecimal", ".isdigit", ".isnumeric")):
+            found.append(f"calls {name}, where ncl_bench.schema.whole_number reads numbers")
         if name.endswith((".extract", ".extractall")):
             found.append(f"calls {name}")
         if any(keyword.arg == "shell" for keyword in node.keywords):

@@ -8,7 +8,6 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-import yaml
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -27,7 +26,7 @@ from baselines.recipes import beginning, is_shipped, no_recipe, recipe_names, sp
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import RecipeError, SubmissionError, first_problem, shorten, unknown_name
 from ncl_bench.plugins import names_of_plugins
-from ncl_bench.schema import YAML_ERRORS, Record, read_yaml
+from ncl_bench.schema import Record, plain_value, read_yaml
 
 LARGEST = 10**7
 """Largest number that an option of a recipe may be: a plan of more epochs would fill the memory."""
@@ -280,12 +279,15 @@ def _short(value: Any) -> str:
 def named_value(text: str) -> tuple[str, Any]:
     """Split a setting such as ``method.epochs=10`` into name and value."""
     name, separator, value = text.partition("=")
-    with suppress(*YAML_ERRORS):
-        if name and separator:
-            read = yaml.safe_load(value)
-            str(read)  # Python writes no integer of more than 4,300 digits, which base 16 may hold
-            return name, read
-    raise RecipeError(f"--set {_short(text)}: expected NAME=VALUE, such as method.epochs=10")
+    if not (name and separator):
+        raise RecipeError(f"--set {_short(text)}: expected NAME=VALUE, such as method.epochs=10")
+    try:
+        return name, plain_value(value)
+    except ValueError as error:
+        raise RecipeError(
+            f"--set {_short(text)}: expected NAME=VALUE, such as method.epochs=10; the value is not plain YAML: "
+            f"{error}"
+        ) from None
 
 
 def _options(recipe: Recipe) -> dict[str, Any]:

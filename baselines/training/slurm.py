@@ -15,11 +15,10 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, cast
 
-import yaml
-
 from ncl_bench import plugins
 from ncl_bench.errors import NclBenchError
 from ncl_bench.extras import require
+from ncl_bench.schema import plain_value
 
 DAY = 24 * 60
 """Default time limit of a job, in minutes; a job that reaches it is restarted and resumes."""
@@ -40,7 +39,13 @@ def read_options(given: Sequence[str]) -> dict[str, Any]:
         name, _, value = option.partition("=")
         if not name.isidentifier() or not value:
             raise NclBenchError(f"--slurm {option}: expected NAME=VALUE, such as partition=gpu")
-        options[name] = yaml.safe_load(value)
+        try:
+            options[name] = plain_value(value)
+        except ValueError as error:
+            raise NclBenchError(
+                f"--slurm {option[:80]}: expected NAME=VALUE, such as partition=gpu; the value is not plain YAML: "
+                f"{error}"
+            ) from None
     return options
 
 

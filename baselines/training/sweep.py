@@ -36,6 +36,7 @@ from ncl_bench.files import as_csv, is_leftover, sole_owner, write_text
 from ncl_bench.papers import printed_sum, rows_by_recipe
 from ncl_bench.processes import worker_pool
 from ncl_bench.progress import is_quiet, live_bar
+from ncl_bench.schema import whole_number
 
 Shares = Any
 """Shared array of floats in [0, 1]: progress of each training."""
@@ -81,8 +82,8 @@ def _other_seeds(results: Mapping[Job, float]) -> dict[Job, float]:
         for submission in sorted(
             job.submission.parent.glob(f"{glob.escape(job.name.rpartition('seed')[0])}seed*")
         ):
-            seed = submission.name.rpartition("seed")[2]
-            other = replace(job, seed=int(seed)) if seed.isdecimal() else job
+            seed = whole_number(submission.name.rpartition("seed")[2])
+            other = job if seed is None else replace(job, seed=seed)
             if other in results or other in others or not other.finished:
                 continue
             with suppress(NclBenchError):  # trained with other settings, and so of another row

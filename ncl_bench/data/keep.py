@@ -15,7 +15,7 @@ from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import DataError, NclBenchError, first_problem, shorten
 from ncl_bench.files import as_csv, atomic_folder, read_table, readable, write_text
 from ncl_bench.noise.draw import Noise, noise_sha256
-from ncl_bench.schema import Record
+from ncl_bench.schema import Record, whole_number
 
 KEEP_CSV, KEEP_JSON = "keep.csv", "keep.json"
 LONGEST_LINE = 21
@@ -132,10 +132,11 @@ def read_pair_ids(path: Path, error: type[NclBenchError], expected: str) -> Int6
     """
     ids = []
     for where, row in read_table(path, error, ("pair_id",), expected=expected)[1]:
-        pair = row["pair_id"].strip()
-        if not (pair.isascii() and pair.isdecimal() and len(pair) < 19):  # fits int64
+        pair = whole_number(row["pair_id"].strip())
+        if pair is None:
             raise error(
-                f"{where}: {shorten(pair)} is no pair id, expected {expected}; correct it or write the file again"
+                f"{where}: {shorten(row['pair_id'].strip())} is no pair id, expected {expected}; "
+                "correct it or write the file again"
             )
-        ids.append(int(pair))
+        ids.append(pair)
     return np.array(ids, np.int64)

@@ -8,6 +8,7 @@ from typing import Literal
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import DataError, shorten, shown
 from ncl_bench.files import from_csv_cell, read_table
+from ncl_bench.schema import whole_number
 
 SHARED = 5
 """Captions that begin with a title, from which on the title counts as shared."""
@@ -54,22 +55,21 @@ def read_pair_labels(
     _, rows = read_table(path, DataError, ("pair_id", "label"), expected=expected)
     found: dict[int, str] = {}
     for where, row in rows:
-        pair, label = row["pair_id"], row["label"]
-        known = pair.isascii() and pair.isdecimal() and len(pair) < 19 and int(pair) < n_pairs
-        if not known or label not in LABELS:
+        pair, label = whole_number(row["pair_id"]), row["label"]
+        if pair is None or pair >= n_pairs or label not in LABELS:
             raise DataError(
-                f"{where}: pair_id is {shorten(pair)} and label {shorten(label)}, expected a pair from 0 to "
+                f"{where}: pair_id is {shorten(row['pair_id'])} and label {shorten(label)}, expected a pair from 0 to "
                 f"{n_pairs - 1} and one of: {', '.join(LABELS)}"
             )
-        if int(pair) in found:
+        if pair in found:
             raise DataError(f"{where}: pair {pair} has a label already; keep one line for each pair")
-        theirs, ours = from_csv_cell(row.get("image_id") or ""), (image_ids or {}).get(int(pair))
+        theirs, ours = from_csv_cell(row.get("image_id") or ""), (image_ids or {}).get(pair)
         if theirs and ours and theirs != ours:
             raise DataError(
                 f"{where}: pair {pair} has the image {shown(theirs)}, but {ours} in {spec.name}; give labels of "
                 "this dataset"
             )
-        found[int(pair)] = label
+        found[pair] = label
     if not found:
         raise DataError(f"{path} holds no labels, expected {expected}")
     return found

@@ -18,6 +18,7 @@ from ncl_bench.errors import DataError
 from ncl_bench.noise.draw import Noise, NoiseUnit, draw_noise
 from ncl_bench.noise.files import KnownNoise
 from ncl_bench.progress import Progress, silent
+from ncl_bench.schema import whole_number
 
 SplitName = Literal["train", "dev", "test"]
 SPLITS = ("train", "dev", "test")
@@ -213,11 +214,12 @@ def protocol_images(protocol: str) -> int:
         DataError: the name has no such form.
     """
     found = re.fullmatch(r"(5fold-)?(\d+)(k?)", protocol)
-    if found is None or (found[1] and protocol != "5fold-1k"):
+    number = whole_number(found[2]) if found else None
+    if found is None or number is None or (found[1] and protocol != "5fold-1k"):
         raise DataError(
             f"no protocol {protocol!r} exists; name it after the number of test images, such as 200 or 1k"
         )
-    return (5 if found[1] else 1) * int(found[2]) * (1_000 if found[3] else 1)
+    return (5 if found[1] else 1) * number * (1_000 if found[3] else 1)
 
 
 @dataclass(frozen=True)

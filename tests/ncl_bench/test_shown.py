@@ -1,4 +1,4 @@
-"""Text that people are shown, names, links and look-alike names."""
+"""Text that people are shown, names, links and look-alike names, and values that they write."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from ncl_bench.lookalike import lookalike
-from ncl_bench.schema import Link, LongText, Name, OptionalName, ShownText, Text
+from ncl_bench.schema import Link, LongText, Name, OptionalName, ShownText, Text, plain_value, whole_number
 
 TYPES = (ShownText, Text, LongText, Name, OptionalName)
 UNSEEN = (
@@ -18,6 +18,32 @@ UNSEEN = (
 
 def read(kind: Any, text: str) -> str:
     return TypeAdapter[str](kind).validate_python(text)
+
+
+def test_a_whole_number_is_ascii_digits_that_fit_int64() -> None:
+    for text in ("", "-1", "+1", " 1", "1\n", "1_0", "1.0", "0x1", "\u0663", "\u00b2", "9" * 19, "9" * 5_000):
+        assert whole_number(text) is None, text
+    assert [whole_number(text) for text in ("0", "007", "9" * 18)] == [0, 7, 10**18 - 1]
+
+
+def test_a_value_is_plain_yaml_or_one_line_says_why_not() -> None:
+    wrong = (
+        "&a [*a]",
+        "!!binary aa",
+        "{a: 1, a: 2}",
+        "{[1]: 2}",
+        "{<<: 3}",
+        "2024-99-99",
+        "a: b: c",
+        "[",
+        "=",
+        "\0",
+        "\ud800",
+    )
+    for text in (*wrong, "9" * 5_000, f"[0x{'f' * 4_000}]", "[" * 3_000, "--- 1\n--- 2"):
+        with pytest.raises(ValueError, match=r"^[^\n]+$"):
+            plain_value(text)
+    assert plain_value("{a: [1, 2.5, yes, x]}") == {"a": [1, 2.5, True, "x"]}
 
 
 @pytest.mark.parametrize("character", UNSEEN, ids=lambda character: f"U+{ord(character):04X}")

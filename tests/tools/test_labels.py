@@ -81,6 +81,7 @@ def test_kappa() -> None:
             "has no column pair_id, expected a CSV file .*; its first line holds pair, label",
         ),
         ("pair_id,label\n,wrong\n", "line 2: pair_id is ''"),
+        (f"pair_id,label\n{'9' * 5_000},wrong\n", "line 2: pair_id is '9"),
         ("pair_id,label\n-1,wrong\n", "pair_id is '-1'"),
         ("pair_id,label\n6078,wrong\n", "expected a pair from 0 to 6077"),
         ("pair_id,label\n5,bad\n", "label 'bad', expected .* one of: matches, partly, wrong, cannot say"),

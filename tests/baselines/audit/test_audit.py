@@ -379,6 +379,7 @@ def test_the_pairs_that_the_page_exports_are_removed(audited: Path, tmp_path: Pa
         ("image\n3\n", "no column pair_id"),
         ("pair_id\n", "lists no pairs"),
         ("pair_id\n3\nthree\n", "line 3: 'three' is no pair id"),
+        ("pair_id\n" + "9" * 5_000 + "\n", "line 2: '9"),
         ("pair_id\n3\n1000\n", "lists pair 1000, which was not audited; give the list of this audit"),
         (
             "pair_id\n" + "\n".join(map(str, range(999))),

@@ -97,6 +97,10 @@ def test_options_are_read_as_numbers_and_texts() -> None:
             ["--executor", "slurm", "--slurm", "gpu"],
             "--slurm gpu: expected NAME=VALUE, such as partition=gpu",
         ),
+        (
+            ["--executor", "slurm", "--slurm", "time=&a [*a]"],
+            "--slurm time=&a [*a]: expected NAME=VALUE, such as partition=gpu; the value is not plain YAML: aliases",
+        ),
         (["--executor", "slurm"], "--executor slurm did not find srun"),
     ],
 )

@@ -19,6 +19,7 @@ from baselines.training.recipe import Recipe, with_settings
 from baselines.training.run_folder import RunFolder
 from baselines.training.submit import submit, submit_zero_shot
 from baselines.training.train import Trainer, TrainingProgress
+from ncl_bench.arguments import Count, Seed, checked_arguments
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import NclBenchError
 from ncl_bench.evaluation.submission import SUBMISSION_FILE, noise_of, opening_line
@@ -122,6 +123,7 @@ class Run:
         return plot_run(RunFolder(self.path), self.root, device=device, say=say)
 
 
+@checked_arguments()
 def train(
     recipe: AnyPath,
     *,
@@ -130,7 +132,7 @@ def train(
     noise_unit: NoiseUnit | None = None,
     noise_seed: int | None = None,
     noise_file: AnyPath | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     root: AnyPath | None = None,
     device: str = "auto",
     precision: Precision = "32-true",
@@ -186,6 +188,7 @@ def train(
     return Run(Path(to), place)
 
 
+@checked_arguments()
 def score(
     runs: AnyPath | Sequence[AnyPath] = (),
     *,
@@ -253,17 +256,18 @@ def score(
     return target
 
 
+@checked_arguments()
 def sweep(
     recipes: str | Sequence[str] = (),
     *,
     to: AnyPath = "sweep",
     noises: Sequence[str] | None = None,
-    seeds: Sequence[int] | None = None,
+    seeds: Sequence[Seed] | None = None,
     table: str = "",
     paper: str = "",
     dataset: str = "",
     noise_files: AnyPath | None = None,
-    jobs: int = 2,
+    jobs: Count = 2,
     slurm: Mapping[str, Any] | None = None,
     root: AnyPath | None = None,
     device: str = "auto",

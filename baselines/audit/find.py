@@ -29,6 +29,7 @@ from baselines.audit.own_pairs import OwnPairs, read_embeddings, read_pairs
 from baselines.audit.own_pictures import Pictures, find_pictures, other_script
 from baselines.audit.page import write
 from baselines.audit.result import Audit, AuditResult, counts
+from ncl_bench.arguments import Seed, checked_arguments
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pair_labels import LABELS
 from ncl_bench.errors import DataError, NclBenchError, TrainingError, listed, shorten
@@ -52,6 +53,7 @@ SECONDS_PER_PICTURE, SECONDS_PER_PAIR, SECONDS_OF_JUDGING, SECONDS_OF_PAGE = 0.0
 """What the bar starts from; it corrects itself. Judging has a fixed part: models of ten folds, and resamples."""
 
 
+@checked_arguments(DataError)
 def find_wrong_pairs(
     pairs: "Path | str | pd.DataFrame | Any" = None,
     *,
@@ -64,7 +66,7 @@ def find_wrong_pairs(
     labels: Path | str | None = None,
     strict: bool = False,
     encoder: str = "efficientnet-lite0",
-    seed: int = 0,
+    seed: Seed = 0,
     device: str = "auto",
     console: "Console | None" = None,
 ) -> pd.DataFrame:

@@ -4,6 +4,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from ncl_bench.arguments import Count, checked_arguments
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import ScoresError
 from ncl_bench.evaluation.protocol import evaluate_scores, expected_shape
@@ -51,6 +52,7 @@ def evaluate(
 ) -> Evaluation: ...
 
 
+@checked_arguments(ScoresError)
 def evaluate(
     scores: Any,
     captions: Any = None,
@@ -60,7 +62,7 @@ def evaluate(
     t2i: Any = None,
     similarity: Literal["cosine", "dot"] = "cosine",
     encode: "Encode | None" = None,
-    batch_size: int = 256,
+    batch_size: Count = 256,
     pictures: bool | None = None,
     intervals: bool = True,
     to: AnyPath | None = None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ncl_bench.arguments import checked_arguments
 from ncl_bench.data.judgements import Judgements
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import SubmissionError
@@ -305,6 +306,7 @@ def _runs_note(sides: tuple[Sequence[Opened], Sequence[Opened]]) -> list[str]:
     return ["a side with one training run uses the spread of the other side"] if 1 in counts else []
 
 
+@checked_arguments(SubmissionError)
 def compare(
     first: AnyPath | Sequence[AnyPath],
     second: AnyPath | Sequence[AnyPath],

@@ -1,0 +1,157 @@
+"""Arguments of public calls: checked and converted once, by the call's annotations, before anything is read or written.
+
+NumPy's numbers become Python's. An annotation that is no type of :func:`_fitted` accepts everything; what such an
+argument holds is checked by its reader.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from numbers import Integral, Real
+from os import PathLike, fspath
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
+
+import numpy as np
+
+from ncl_bench.errors import NclBenchError, shorten
+
+P, R = ParamSpec("P"), TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Between:
+    """Bounds of a whole number, both allowed."""
+
+    least: int
+    most: int
+
+
+Seed = Annotated[int, Between(0, 2**32 - 1)]
+"""Seed of NumPy's and torch's generators."""
+Count = Annotated[int, Between(1, 2**31 - 1)]
+
+
+class _Unfit(Exception):
+    """A value that an annotation does not allow."""
+
+
+def checked_arguments(
+    error: type[NclBenchError] = NclBenchError,
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorate a public call: a wrong argument raises ``error`` with its name, its value and what is expected."""
+
+    def decorated(call: Callable[P, R]) -> Callable[P, R]:
+        signature = inspect.signature(call)
+
+        @wraps(call)
+        def checked(*positional: P.args, **named: P.kwargs) -> R:
+            bound = signature.bind(*positional, **named)
+            for name, value in bound.arguments.items():
+                parameter = signature.parameters[name]
+                if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                    continue
+                try:
+                    bound.arguments[name] = _fitted(value, parameter.annotation)
+                except _Unfit:
+                    raise error(
+                        f"{name} is {_told(value)}, expected {_words(parameter.annotation)}"
+                    ) from None
+            return call(*bound.args, **bound.kwargs)
+
+        return checked
+
+    return decorated
+
+
+def _fitted(value: Any, kind: Any) -> Any:
+    """The value in the type of an annotation."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        for one in inner:
+            try:
+                return _fitted(value, one)
+            except _Unfit:
+                continue
+        raise _Unfit
+    if origin is Annotated:
+        found, bounds = _fitted(value, inner[0]), inner[1]
+        if not bounds.least <= found <= bounds.most:
+            raise _Unfit
+        return found
+    if origin is Literal:
+        return _one_of(value, inner)
+    if origin is PathLike or kind is Path:
+        return _if(isinstance(value, PathLike) and isinstance(fspath(value), str), value)
+    if origin is Mapping:
+        return _if(isinstance(value, Mapping), value)
+    if origin is Sequence:
+        listed = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+        return [_fitted(each, inner[0]) for each in _if(listed and getattr(value, "ndim", 1) > 0, value)]
+    if kind in _SIMPLE:
+        fits, convert, _ = _SIMPLE[kind]
+        return convert(_if(fits(value), value))
+    return value
+
+
+def _if(fits: bool, value: Any) -> Any:
+    if not fits:
+        raise _Unfit
+    return value
+
+
+def _one_of(value: Any, words: tuple[Any, ...]) -> Any:
+    """The word of a list, whatever its case."""
+    text = value.lower() if isinstance(value, str) else None
+    for word in words:
+        if isinstance(word, str) and word.lower() == text:
+            return word
+    raise _Unfit
+
+
+def _decimal(value: Any) -> float:
+    # 0.4 in float32 is 0.4, not 0.4000000059604645, which would be another noise
+    return float(str(value)) if isinstance(value, np.floating) else float(value)
+
+
+_SIMPLE: Mapping[Any, tuple[Callable[[Any], bool], Callable[[Any], Any], str]] = {
+    bool: (lambda x: isinstance(x, bool | np.bool_), bool, "True or False"),
+    int: (lambda x: isinstance(x, Integral) and not isinstance(x, bool), int, "a whole number"),
+    float: (lambda x: isinstance(x, Real) and not isinstance(x, bool), _decimal, "a number"),
+    str: (lambda x: isinstance(x, str), str, "a text"),
+    NoneType: (lambda x: x is None, lambda x: x, "None"),
+}
+"""Type to what fits it, how it is converted, and its name in an error."""
+
+
+def _words(kind: Any) -> str:
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        told = {_words(one): None for one in inner}
+        if "a path" in told:
+            told.pop("a text", None)
+        return " or ".join(told)
+    if origin is Annotated:
+        return f"a whole number from {inner[1].least} to {inner[1].most}"
+    if origin is Literal:
+        return f"one of: {', '.join(map(str, inner))}"
+    if origin is PathLike or kind is Path:
+        return "a path"
+    if origin is Mapping:
+        return "names with values"
+    if origin is Sequence:
+        return f"a list of which each is {_words(inner[0])}"
+    if kind in _SIMPLE:
+        return _SIMPLE[kind][2]
+    return getattr(origin or kind, "__name__", "something else")
+
+
+def _told(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    return (
+        f"{type(value).__name__} of shape {tuple(shape)}"
+        if isinstance(shape, tuple) and shape
+        else shorten(value)
+    )

@@ -18,20 +18,21 @@ import numpy as np
 
 from ncl_bench.errors import NclBenchError, shorten
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Between:
+class Bounds:
     """Bounds of a whole number, both allowed."""
 
     least: int
     most: int
 
 
-Seed = Annotated[int, Between(0, 2**32 - 1)]
+Seed = Annotated[int, Bounds(0, 2**32 - 1)]
 """Seed of NumPy's and torch's generators."""
-Count = Annotated[int, Between(1, 2**31 - 1)]
+Count = Annotated[int, Bounds(1, 2**31 - 1)]
 
 
 class _Unfit(Exception):

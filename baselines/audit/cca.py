@@ -31,6 +31,8 @@ ROWS_AT_ONCE = 4_096
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _RUNS = re.compile(rf"[{_UNSPACED}]+|(?:(?![{_UNSPACED}])[^\W_])+")
 Float64Array = NDArray[np.float64]
+Vectors = csr_array | Float64Array
+"""Captions, ``(n, t)``: sparse counts of words, or the vectors of a sentence encoder."""
 
 
 def terms(caption: str) -> list[str]:
@@ -62,11 +64,21 @@ class Projections:
 
     def of_images(self, images: NDArray[np.floating]) -> NDArray[np.float32]:
         """Unit vectors ``(n, k)`` of images ``(n, d)``."""
-        return unit((images - self.image_mean) @ self.images)
+        return unit(self.place_images(images))
 
-    def of_captions(self, captions: csr_array) -> NDArray[np.float32]:
+    def of_captions(self, captions: Vectors) -> NDArray[np.float32]:
         """Unit vectors ``(n, k)`` of captions ``(n, t)``."""
-        return unit(captions @ self.captions - self.caption_mean @ self.captions)
+        return unit(self.place_captions(captions))
+
+    def place_images(self, images: NDArray[np.floating]) -> Float64Array:
+        """Vectors ``(n, k)`` of images ``(n, d)``; short ones have little of what the captions name."""
+        placed: Float64Array = (images - self.image_mean) @ self.images
+        return placed
+
+    def place_captions(self, captions: Vectors) -> Float64Array:
+        """Vectors ``(n, k)`` of captions ``(n, t)``; vague captions are short."""
+        placed: Float64Array = captions @ self.captions - self.caption_mean @ self.captions
+        return placed
 
 
 def unit(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
@@ -88,7 +100,7 @@ class Moments:
     xy: Float64Array
 
     @classmethod
-    def of(cls, images: NDArray[np.floating], image_of: Int64Array, captions: csr_array) -> "Moments":
+    def of(cls, images: NDArray[np.floating], image_of: Int64Array, captions: Vectors) -> "Moments":
         """Sum over pairs in blocks: ``images[image_of[i]]`` goes with row i of ``captions``."""
         d, t = images.shape[1], captions.shape[1]
         sums = cls(0, np.zeros(d), np.zeros(t), np.zeros((d, d)), np.zeros((t, t)), np.zeros((d, t)))
@@ -99,7 +111,8 @@ class Moments:
             sums.x += x.sum(axis=0)
             sums.y += y.sum(axis=0)
             sums.xx += x.T @ x
-            sums.yy += (y.T @ y).toarray()
+            yy = y.T @ y
+            sums.yy += yy if isinstance(yy, np.ndarray) else yy.toarray()
             sums.xy += (y.T @ x).T
         return sums
 
@@ -136,24 +149,26 @@ class Moments:
 
 @dataclass(frozen=True)
 class Fold:
-    """Pairs to judge, and both sides as vectors that were fitted without their images.
+    """Pairs to judge, and both sides in one space that was fitted without their images.
 
     Attributes:
         rows: int64 ``(r,)``, the pairs to judge.
         others: int64 ``(n - r,)``, the pairs of other folds.
-        images, captions: pairs to unit vectors of their images and of their captions, float32 ``(len, k)``.
+        images, captions: pairs to vectors of their images and of their captions, float64 ``(len, k)``.
     """
 
     rows: Int64Array
     others: Int64Array
-    images: Callable[[Int64Array], NDArray[np.float32]]
-    captions: Callable[[Int64Array], NDArray[np.float32]]
+    images: Callable[[Int64Array], Float64Array]
+    captions: Callable[[Int64Array], Float64Array]
 
 
-def folds_of(image_of: Int64Array, seed: int) -> Iterator[tuple[Int64Array, Int64Array]]:
+def folds_of(
+    image_of: Int64Array, seed: int, n_folds: int = FOLDS
+) -> Iterator[tuple[Int64Array, Int64Array]]:
     """Yield the pairs of each fold, and the others; all pairs of an image fall into one fold."""
     different, number = np.unique(image_of, return_inverse=True)
-    fold = (np.random.default_rng(seed).permutation(len(different)) % min(FOLDS, len(different)))[number]
+    fold = (np.random.default_rng(seed).permutation(len(different)) % min(n_folds, len(different)))[number]
     for each in range(fold.max() + 1):
         yield np.flatnonzero(fold == each), np.flatnonzero(fold != each)
 
@@ -173,35 +188,45 @@ def caption_vectors(captions: Sequence[str]) -> csr_array:
 
 
 def cross_fitted(
-    images: NDArray[np.floating], image_of: Int64Array, captions: Sequence[str], *, seed: int = 0
-) -> Iterator[Fold]:
+    images: NDArray[np.floating],
+    image_of: Int64Array,
+    captions: Vectors,
+    *,
+    seed: int = 0,
+    offset: int = 0,
+    n_folds: int = FOLDS,
+) -> list[Fold]:
     """Fit projections for each fold on the pairs of the others.
-
-    The weights of words are those of all captions; which image a caption belongs to counts in its own fold for nothing.
 
     Args:
         images: ``(n_images, d)``, one vector per image, such as :func:`pooled`; it may be mapped from a file.
         image_of: int64 ``(n,)``, row of each pair's image.
-        captions: text of each pair.
+        captions: ``(n, t)``, such as :func:`caption_vectors`.
         seed: of the folds.
+        offset: fit on the image of row i with the caption of row ``i + offset``; at the ends with the last one.
+        n_folds: number of folds; few are faster and fit fewer pairs.
     """
-    vectors = caption_vectors(captions)
-    whole = Moments.of(images, image_of, vectors)
-    for rows, others in folds_of(image_of, seed):
-        fitted = whole.without(Moments.of(images, image_of[rows], vectors[rows])).projections()
-        yield Fold(
-            rows, others, partial(_images, fitted, images, image_of), partial(_captions, fitted, vectors)
+    partner = np.clip(np.arange(len(image_of)) + offset, 0, len(image_of) - 1)
+    whole = Moments.of(images, image_of, captions[partner])
+    found = []
+    for rows, others in folds_of(image_of, seed, n_folds):
+        fitted = whole.without(Moments.of(images, image_of[rows], captions[partner[rows]])).projections()
+        found.append(
+            Fold(
+                rows, others, partial(_images, fitted, images, image_of), partial(_captions, fitted, captions)
+            )
         )
+    return found
 
 
 def _images(
     fitted: Projections, images: NDArray[np.floating], image_of: Int64Array, pairs: Int64Array
-) -> NDArray[np.float32]:
-    return fitted.of_images(np.asarray(images[image_of[pairs]], np.float64))
+) -> Float64Array:
+    return fitted.place_images(np.asarray(images[image_of[pairs]], np.float64))
 
 
-def _captions(fitted: Projections, vectors: csr_array, pairs: Int64Array) -> NDArray[np.float32]:
-    return fitted.of_captions(vectors[pairs])
+def _captions(fitted: Projections, captions: Vectors, pairs: Int64Array) -> Float64Array:
+    return fitted.place_captions(captions[pairs])
 
 
 def pooled(

@@ -3,7 +3,7 @@
 import json
 import math
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,13 +40,6 @@ MEASURED = {"fit", "cross_fitted", "similarity", "posterior"}
 
 def train(job: TrainingJob, folder: Path, **options) -> Path:
     return trained(job, folder, **options).folder.path
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("baselines.audit.share.RESAMPLES", 10)
-        yield
 
 
 @pytest.fixture(scope="module")

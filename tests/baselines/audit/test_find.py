@@ -32,7 +32,7 @@ MOVED = 6
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tiny network in place of the encoder."""
     monkeypatch.setattr("baselines.encoders.load_encoder", lambda *_: tiny_encoder())
-    monkeypatch.setattr("baselines.audit.share.RESAMPLES", 10)
+    monkeypatch.setattr("baselines.audit.judge.FEWEST_FOR_SHARE", 50)
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 FEWEST = 50
 """Pairs with different pictures that a judgement needs."""
 WORK, INPUT, PICTURES = "work", "input.json", "pictures.sha256"
-SECONDS_PER_PICTURE, SECONDS_PER_PAIR, SECONDS_OF_JUDGING, SECONDS_OF_PAGE = 0.06, 0.0005, 10.0, 5.0
+SECONDS_PER_PICTURE, SECONDS_PER_PAIR, SECONDS_OF_JUDGING, SECONDS_OF_PAGE = 0.06, 0.007, 10.0, 5.0
 """What the bar starts from; it corrects itself. Judging has a fixed part: models of ten folds, and resamples."""
 
 
@@ -51,6 +51,7 @@ def find_wrong_pairs(
     labels: Path | str | None = None,
     strict: bool = False,
     encoder: str = "efficientnet-lite0",
+    text_encoder: str | None = None,
     seed: int = 0,
     device: str = "auto",
     console: "Console | None" = None,
@@ -69,6 +70,8 @@ def find_wrong_pairs(
         labels: CSV file with the columns ``row`` and ``label``, as the page downloads it.
         strict: refuse missing, damaged and doubled pictures and empty captions, instead of leaving them out.
         encoder: image encoder, as for ``ncl-bench features``.
+        text_encoder: ``all-minilm-l6-v2``, ``tfidf``, or a name or folder for ``sentence-transformers`` (default:
+            MiniLM for English captions if it is installed, else TF-IDF).
         seed: of everything random.
         device: ``auto``, ``cpu`` or ``cuda``.
         console: where to draw the bar (default: standard error).
@@ -88,7 +91,7 @@ def find_wrong_pairs(
     known = read_labels(labels, own.images)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch, "audit") if to is None else Path(to)
-        key = _key(own, arrays, encoder, seed)
+        key = _key(own, arrays, encoder, text_encoder, seed)
         _refuse_other(folder, key)
         with sole_owner(folder), _Steps(console) as steps:
             work = folder / WORK
@@ -100,7 +103,7 @@ def find_wrong_pairs(
                         _refuse(own, reasons, pictures)
                     _refuse_few(own, reasons, pictures.image_of)
                 judgement, reasons = _judge_pictures(
-                    own, pictures, reasons, work, encoder, device, seed, strict, steps
+                    own, pictures, reasons, work, encoder, text_encoder, device, seed, strict, steps
                 )
                 doubled, remarks = pictures.doubled, [*own.remarks, *pictures.remarks]
             else:
@@ -129,9 +132,9 @@ def _opened(pairs: Any, image_column: str | None, caption_column: str | None, ar
     return read_pairs(frame)
 
 
-def _key(own: OwnPairs, arrays: Any, encoder: str, seed: int) -> str:
+def _key(own: OwnPairs, arrays: Any, encoder: str, text_encoder: str | None, seed: int) -> str:
     """Hash of all that the judgement depends on, but for the pictures' files."""
-    digest = hashlib.sha256(json.dumps([own.images, own.captions, encoder, seed]).encode())
+    digest = hashlib.sha256(json.dumps([own.images, own.captions, encoder, text_encoder, seed]).encode())
     for array in arrays or ():
         for row in array:
             digest.update(row.tobytes())
@@ -227,6 +230,7 @@ def _judge_pictures(
     reasons: NDArray[np.object_],
     work: Path,
     encoder: str,
+    text_encoder: str | None,
     device: str,
     seed: int,
     strict: bool,
@@ -280,7 +284,9 @@ def _judge_pictures(
             image_of,
             [own.captions[row] for row in rows.tolist()],
             work=work / "judge",
+            text_encoder=text_encoder,
             seed=seed,
+            device=device,
             advance=advance,
         )
     return Judgement(rows, image_of, found, [files[int(name)] for name in ids]), reasons

@@ -135,7 +135,8 @@ def write_found(
     suspect = ((rank <= wrong) & (label != "matches")) | (label == "wrong")
     added = pd.DataFrame(index=range(n))
     for name, column in {"rank": rank, **{c: found.table[c].to_numpy() for c in found.table}}.items():
-        spread: Any = pd.array([pd.NA] * n, "Int64" if name == "rank" else "Float64")
+        dtype = {"rank": "Int64", "reason": "string"}.get(name, "Float64")
+        spread: Any = pd.array([pd.NA] * n, dtype)
         spread[rows] = column
         added[name] = spread
     for place, better in enumerate(found.better.T):

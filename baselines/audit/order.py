@@ -18,9 +18,9 @@ FARTHEST, FARTHEST_WHOLE = 10, 5
 PERMUTATIONS, SAFETY = 100, 1.25
 """A fault gains at least 1.25 times as much as the best run of 100 permutations."""
 LEAST_FIT, LEAST_ROWS = 0.5, 5
-"""Rows of a fault fit at its offset at least half as well as the others do at their own, and are 5 at least."""
+"""Rows of a fault gain at its offset at least half of the usual fit, and are 5 at least."""
 HARDLY = 0.5
-"""Mean fit, in standard deviations of chance, below which a whole file may have moved."""
+"""Mean fit, in standard deviations of chance, below which a file may have moved as a whole and no block can be told."""
 Float64Array = NDArray[np.float64]
 
 
@@ -94,12 +94,13 @@ def segments(fits: NDArray[np.float32], base: int, random: np.random.Generator) 
     price = SAFETY * max(best_run(gains[:, random.permutation(gains.shape[1])]) for _ in range(PERMUTATIONS))
     offsets = _cheapest(gains, FARTHEST + base, price) - FARTHEST
     usual = fits[FARTHEST + base][offsets == base].mean() if (offsets == base).any() else 0.0
-    ends = np.flatnonzero(np.diff(offsets)) + 1
+    if usual < HARDLY:
+        return ()
     found = []
-    for rows in np.split(np.arange(len(offsets)), ends):
+    for rows in np.split(np.arange(len(offsets)), np.flatnonzero(np.diff(offsets)) + 1):
         offset = int(offsets[rows[0]])
-        fit = fits[FARTHEST + offset][rows].mean()
-        if offset and len(rows) >= LEAST_ROWS and fit >= LEAST_FIT * usual:
+        own, moved = fits[FARTHEST][rows].mean(), fits[FARTHEST + offset][rows].mean()
+        if len(rows) >= LEAST_ROWS and min(moved, moved - own) >= LEAST_FIT * usual:
             found.append(OrderFault(int(rows[0]), int(rows[-1]), -offset))
     return tuple(found)
 

@@ -101,6 +101,13 @@ def audit_pairs(
     encoder: Annotated[
         str, typer.Option(help="Image encoder, as for `features` (default: efficientnet-lite0).")
     ] = "efficientnet-lite0",
+    text_encoder: Annotated[
+        str | None,
+        typer.Option(
+            help="Text encoder: all-minilm-l6-v2, tfidf, or a name or folder for sentence-transformers (default: "
+            "MiniLM for English captions if it is installed, else tfidf)."
+        ),
+    ] = None,
     seed: SplitSeed = 0,
     device: Device = "auto",
     as_json: Json = False,
@@ -122,6 +129,7 @@ def audit_pairs(
         labels=labels,
         strict=strict,
         encoder=encoder,
+        text_encoder=text_encoder,
         seed=seed,
         device=device,
     )

@@ -179,7 +179,7 @@ def test_pairs_are_ordered_by_two_views_and_as_many_go_as_are_estimated_to_be_wr
     assert f'max="999" value="{result.wrong.n}"' in page
     said: list[str] = []
     kept = apply_audit(audited, tmp_path / "cleaned", sure=True, say=said.append)
-    assert kept.n_kept == (table["fit"] > np.float32(result.threshold)).sum()
+    assert kept.n_kept == (table["fit"] > result.threshold).sum()
     assert abs(1000 - kept.n_kept - result.wrong.n) <= 2  # of pairs that fit alike, all or none go
     precision = table["probability"][table["fit"] <= result.threshold].mean()
     assert f"of which about {precision:.0%} are wrong by the estimate" in said[0]

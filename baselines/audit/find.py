@@ -69,7 +69,8 @@ def find_wrong_pairs(
         caption_embeddings: float ``(pairs, dim)`` in the same space.
         labels: CSV file with the columns ``row`` and ``label``, as the page downloads it.
         strict: refuse missing, damaged and doubled pictures and empty captions, instead of leaving them out.
-        encoder: image encoder, as for ``ncl-bench features``.
+        encoder: image encoder, as for ``ncl-bench features``; ``open_clip:MODEL`` or ``open_clip:MODEL:WEIGHTS`` (a
+            name in OpenCLIP or a safetensors file) encodes the captions too.
         text_encoder: ``all-minilm-l6-v2``, ``tfidf``, or a name or folder for ``sentence-transformers`` (default:
             MiniLM for English captions if it is installed, else TF-IDF).
         seed: of everything random.
@@ -257,7 +258,9 @@ def _judge_pictures(
         listing,
         network,
         work / "features",
-        FeatureOptions(skip_damaged=True),
+        FeatureOptions(
+            skip_damaged=True, grid=1 if encoder.startswith(encoders.CLIP) else FeatureOptions().grid
+        ),
         workers=2,
         progress=steps.progress("encoding pictures"),
     )
@@ -284,7 +287,7 @@ def _judge_pictures(
             image_of,
             [own.captions[row] for row in rows.tolist()],
             work=work / "judge",
-            text_encoder=text_encoder,
+            text_encoder=encoder if encoder.startswith(encoders.CLIP) else text_encoder,
             seed=seed,
             device=device,
             advance=advance,

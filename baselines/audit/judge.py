@@ -31,7 +31,8 @@ from baselines.audit.lemon import LEMON, LemonSetting, lemon
 from baselines.audit.order import OrderFault, find_order_faults
 from baselines.audit.reasons import JUDGED_ALL_THE_SAME, ORDER, reasons_of
 from baselines.audit.sentences import TFIDF, default_encoder, sentence_vectors
-from baselines.audit.share import share_of_wrong, suspicion
+from baselines.audit.share import share_of_wrong, suspicion, told_apart
+from baselines.encoders import CLIP
 from ncl_bench.data.columns import Int64Array, taken
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.files import atomic_path
@@ -46,7 +47,8 @@ MOST_DRAWS, CHANCE = 10, 20_000
 FOLDS_OF_OFFSETS = 3
 """Of the fits that only say by how many rows a whole file has moved."""
 FEWEST_FOR_SHARE = 1_000
-"""Pairs below which wrong ones are ordered but not counted: what fits is learned from the pairs themselves."""
+"""Pairs below which wrong ones are ordered but not counted: what fits is learned from the pairs themselves. Half
+of them must have no reason that says something against the caption."""
 COSINE, LEMON_VIEW = 0, 1
 """Places of the first two of four views; the others are the logarithms of the lengths of caption and image."""
 OBTAINED = (
@@ -62,6 +64,27 @@ BLIND = (
     "Small errors are not seen: a wrong colour, number or gender, or the caption of a very similar picture. "
     "docs/audit.md has the measured figures."
 )
+
+
+Fits = Callable[[int], list[Fold]]
+"""Offset to folds of all pairs, fitted on images with the captions so many rows away."""
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """Views of pairs.
+
+    Attributes:
+        given: float32 ``(n, 4)``.
+        planted: float32 ``(n, draws, 4)``, of each pair's image with captions of other images.
+        better: as of :class:`Judged`.
+        fold: int64 ``(n,)``, number of each pair's fold.
+    """
+
+    given: NDArray[np.float32]
+    planted: NDArray[np.float32]
+    better: Int64Array
+    fold: Int64Array
 
 
 @dataclass(frozen=True)
@@ -120,21 +143,27 @@ def judge_pairs(
     """Judge pairs from region features of their images; finished steps below ``work`` are not repeated.
 
     Args:
-        features: ``(n_images, regions, dim)``, such as those of ``ncl-bench features``.
+        features: ``(n_images, regions, dim)``, such as those of ``ncl-bench features``; one region with CLIP.
         image_of: int64 ``(n,)``, row of each pair's image.
         captions: text of each pair.
         work: folder of what is kept; it belongs to these pairs, this text encoder and this seed.
-        text_encoder: ``all-minilm-l6-v2``, ``tfidf``, or a name or folder for ``sentence-transformers`` (default:
-            MiniLM for English captions where it is installed, else TF-IDF).
+        text_encoder: ``all-minilm-l6-v2``, ``tfidf``, ``open_clip:MODEL`` with features of the same model, or a name or
+            folder for ``sentence-transformers`` (default: MiniLM for English captions where it is installed, else
+            TF-IDF).
         seed: of everything random.
         device: of the text encoder: ``auto``, ``cpu`` or ``cuda``.
         advance: called with the number of pairs done.
     """
-    kept = work / "pooled.npy"
-    images = np.load(kept, mmap_mode="r", allow_pickle=False) if kept.exists() else pooled(features, kept)
     encoder = default_encoder(captions) if text_encoder is None else text_encoder
+    if encoder.startswith(CLIP):
+        images = np.asarray(features[:, 0], np.float32)
+    else:
+        kept = work / "pooled.npy"
+        images = np.load(kept, mmap_mode="r", allow_pickle=False) if kept.exists() else pooled(features, kept)
     texts = _texts(captions, encoder, work / "captions.npy", device)
-    fitted = partial(_fitted, images, image_of, texts, seed)
+    fitted = [partial(_fitted, images, image_of, texts, seed)]
+    if encoder.startswith(CLIP):
+        fitted.insert(0, _as_they_are(images[image_of], texts, image_of, seed))
     return _judged(fitted, image_of, reasons_of(captions, image_of, images), seed, advance, encoder)
 
 
@@ -211,12 +240,23 @@ def judge_embeddings(
         seed: of everything random.
         advance: called with the number of pairs done.
     """
+    _, first, number = np.unique(image_of, return_index=True, return_inverse=True)
+    fitted = [
+        _as_they_are(images, captions, image_of, seed),
+        partial(_fitted, images[first], number, captions, seed),
+    ]
+    return _judged(fitted, image_of, np.full(len(image_of), "", object), seed, advance, "")
+
+
+def _as_they_are(
+    images: NDArray[np.floating], captions: NDArray[np.floating], image_of: Int64Array, seed: int
+) -> Fits:
+    """Vectors of one space as they are, whatever the offset."""
     folds = [
         Fold(rows, others, partial(_vectors, images), partial(_vectors, captions))
         for rows, others in folds_of(image_of, seed)
     ]
-    reasons = np.full(len(image_of), "", object)
-    return _judged(lambda offset: folds, image_of, reasons, seed, advance, "")
+    return lambda offset: folds
 
 
 def _vectors(vectors: NDArray[np.floating], pairs: Int64Array) -> NDArray[np.float64]:
@@ -224,7 +264,7 @@ def _vectors(vectors: NDArray[np.floating], pairs: Int64Array) -> NDArray[np.flo
 
 
 def _judged(
-    fitted: Callable[[int], list[Fold]],
+    fits: Sequence[Fits],
     image_of: Int64Array,
     reasons: NDArray[np.object_],
     seed: int,
@@ -234,48 +274,52 @@ def _judged(
     """Find what is out of order, measure all pairs, and learn from planted ones what the measures say.
 
     Args:
-        fitted: offset to folds of all pairs, fitted on images with the captions so many rows away.
+        fits: ways to place both sides in one space, the first of which is used for too few pairs. Otherwise the one
+            that best tells the given pairs from planted ones (AUROC, cross-fitted) is.
         image_of: int64 ``(n,)``.
         reasons: of each pair, found by rules.
         seed: of the draws.
         advance: called with the number of pairs done.
         text_encoder: its name.
     """
-    random = np.random.default_rng(seed)
-    folds = fitted(0)
-    faults = find_order_faults(lambda offset: fitted(offset) if offset else folds, image_of, seed)
+    if len(image_of) < FEWEST_FOR_SHARE:
+        fits = fits[:1]
+    best = -1.0
+    for fitted in fits:
+        counting = advance if fitted is fits[-1] else lambda amount: None
+        folds = fitted(0)
+        found = _measured(folds, image_of, np.random.default_rng(seed), counting)
+        scores = suspicion(found.given, found.planted, found.fold)
+        told = told_apart(*scores)
+        if told > best:
+            best, chosen, chosen_folds, measured, (score, score_planted) = told, fitted, folds, found, scores
+    faults = find_order_faults(lambda offset: chosen(offset) if offset else chosen_folds, image_of, seed)
     for fault in faults:
         reasons[fault.first : fault.last + 1] = ORDER
-    given, planted, better, fold = _measured(folds, image_of, random, advance)
-    score, score_planted = suspicion(given, planted, fold)
     counted = np.isin(reasons.astype(str), JUDGED_ALL_THE_SAME)
     probability = np.full(len(image_of), np.nan)
     share = low = high = np.nan
-    if counted.sum() >= FEWEST_FOR_SHARE:
-        found = share_of_wrong(score, score_planted, image_of, counted)
-        share, low, high, probability = found.share, found.low, found.high, found.probability
+    enough = len(image_of) >= FEWEST_FOR_SHARE <= 2 * counted.sum()
+    if enough:
+        wrong = share_of_wrong(score, score_planted, image_of, counted)
+        share, low, high, probability = wrong.share, wrong.low, wrong.high, wrong.probability
     table = pd.DataFrame(
         {
             "score": score,
             "probability": probability,
-            "similarity": given[:, COSINE],
-            LEMON: -given[:, LEMON_VIEW],
+            "similarity": measured.given[:, COSINE],
+            LEMON: -measured.given[:, LEMON_VIEW],
             "reason": reasons.astype(str),
         }
     )
-    obtained = OBTAINED if counted.sum() >= FEWEST_FOR_SHARE else TOO_FEW
-    return Judged(table, share, low, high, obtained, better, faults, text_encoder)
+    obtained = OBTAINED if enough else TOO_FEW
+    return Judged(table, share, low, high, obtained, measured.better, faults, text_encoder)
 
 
 def _measured(
     folds: Sequence[Fold], image_of: Int64Array, random: np.random.Generator, advance: Advance
-) -> tuple[NDArray[np.float32], NDArray[np.float32], Int64Array, Int64Array]:
-    """Measure all pairs, and their images with captions of other images.
-
-    Returns:
-        Four views of the given pairs, float32 ``(n, 4)``, and of planted ones, ``(n, draws, 4)``; ``better`` of
-        :class:`Judged`; the number of each pair's fold, int64 ``(n,)``.
-    """
+) -> _Measured:
+    """Measure all pairs, and their images with captions of other images."""
     n = len(image_of)
     sample = np.sort(random.permutation(n)[:SAMPLE])
     draws = max(1, min(MOST_DRAWS, CHANCE // n))
@@ -309,7 +353,7 @@ def _measured(
                 units @ sampled.T, given[block, COSINE], image_of[block], image_of[sample], sample
             )
             advance(r)
-    return given, planted, better, number_of_fold
+    return _Measured(given, planted, better, number_of_fold)
 
 
 def _foreign(

@@ -24,20 +24,20 @@ nearest one; every two pictures are compared up to 50,000."""
 PICTURES_AT_ONCE = 1_024
 LEAST_MARKED = 0.5
 """Part of the captions with a stop word of one language that makes it the language of the set."""
-STOP_WORDS = {
+STOP_WORDS = {  # without words that English captions contain too, such as do and no
     "en": "a an the of in on at with and is are to from by for into his her their while near through over next",
     "de": "ein eine einen einem einer der die das den dem und mit auf im ist sind auf vor neben durch über zwei am zum",
     "fr": "un une le la les des du de et dans sur avec est sont au aux en qui près devant deux l d",
     "es": "un una el la los las de del y en con por sobre está están al que su junto dos unos",
     "it": "un una uno il lo la i gli le di del della e in con su sul sulla nel nella per è sono che due accanto",
-    "pt": "um uma o a os as de do da e em no na com por sobre está estão que ao dois duas",
+    "pt": "um uma o a os de da e em na com por sobre está estão que ao dois duas",
     "nl": "een de het van en in op met is zijn naar door over die aan bij twee voor naast",
     "sv": "en ett den det och i på med av är som till genom vid över två framför bredvid",
     "da": "en et den det og i på med af er som til gennem ved over to foran",
     "nb": "en et den det og i på med av er som til gjennom ved over to foran",
     "fi": "ja on ovat kaksi joka jossa kanssa mies nainen koira päällä vieressä",
-    "pl": "i w na z ze do jest są przez po nad obok dwa dwie się",
-    "cs": "a v na s se do je jsou po přes vedle dva dvě který",
+    "pl": "i w na z ze jest są przez po nad obok dwa dwie się",
+    "cs": "a v na s se je jsou po přes vedle dva dvě který",
     "hu": "egy a az és van egyik két mellett előtt alatt",
     "ro": "un o și în pe cu de la este sunt lângă doi două care",
     "tr": "bir ve ile bu iki üzerinde yanında olan için",

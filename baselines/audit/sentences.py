@@ -21,6 +21,8 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from baselines.audit.reasons import languages, words
+from baselines.backbones.clip_models import byte_pairs
+from baselines.encoders import CLIP, load_clip
 from baselines.kit.distributed import device_for
 from ncl_bench.errors import NclBenchError
 from ncl_bench.extras import require
@@ -119,7 +121,7 @@ def sentence_vectors(
 
     Args:
         captions: texts; an empty one is encoded like any other.
-        name: ``all-minilm-l6-v2``, or a model's name or folder for ``sentence-transformers``.
+        name: ``all-minilm-l6-v2``, ``open_clip:MODEL``, or a model's name or folder for ``sentence-transformers``.
         device: ``auto`` (a GPU if there is one), ``cpu`` or ``cuda``.
         advance: called with the number of captions done.
 
@@ -127,7 +129,10 @@ def sentence_vectors(
         NclBenchError: the encoder is not installed, or the model cannot be loaded.
     """
     place = device_for(device, "32-true")
-    encode = _minilm(place) if name == MINILM else _of_sentence_transformers(name, place)
+    if name.startswith(CLIP):
+        encode = _clip(name, place)
+    else:
+        encode = _minilm(place) if name == MINILM else _of_sentence_transformers(name, place)
     different, number, count = np.unique(
         np.array(captions, object).astype(str), return_inverse=True, return_counts=True
     )
@@ -154,6 +159,18 @@ def _minilm(device: torch.device) -> Callable[[list[str]], Tensor]:
             "folder with --text-encoder"
         )
     return Bert(folder).to(device)
+
+
+def _clip(name: str, device: torch.device) -> Callable[[list[str]], Tensor]:
+    network, _, _ = load_clip(name)
+    network.to(device)
+
+    def encode(captions: list[str]) -> Tensor:
+        tokens = byte_pairs()(captions, context_length=network.context_length)
+        vectors: Tensor = network.encode_text(tokens.to(device))
+        return vectors
+
+    return encode
 
 
 def _of_sentence_transformers(name: str, device: torch.device) -> Callable[[list[str]], Tensor]:

@@ -70,6 +70,14 @@ def suspicion(
     return scores, scores_planted
 
 
+def told_apart(scores: Float64Array, planted: Float64Array) -> float:
+    """AUROC of planted against given pairs."""
+    from sklearn.metrics import roc_auc_score
+
+    label = np.repeat((0, 1), (len(scores), planted.size))
+    return float(roc_auc_score(label, np.append(scores, planted)))
+
+
 def folds_by_number(fold: Int64Array) -> Iterator[tuple[Int64Array, Int64Array]]:
     """Yield the pairs of each fold, and the others."""
     for number in range(fold.max() + 1):

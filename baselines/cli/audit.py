@@ -99,7 +99,12 @@ def audit_pairs(
         ),
     ] = False,
     encoder: Annotated[
-        str, typer.Option(help="Image encoder, as for `features` (default: efficientnet-lite0).")
+        str,
+        typer.Option(
+            help="Image encoder, as for `features`; open_clip:MODEL, such as open_clip:ViT-B-32, or "
+            "open_clip:MODEL:WEIGHTS (a name in OpenCLIP, or a safetensors file) encodes captions too (default: "
+            "efficientnet-lite0)."
+        ),
     ] = "efficientnet-lite0",
     text_encoder: Annotated[
         str | None,

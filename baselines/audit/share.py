@@ -94,15 +94,19 @@ def share_of_wrong(
         image_of: int64 ``(n,)``; pairs of one image are counted as one observation where they are wrong together.
         counted: bool ``(n,)``, the pairs among which wrong ones are counted; the others have a probability too.
     """
-    some = scores[counted], planted[counted], image_of[counted]
-    halves = [[side[some[2] % 2 == half] for side in some] for half in (0, 1)]
+    s, p, image = scores[counted], planted[counted], image_of[counted]
     # the part is chosen on one half of the images and read off on the other: the smallest of many numbers is too small
-    share = np.mean([_read_off(*halves[1 - half], _best_part(*halves[half]))[0] for half in (0, 1)])
-    _, low, high = _read_off(*some, _best_part(*some))
+    one, two = image % 2 == 0, image % 2 == 1
+    halves = [
+        _read_off(s[on], p[on], image[on], _best_part(s[by], p[by], image[by]))[0]
+        for by, on in ((one, two), (two, one))
+    ]
+    _, low, high = _read_off(s, p, image, _best_part(s, p, image))
     relative, constant = MODEL_ERROR
+    share = sum(halves) / 2
     low, high = max(0.0, low - relative * share - constant), min(1.0, high + relative * share + constant)
-    share = float(np.clip(share, low, high))
-    return Share(share, low, high, _calibrated(scores, *some[:2], share))
+    share = min(max(share, low), high)
+    return Share(share, low, high, _calibrated(scores, s, p, share))
 
 
 def _best_part(scores: Float64Array, planted: Float64Array, image_of: Int64Array) -> float:
@@ -117,8 +121,8 @@ def _read_off(
     from scipy.stats import gamma
 
     beyond = scores >= np.quantile(planted, 1 - part)
-    together = np.unique(image_of[beyond], return_counts=True)[1]
-    together = (together**2).sum() / together.sum() if len(together) else 1.0
+    of_image = np.unique(image_of[beyond], return_counts=True)[1]
+    together = float((of_image**2).sum() / of_image.sum()) if len(of_image) else 1.0
     count = beyond.sum() / together
     low, high = gamma.ppf(0.025, count) if count else 0.0, gamma.ppf(0.975, count + 1)
     share, low, high = (min(1.0, float(each * together / len(scores) / part)) for each in (count, low, high))

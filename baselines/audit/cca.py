@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,7 @@ ROWS_AT_ONCE = 4_096
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _RUNS = re.compile(rf"[{_UNSPACED}]+|(?:(?![{_UNSPACED}])[^\W_])+")
 Float64Array = NDArray[np.float64]
-Vectors = csr_array | Float64Array
+Vectors: TypeAlias = csr_array | Float64Array
 """Captions, ``(n, t)``: sparse counts of words, or the vectors of a sentence encoder."""
 
 

@@ -1,4 +1,4 @@
-"""Networks that encode an image as a grid of features: EfficientNet-lite0, and any model of timm by name."""
+"""Networks that encode an image: EfficientNet-lite0 and models of timm as a grid of features, CLIP as one vector."""
 
 import hashlib
 from collections.abc import Mapping
@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor, nn
 
+from baselines.backbones import clip_models
 from baselines.kit.distributed import device_for
 from ncl_bench.data.pictures import as_seen, open_picture
 from ncl_bench.errors import NclBenchError, unknown_name
@@ -20,10 +21,13 @@ from ncl_bench.files import check_torch_file, readable, sha256_of_file
 
 LITE0 = "efficientnet-lite0"
 """Default encoder: its weights come in a package and need no download."""
+CLIP = "open_clip:"
+"""Names of CLIP begin so: ``open_clip:MODEL`` or ``open_clip:MODEL:WEIGHTS``, by OpenCLIP's names or a file."""
+USUAL_WEIGHTS = "openai"
 
 
-def read_picture(path: Path, size: int, interpolation: str) -> NDArray[np.uint8]:
-    """Read an image as encoders expect it: the whole image, squeezed into a square.
+def read_picture(path: Path, size: int, interpolation: str, crop: bool = False) -> NDArray[np.uint8]:
+    """Read an image as encoders expect it: the whole image, squeezed into a square, or the square in its middle.
 
     The camera's orientation is applied, transparency becomes white, grey becomes RGB, 16-bit grey loses its lower byte,
     and the first picture of an animation is used.
@@ -32,6 +36,7 @@ def read_picture(path: Path, size: int, interpolation: str) -> NDArray[np.uint8]
         path: a file in one of :data:`ncl_bench.data.pictures.FORMATS`.
         size: side of the square, in pixels.
         interpolation: ``bilinear`` or ``bicubic``.
+        crop: cut the middle out, as CLIP does, in place of squeezing.
 
     Returns:
         RGB values, ``(size, size, 3)``.
@@ -40,7 +45,8 @@ def read_picture(path: Path, size: int, interpolation: str) -> NDArray[np.uint8]
         DataError: the file is missing, not an image, damaged, too large, or has no colour values.
     """
     with open_picture(path, at_least=2 * size) as picture:
-        small = as_seen(picture).resize((size, size), Image.Resampling[interpolation.upper()])
+        seen, filter_ = as_seen(picture), Image.Resampling[interpolation.upper()]
+        small = ImageOps.fit(seen, (size, size), filter_) if crop else seen.resize((size, size), filter_)
         return np.asarray(small)
 
 
@@ -58,6 +64,7 @@ class Encoder:
         weights: file or published name of the weights.
         weights_sha256: hash of that file; for weights fetched by timm, of the names and values of all tensors.
         package: package of the network.
+        crop: whether it sees the middle of an image in place of the squeezed whole.
     """
 
     name: str
@@ -69,6 +76,7 @@ class Encoder:
     weights: str
     weights_sha256: str
     package: str
+    crop: bool = False
 
     @property
     def device(self) -> torch.device:
@@ -93,6 +101,9 @@ class Encoder:
         if self.name == LITE0:
             grid: Tensor = network.extract_features(seen)
             return grid
+        if self.name.startswith(CLIP):
+            vectors: Tensor = network.encode_image(seen)
+            return vectors[:, :, None, None]
         found: Tensor = network.forward_features(seen)
         dim: int = network.num_features
         if found.ndim == 4 and dim in found.shape:  # feature maps, channels first or last
@@ -111,7 +122,7 @@ def load_encoder(name: str = LITE0, weights: Path | None = None, device: str = "
     """Load an encoder by name.
 
     Args:
-        name: ``efficientnet-lite0``, or a model of timm.
+        name: ``efficientnet-lite0``, a model of timm, or ``open_clip:MODEL``.
         weights: file of its weights, ``.safetensors`` or written by ``torch.save`` (default: published weights).
         device: ``auto`` (a GPU if there is one), ``cpu`` or ``cuda``.
 
@@ -119,7 +130,10 @@ def load_encoder(name: str = LITE0, weights: Path | None = None, device: str = "
         NclBenchError: a package is missing, the name is unknown, or the weights cannot be fetched or do not fit.
     """
     place = device_for(device, "32-true")
-    encoder = _lite0(weights) if name == LITE0 else _of_timm(name, weights)
+    if name.startswith(CLIP):
+        encoder = _of_open_clip(name, weights)
+    else:
+        encoder = _lite0(weights) if name == LITE0 else _of_timm(name, weights)
     encoder.network.to(place)
     return encoder
 
@@ -137,6 +151,56 @@ def _lite0(weights: Path | None) -> Encoder:
     mean, std = (127.0,) * 3, (128.0,) * 3  # the preprocessing that its weights were trained with
     digest = sha256_of_file(file)
     return Encoder(LITE0, network.eval(), 224, mean, std, "bicubic", file.name, digest, packages[0])
+
+
+def load_clip(name: str, weights: Path | None = None) -> tuple[Any, clip_models.CLIPConfig, Path]:
+    """Load both towers of a CLIP.
+
+    Args:
+        name: ``open_clip:MODEL`` (weights: ``openai``, or the first known), or ``open_clip:MODEL:WEIGHTS``
+            with a name of weights in OpenCLIP, or a safetensors file.
+        weights: safetensors file, in place of those that the name gives.
+
+    Returns:
+        The network of OpenCLIP in evaluation mode, what it is, and the file of its weights.
+
+    Raises:
+        NclBenchError: OpenCLIP is missing, or does not know the names, or the weights cannot be fetched or do not fit.
+    """
+    model, _, named = name.removeprefix(CLIP).partition(":")
+    package = clip_models.open_clip_package()
+    if weights or named.endswith(".safetensors"):
+        config = clip_models.CLIPConfig(model=model, weights=str(weights or named))
+    else:
+        clip_models.named(model)
+        known = package.list_pretrained_tags_by_model(model)
+        if not (named or known):
+            raise NclBenchError(
+                f"OpenCLIP has no weights for {model}; give a file: {CLIP}{model}:FILE.safetensors"
+            )
+        usual = USUAL_WEIGHTS if USUAL_WEIGHTS in known else (known or [""])[0]
+        config = clip_models.CLIPConfig(model=model, pretrained=named or usual)
+    sizes, file = clip_models.architecture(config), clip_models.weights_file(config)
+    assert file is not None
+    network = package.CLIP(**sizes)
+    try:
+        network.load_state_dict(clip_models.weights(file, config))
+    except RuntimeError as error:
+        raise NclBenchError(
+            f"{file} is of another network than {model} ({_first_line(error)}); correct one of them"
+        ) from None
+    return network.eval(), config, file
+
+
+def _of_open_clip(name: str, weights: Path | None) -> Encoder:
+    network, config, file = load_clip(name, weights)
+    mean, std, interpolation = clip_models.normalisation(config)
+    size = network.visual.image_size
+    side = size[0] if isinstance(size, tuple) else size
+    digest = sha256_of_file(file)
+    return Encoder(
+        name, network, side, mean, std, interpolation, file.name, digest, "open_clip_torch", crop=True
+    )
 
 
 def _of_timm(name: str, weights: Path | None) -> Encoder:

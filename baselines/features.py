@@ -325,7 +325,7 @@ def _encode(
 
     def read(name: str) -> NDArray[np.uint8] | str:
         try:
-            return read_picture(files[name], encoder.size, encoder.interpolation)
+            return read_picture(files[name], encoder.size, encoder.interpolation, encoder.crop)
         except DataError as error:
             return str(error.args[0]).removeprefix(f"{files[name]} ")
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from baselines.kit.cca import ROWS_AT_ONCE, Moments, Projections, signed_root
+from baselines.kit.cca import ROWS_AT_ONCE, Float64Array, Moments, Projections, Vectors, signed_root
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.files import atomic_path
 from ncl_bench.progress import Advance
@@ -44,24 +44,26 @@ def terms(caption: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Fold:
-    """Pairs to judge, and both sides as vectors that were fitted without their images.
+    """Pairs to judge, and both sides in one space that was fitted without their images.
 
     Attributes:
         rows: int64 ``(r,)``, the pairs to judge.
         others: int64 ``(n - r,)``, the pairs of other folds.
-        images, captions: pairs to unit vectors of their images and of their captions, float32 ``(len, k)``.
+        images, captions: pairs to vectors of their images and of their captions, float64 ``(len, k)``.
     """
 
     rows: Int64Array
     others: Int64Array
-    images: Callable[[Int64Array], NDArray[np.float32]]
-    captions: Callable[[Int64Array], NDArray[np.float32]]
+    images: Callable[[Int64Array], Float64Array]
+    captions: Callable[[Int64Array], Float64Array]
 
 
-def folds_of(image_of: Int64Array, seed: int) -> Iterator[tuple[Int64Array, Int64Array]]:
+def folds_of(
+    image_of: Int64Array, seed: int, n_folds: int = FOLDS
+) -> Iterator[tuple[Int64Array, Int64Array]]:
     """Yield the pairs of each fold, and the others; all pairs of an image fall into one fold."""
     different, number = np.unique(image_of, return_inverse=True)
-    fold = (np.random.default_rng(seed).permutation(len(different)) % min(FOLDS, len(different)))[number]
+    fold = (np.random.default_rng(seed).permutation(len(different)) % min(n_folds, len(different)))[number]
     for each in range(fold.max() + 1):
         yield np.flatnonzero(fold == each), np.flatnonzero(fold != each)
 
@@ -81,36 +83,46 @@ def caption_vectors(captions: Sequence[str]) -> csr_array:
 
 
 def cross_fitted(
-    images: NDArray[np.floating], image_of: Int64Array, captions: Sequence[str], *, seed: int = 0
-) -> Iterator[Fold]:
+    images: NDArray[np.floating],
+    image_of: Int64Array,
+    captions: Vectors,
+    *,
+    seed: int = 0,
+    offset: int = 0,
+    n_folds: int = FOLDS,
+) -> list[Fold]:
     """Fit projections for each fold on the pairs of the others.
-
-    The weights of words are those of all captions; which image a caption belongs to counts in its own fold for nothing.
 
     Args:
         images: ``(n_images, d)``, one vector per image, such as :func:`pooled`; it may be mapped from a file.
         image_of: int64 ``(n,)``, row of each pair's image.
-        captions: text of each pair.
+        captions: ``(n, t)``, such as :func:`caption_vectors`.
         seed: of the folds.
+        offset: fit on the image of row i with the caption of row ``i + offset``; at the ends with the last one.
+        n_folds: number of folds; few are faster and fit fewer pairs.
     """
-    vectors = caption_vectors(captions)
-    whole = Moments.of(images, image_of, vectors)
-    for rows, others in folds_of(image_of, seed):
-        fold = Moments.of(images, image_of[rows], vectors[rows])
+    partner = np.clip(np.arange(len(image_of)) + offset, 0, len(image_of) - 1)
+    whole = Moments.of(images, image_of, captions[partner])
+    found = []
+    for rows, others in folds_of(image_of, seed, n_folds):
+        fold = Moments.of(images, image_of[rows], captions[partner[rows]])
         fitted = whole.without(fold).projections(COMPONENTS, RIDGES)
-        yield Fold(
-            rows, others, partial(_images, fitted, images, image_of), partial(_captions, fitted, vectors)
+        found.append(
+            Fold(
+                rows, others, partial(_images, fitted, images, image_of), partial(_captions, fitted, captions)
+            )
         )
+    return found
 
 
 def _images(
     fitted: Projections, images: NDArray[np.floating], image_of: Int64Array, pairs: Int64Array
-) -> NDArray[np.float32]:
-    return fitted.of_images(np.asarray(images[image_of[pairs]], np.float64))
+) -> Float64Array:
+    return fitted.place_images(np.asarray(images[image_of[pairs]], np.float64))
 
 
-def _captions(fitted: Projections, vectors: csr_array, pairs: Int64Array) -> NDArray[np.float32]:
-    return fitted.of_captions(vectors[pairs])
+def _captions(fitted: Projections, captions: Vectors, pairs: Int64Array) -> Float64Array:
+    return fitted.place_captions(captions[pairs])
 
 
 def pooled(

@@ -49,7 +49,7 @@ FIRST_SHARE = 0.1
 SHORT = 16
 """Hexadecimal digits of a picture's hash."""
 WORK, INPUT, PICTURES = "work", "input.json", "pictures.sha256"
-SECONDS_PER_PICTURE, SECONDS_PER_PAIR, SECONDS_OF_JUDGING, SECONDS_OF_PAGE = 0.06, 0.0005, 10.0, 5.0
+SECONDS_PER_PICTURE, SECONDS_PER_PAIR, SECONDS_OF_JUDGING, SECONDS_OF_PAGE = 0.06, 0.007, 10.0, 5.0
 """What the bar starts from; it corrects itself. Judging has a fixed part: models of ten folds, and resamples."""
 
 
@@ -66,6 +66,7 @@ def find_wrong_pairs(
     labels: Path | str | None = None,
     strict: bool = False,
     encoder: str = "efficientnet-lite0",
+    text_encoder: str | None = None,
     seed: Seed = 0,
     device: str = "auto",
     console: "Console | None" = None,
@@ -83,7 +84,10 @@ def find_wrong_pairs(
         caption_embeddings: float ``(pairs, dim)`` in the same space.
         labels: CSV file of labels, as the page downloads it (:mod:`baselines.audit.labels`).
         strict: refuse missing, damaged and doubled pictures and empty captions, instead of leaving them out.
-        encoder: image encoder, as for ``ncl-bench features``.
+        encoder: image encoder, as for ``ncl-bench features``; ``open_clip:MODEL`` or ``open_clip:MODEL:WEIGHTS`` (a
+            name in OpenCLIP or a safetensors file) encodes the captions too.
+        text_encoder: ``all-minilm-l6-v2``, ``tfidf``, or a name or folder for ``sentence-transformers`` (default:
+            MiniLM for English captions if it is installed, else TF-IDF).
         seed: of everything random.
         device: ``auto``, ``cpu`` or ``cuda``.
         console: where to draw the bar (default: standard error).
@@ -103,7 +107,7 @@ def find_wrong_pairs(
         )
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch, "audit") if to is None else Path(to)
-        key = _key(own, arrays, encoder, seed)
+        key = _key(own, arrays, encoder, text_encoder, seed)
         _refuse_other(folder, key)
         with sole_owner(folder), _Steps(console) as steps:
             work = folder / WORK
@@ -118,7 +122,7 @@ def find_wrong_pairs(
                 known = read_labels(labels, shown.names(), own.captions, shown.identity)
             if arrays is None:
                 rows, image_of, found, reasons = _judge_pictures(
-                    own, pictures, reasons, work, encoder, device, seed, strict, steps
+                    own, pictures, reasons, work, encoder, text_encoder, device, seed, strict, steps
                 )
             else:
                 rows = np.arange(len(own.captions))
@@ -150,9 +154,9 @@ def rows_sha256(own: OwnPairs) -> str:
     return hashlib.sha256(json.dumps([own.images, own.captions]).encode()).hexdigest()
 
 
-def _key(own: OwnPairs, arrays: Any, encoder: str, seed: int) -> str:
+def _key(own: OwnPairs, arrays: Any, encoder: str, text_encoder: str | None, seed: int) -> str:
     """Hash of all that the judgement depends on, but for the pictures' files."""
-    digest = hashlib.sha256(json.dumps([own.images, own.captions, encoder, seed]).encode())
+    digest = hashlib.sha256(json.dumps([own.images, own.captions, encoder, text_encoder, seed]).encode())
     for array in arrays or ():
         for row in array:
             digest.update(row.tobytes())
@@ -266,6 +270,7 @@ def _judge_pictures(
     reasons: NDArray[np.object_],
     work: Path,
     encoder: str,
+    text_encoder: str | None,
     device: str,
     seed: int,
     strict: bool,
@@ -293,7 +298,9 @@ def _judge_pictures(
         listing,
         network,
         work / "features",
-        FeatureOptions(skip_damaged=True),
+        FeatureOptions(
+            skip_damaged=True, grid=1 if encoder.startswith(encoders.CLIP) else FeatureOptions().grid
+        ),
         workers=2,
         progress=steps.progress("encoding pictures"),
     )
@@ -320,7 +327,9 @@ def _judge_pictures(
             image_of,
             [own.captions[row] for row in rows.tolist()],
             work=work / "judge",
+            text_encoder=encoder if encoder.startswith(encoders.CLIP) else text_encoder,
             seed=seed,
+            device=device,
             advance=advance,
         )
     return rows, image_of, found, reasons

@@ -1,11 +1,12 @@
-"""Judge pairs: how suspicious each is, how probably it is wrong, and how many are.
+"""Judge pairs: which have a cause that can be named, how suspicious each is, how probably it is wrong, how many are.
 
-Two views that err differently are averaged: the cosine of image and caption, and LEMoN among the pairs of other folds.
-Both are measured in standard deviations of chance: the same images with captions of other images.
+Rules name causes (reasons.py) and rows out of order (order.py). Every pair is then measured by the cosine of image and
+caption, by LEMoN among the pairs of other folds, and by how much either side says. A regression weighs these. It learns
+from pairs that are wrong for certain: the same images with captions of other images (share.py).
 """
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,12 +16,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from baselines.audit.cca import Fold, cross_fitted, folds_of, pooled
+from baselines.audit.cca import FOLDS, Fold, caption_vectors, cross_fitted, folds_of, pooled
 from baselines.audit.lemon import LEMON, LemonSetting, lemon
-from baselines.kit.cca import ROWS_AT_ONCE, unit
-from baselines.kit.share import share_of_wrong
+from baselines.audit.order import OrderFault, find_order_faults
+from baselines.audit.reasons import JUDGED_ALL_THE_SAME, ORDER, reasons_of
+from baselines.audit.sentences import TFIDF, default_encoder, sentence_vectors
+from baselines.encoders import CLIP
+from baselines.kit.cca import ROWS_AT_ONCE, Vectors, unit
+from baselines.kit.share import share_of_wrong, suspicion, told_apart
 from ncl_bench.data.columns import Int64Array, taken
 from ncl_bench.data.paired import PairedDataset
+from ncl_bench.files import atomic_path
 from ncl_bench.progress import Advance
 
 MOST_REFERENCE = 5_000
@@ -29,28 +35,47 @@ SAMPLE, BETTER = 1_000, 3
 """Pairs whose captions are compared with every image, and how many of the best are named."""
 MOST_DRAWS, CHANCE = 10, 20_000
 """Chance is scored with captions of other images: at most 10 for each pair, about 20,000 in all, one each at least."""
+FOLDS_OF_OFFSETS = 3
+"""Of the fits that only say by how many rows a whole file has moved."""
+FEWEST_FOR_SHARE = 1_000
+"""Pairs below which wrong ones are ordered but not counted: what fits is learned from the pairs themselves. Half
+of them must have no reason that says something against the caption."""
+COSINE, LEMON_VIEW = 0, 1
+"""Places of the first two of four views; the others are the logarithms of the lengths of caption and image."""
 OBTAINED = (
-    "Every image was also scored with captions of other images. A wrong pair scores like these, a right pair higher. "
-    "The number says how many pairs score like these (a mixture of their scores and two normal distributions). The "
-    "range comes from 200 resamples of the images and is widened, because a vague caption scores like a wrong one. A "
-    "wrong caption of a similar image scores higher and is not counted."
+    "Every image was also scored with captions of other images. No right pair scores like the most suspicious of "
+    "these, so your pairs that do are wrong. Their number gives the share and its range. A wrong caption of a "
+    "similar image scores higher and is not counted."
+)
+TOO_FEW = (
+    f"Fewer than {FEWEST_FOR_SHARE:,} pairs are too few to learn from them how many are wrong, so the rows are only "
+    "ordered."
+)
+UNSEEN = (
+    "Small errors are not seen: a wrong colour, number or gender, or the caption of a very similar picture. "
+    "docs/audit.md has the measured figures."
 )
 
 
+Fits = Callable[[int], list[Fold]]
+"""Offset to folds of all pairs, fitted on images with the captions so many rows away."""
+
+
 @dataclass(frozen=True)
-class OrderFault:
-    """Pairs ``first`` to ``last`` carry the caption of the pair ``offset`` away; numbers from 0."""
+class _Measured:
+    """Views of pairs.
 
-    first: int
-    last: int
-    offset: int
+    Attributes:
+        given: float32 ``(n, 4)``.
+        planted: float32 ``(n, draws, 4)``, of each pair's image with captions of other images.
+        better: as of :class:`Judged`.
+        fold: int64 ``(n,)``, number of each pair's fold.
+    """
 
-    def says(self, numbers: Int64Array, what: str = "Rows") -> str:
-        """A sentence; ``numbers`` are what people call the pairs, and ``what`` they are."""
-        away, where = abs(self.offset), "before" if self.offset < 0 else "after"
-        one = what[:-1].lower()
-        other = f"the {one} {where}" if away == 1 else f"the {one} {away} {where}"
-        return f"{what} {numbers[self.first]:,} to {numbers[self.last]:,} carry the caption of {other}."
+    given: NDArray[np.float32]
+    planted: NDArray[np.float32]
+    better: Int64Array
+    fold: Int64Array
 
 
 @dataclass(frozen=True)
@@ -58,15 +83,16 @@ class Judged:
     """What is known of ``n`` pairs.
 
     Attributes:
-        table: of all pairs in their order: ``score`` (larger is more suspicious), ``probability`` that the pair is
-            wrong, in [0, 1], what the score was made from: ``similarity`` (cosine) and ``lemon``; and ``reason``: why
-            else the pair should be looked at, or empty.
-        share, low, high: estimated share of wrong pairs, with a range: bootstrap over images, widened (share.py).
+        table: of all pairs in their order: ``score`` (logarithmic odds, larger is more suspicious), ``probability``
+            that the pair is wrong, in [0, 1], what the score was made from: ``similarity`` (cosine) and ``lemon``, and
+            ``reason``: one of :data:`baselines.audit.reasons.REASONS`, or "".
+        share, low, high: estimated share of wrong pairs among those whose reason says nothing against the caption, with
+            a range (share.py); NaN where there are too few pairs, and so are the probabilities.
         obtained: how the share was obtained, in a sentence.
         better: int64 ``(n, 3)``, pairs whose captions fit better, the best first; -1 where there are fewer.
-        order_faults: neighbours whose captions are shifted.
-        enough: whether there are enough pairs for a share; otherwise it is NaN, and only the order holds.
-        unseen: what cannot be seen, in a sentence; or empty.
+        order_faults: rows that carry the caption of a row nearby.
+        text_encoder: what turned captions into vectors; "" for embeddings.
+        unseen: what this estimate cannot see, in a sentence.
     """
 
     table: pd.DataFrame
@@ -76,13 +102,18 @@ class Judged:
     obtained: str
     better: Int64Array
     order_faults: tuple[OrderFault, ...] = ()
-    enough: bool = True
-    unseen: str = ""
+    text_encoder: str = ""
+    unseen: str = UNSEEN
+
+    @property
+    def enough(self) -> bool:
+        """Whether there are enough pairs for a share; else only the order holds."""
+        return not np.isnan(self.share)
 
     @property
     def numbers(self) -> tuple[float, float, float]:
         """``share``, ``low`` and ``high`` as numbers of pairs, not rounded; NaN if there are too few pairs."""
-        n = len(self.table)
+        n = int(self.table["reason"].isin(JUDGED_ALL_THE_SAME).sum())
         return n * self.share, n * self.low, n * self.high
 
 
@@ -92,47 +123,93 @@ def judge_pairs(
     captions: Sequence[str],
     *,
     work: Path,
+    text_encoder: str | None = None,
     seed: int = 0,
+    device: str = "auto",
     advance: Advance = lambda amount: None,
 ) -> Judged:
     """Judge pairs from region features of their images; finished steps below ``work`` are not repeated.
 
     Args:
-        features: ``(n_images, regions, dim)``, such as those of ``ncl-bench features``.
+        features: ``(n_images, regions, dim)``, such as those of ``ncl-bench features``; one region with CLIP.
         image_of: int64 ``(n,)``, row of each pair's image.
         captions: text of each pair.
-        work: folder of what is kept; it belongs to these pairs and this seed.
+        work: folder of what is kept; it belongs to these pairs, this text encoder and this seed.
+        text_encoder: ``all-minilm-l6-v2``, ``tfidf``, ``open_clip:MODEL`` with features of the same model, or a name or
+            folder for ``sentence-transformers`` (default: MiniLM for English captions where it is installed, else
+            TF-IDF).
         seed: of everything random.
+        device: of the text encoder: ``auto``, ``cpu`` or ``cuda``.
         advance: called with the number of pairs done.
     """
-    kept = work / "pooled.npy"
-    vectors = np.load(kept, mmap_mode="r", allow_pickle=False) if kept.exists() else pooled(features, kept)
-    folds = cross_fitted(vectors, image_of, captions, seed=seed)
-    return _judged(folds, image_of, seed, advance)
+    encoder = default_encoder(captions) if text_encoder is None else text_encoder
+    if encoder.startswith(CLIP):
+        images = np.asarray(features[:, 0], np.float32)
+    else:
+        kept = work / "pooled.npy"
+        images = np.load(kept, mmap_mode="r", allow_pickle=False) if kept.exists() else pooled(features, kept)
+    texts = _texts(captions, encoder, work / "captions.npy", device)
+    fitted: list[Fits] = [partial(_fitted, images, image_of, texts, seed)]
+    if encoder.startswith(CLIP):
+        fitted.insert(0, _as_they_are(images[image_of], texts, image_of, seed))
+    return _judged(fitted, image_of, reasons_of(captions, image_of, images), seed, advance, encoder)
+
+
+def _texts(captions: Sequence[str], encoder: str, kept: Path, device: str) -> Vectors:
+    """Vectors of captions; those of a sentence encoder are kept in a file."""
+    if encoder == TFIDF:
+        return caption_vectors(captions)
+    if not kept.exists():
+        vectors = sentence_vectors(captions, encoder, device=device)
+        with atomic_path(kept) as temporary, temporary.open("wb") as file:
+            np.save(file, vectors)
+    found: Vectors = np.load(kept, mmap_mode="r", allow_pickle=False)
+    return found
+
+
+def _fitted(
+    images: NDArray[np.floating], image_of: Int64Array, texts: Vectors, seed: int, offset: int
+) -> list[Fold]:
+    n_folds = FOLDS_OF_OFFSETS if offset else FOLDS
+    return cross_fitted(images, image_of, texts, seed=seed, offset=offset, n_folds=n_folds)
 
 
 def judge_split(
-    train: PairedDataset, rows: Int64Array, *, seed: int = 0, advance: Advance = lambda amount: None
+    train: PairedDataset,
+    rows: Int64Array,
+    *,
+    text_encoder: str | None = None,
+    seed: int = 0,
+    advance: Advance = lambda amount: None,
 ) -> Judged:
     """Judge pairs of a training split from its features and captions; without texts the token ids are the words.
 
     Args:
         train: the split with its noise, whole.
         rows: int64 ``(n,)``, the pairs to judge.
+        text_encoder: as for :func:`judge_pairs`; token ids have TF-IDF alone.
         seed: of everything random.
         advance: called with the number of pairs done.
     """
     if train.captions is not None:
         captions = list(map(str, taken(train.captions, rows)))
     else:
-        captions = []
+        captions, text_encoder = [], TFIDF
         for start in range(0, len(rows), ROWS_AT_ONCE):
             ids, lengths = train.tokens.padded(rows[start : start + ROWS_AT_ONCE])
             captions += [" ".join(map(str, row[:n])) for row, n in zip(ids, lengths, strict=True)]
     features: Any = train.image_features  # an array, or read from disk like one
     with tempfile.TemporaryDirectory() as work:
         image_of = train.caption_to_image[rows]
-        return judge_pairs(features, image_of, captions, work=Path(work), seed=seed, advance=advance)
+        return judge_pairs(
+            features,
+            image_of,
+            captions,
+            work=Path(work),
+            text_encoder=text_encoder,
+            seed=seed,
+            advance=advance,
+        )
 
 
 def judge_embeddings(
@@ -151,62 +228,120 @@ def judge_embeddings(
         seed: of everything random.
         advance: called with the number of pairs done.
     """
-    folds = (
-        Fold(rows, others, partial(_units, images), partial(_units, captions))
+    _, first, number = np.unique(image_of, return_index=True, return_inverse=True)
+    fitted: list[Fits] = [
+        _as_they_are(images, captions, image_of, seed),
+        partial(_fitted, images[first], number, captions, seed),
+    ]
+    return _judged(fitted, image_of, np.full(len(image_of), "", object), seed, advance, "")
+
+
+def _as_they_are(
+    images: NDArray[np.floating], captions: NDArray[np.floating], image_of: Int64Array, seed: int
+) -> Fits:
+    """Vectors of one space as they are, whatever the offset."""
+    folds = [
+        Fold(rows, others, partial(_vectors, images), partial(_vectors, captions))
         for rows, others in folds_of(image_of, seed)
-    )
-    return _judged(folds, image_of, seed, advance)
+    ]
+    return lambda offset: folds
 
 
-def _units(vectors: NDArray[np.floating], pairs: Int64Array) -> NDArray[np.float32]:
-    return unit(np.asarray(vectors[pairs], np.float64))
+def _vectors(vectors: NDArray[np.floating], pairs: Int64Array) -> NDArray[np.float64]:
+    return np.asarray(vectors[pairs], np.float64)
 
 
-def _judged(folds: Iterable[Fold], image_of: Int64Array, seed: int, advance: Advance) -> Judged:
-    """Judge by two views that err differently: the cosine of a pair, and LEMoN among pairs of other folds.
+def _judged(
+    fits: Sequence[Fits],
+    image_of: Int64Array,
+    reasons: NDArray[np.object_],
+    seed: int,
+    advance: Advance,
+    text_encoder: str,
+) -> Judged:
+    """Find what is out of order, measure all pairs, and learn from planted ones what the measures say.
 
     Args:
-        folds: of all pairs.
+        fits: ways to place both sides in one space, the first of which is used for too few pairs. Otherwise the one
+            that best tells the given pairs from planted ones (AUROC, cross-fitted) is.
         image_of: int64 ``(n,)``.
+        reasons: of each pair, found by rules.
         seed: of the draws.
         advance: called with the number of pairs done.
+        text_encoder: its name.
     """
+    if len(image_of) < FEWEST_FOR_SHARE:
+        fits = fits[:1]
+    best = -1.0
+    for fitted in fits:
+        counting = advance if fitted is fits[-1] else lambda amount: None
+        folds = fitted(0)
+        found = _measured(folds, image_of, np.random.default_rng(seed), counting)
+        scores = suspicion(found.given, found.planted, found.fold)
+        told = told_apart(*scores)
+        if told > best:
+            best, chosen, chosen_folds, measured, (score, score_planted) = told, fitted, folds, found, scores
+    faults = find_order_faults(lambda offset: chosen(offset) if offset else chosen_folds, image_of, seed)
+    for fault in faults:
+        reasons[fault.first : fault.last + 1] = ORDER
+    counted = np.isin(reasons.astype(str), JUDGED_ALL_THE_SAME)
+    probability = np.full(len(image_of), np.nan)
+    share = low = high = np.nan
+    enough = len(image_of) >= FEWEST_FOR_SHARE <= 2 * counted.sum()
+    if enough:
+        wrong = share_of_wrong(score, score_planted, image_of, counted)
+        share, low, high, probability = wrong.share, wrong.low, wrong.high, wrong.probability
+    table = pd.DataFrame(
+        {
+            "score": score,
+            "probability": probability,
+            "similarity": measured.given[:, COSINE],
+            LEMON: -measured.given[:, LEMON_VIEW],
+            "reason": reasons.astype(str),
+        }
+    )
+    obtained = OBTAINED if enough else TOO_FEW
+    return Judged(table, share, low, high, obtained, measured.better, faults, text_encoder)
+
+
+def _measured(
+    folds: Sequence[Fold], image_of: Int64Array, random: np.random.Generator, advance: Advance
+) -> _Measured:
+    """Measure all pairs, and their images with captions of other images."""
     n = len(image_of)
-    random = np.random.default_rng(seed)
     sample = np.sort(random.permutation(n)[:SAMPLE])
     draws = max(1, min(MOST_DRAWS, CHANCE // n))
-    own, chance = np.zeros((2, n), np.float32), np.zeros((2, n, draws), np.float32)
-    better = np.full((n, BETTER), -1, np.int64)
-    for fold in folds:
+    given, planted = np.empty((n, 4), np.float32), np.empty((n, draws, 4), np.float32)
+    better, number_of_fold = np.full((n, BETTER), -1, np.int64), np.empty(n, np.int64)
+    for number, fold in enumerate(folds):
+        number_of_fold[fold.rows] = number
         reference = np.sort(random.permutation(fold.others)[:MOST_REFERENCE])
-        near = fold.images(reference), fold.captions(reference)
-        sampled = fold.captions(sample)
+        near = unit(fold.images(reference)), unit(fold.captions(reference))
+        sampled = unit(fold.captions(sample))
         by_image = fold.rows[np.argsort(image_of[fold.rows], kind="stable")]
         for start in range(0, len(fold.rows), ROWS_AT_ONCE):
             block = fold.rows[start : start + ROWS_AT_ONCE]
-            x, y = fold.images(block), fold.captions(block)
-            drawn = fold.captions(_foreign(block, by_image, image_of, draws, random).reshape(-1))
+            drawn = _foreign(block, by_image, image_of, draws, random).reshape(-1)
+            x, y = fold.images(block), fold.captions(np.concatenate([block, drawn]))
+            units = unit(x)
             r, m = len(block), len(reference)
-            number = np.concatenate([np.arange(r), np.repeat(np.arange(r), draws), r + np.arange(m)])
+            image = np.concatenate([np.arange(r), np.repeat(np.arange(r), draws)])
             found = lemon(
-                np.concatenate([x, near[0]]),
-                np.concatenate([y, drawn, near[1]]),
-                number,
-                len(number) - m + np.arange(m),
+                np.concatenate([units, near[0]]),
+                np.concatenate([unit(y), near[1]]),
+                np.concatenate([image, r + np.arange(m)]),
+                len(image) + np.arange(m),
                 LemonSetting(k=min(LemonSetting().k, m - 1)),
-                asked=len(number) - m,
+                asked=len(image),
             )
-            for view, values in enumerate((1 - found.distance, -found.score)):
-                own[view, block], chance[view, block] = values[:r], values[r:].reshape(r, draws)
-            better[block] = _better(x @ sampled.T, own[0, block], image_of[block], image_of[sample], sample)
+            lengths = (np.log(np.linalg.norm(side, axis=1) + 1e-12) for side in (y, x[image]))
+            views = np.stack([1 - found.distance, -found.score, *lengths], axis=1)
+            given[block], planted[block] = views[:r], views[r:].reshape(r, draws, -1)
+            better[block] = _better(
+                units @ sampled.T, given[block, COSINE], image_of[block], image_of[sample], sample
+            )
             advance(r)
-    mean, deviation = chance.mean(axis=(1, 2)), chance.std(axis=(1, 2)) + 1e-12
-    z = ((own - mean[:, None]) / deviation[:, None]).mean(axis=0)
-    z_chance = ((chance - mean[:, None, None]) / deviation[:, None, None]).mean(axis=0)
-    share = share_of_wrong(z, z_chance, image_of, seed=seed)
-    columns = {"score": -z, "probability": share.probability, "similarity": own[0], LEMON: own[1]}
-    table = pd.DataFrame(columns).assign(reason="")
-    return Judged(table, share.share, share.low, share.high, OBTAINED, better)
+    return _Measured(given, planted, better, number_of_fold)
 
 
 def _foreign(

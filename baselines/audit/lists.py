@@ -19,7 +19,7 @@ from ncl_bench.data.layout import save_quietly
 from ncl_bench.files import atomic_path, delimiter_of, write_text
 
 if TYPE_CHECKING:
-    from baselines.audit.judge import OrderFault
+    from baselines.audit.order import OrderFault
 
 _NUMBERED = re.compile(r"(\S.*?#(?:[A-Za-z]+#)?\d+[\t ]+)(.*)")
 

@@ -128,6 +128,16 @@ def transform(config: CLIPConfig, size: int) -> Callable[[Any], Tensor]:
     return made
 
 
+def normalisation(config: CLIPConfig) -> tuple[tuple[float, ...], tuple[float, ...], str]:
+    """Mean and deviation of RGB values 0 ... 255 that the weights expect, and how images are resized."""
+    from open_clip.transform import PreprocessCfg
+
+    known = _known_weights(config)
+    plain = PreprocessCfg()
+    mean, std = (tuple(255 * x for x in known.get(key, getattr(plain, key))) for key in ("mean", "std"))
+    return mean, std, known.get("interpolation", plain.interpolation)
+
+
 def weights_file(config: CLIPConfig) -> Path | None:
     """Path of the weights, fetched if needed; None for random weights."""
     if config.weights:

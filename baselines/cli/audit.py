@@ -102,8 +102,20 @@ def audit_pairs(
         ),
     ] = False,
     encoder: Annotated[
-        str, typer.Option(help="Image encoder, as for `features` (default: efficientnet-lite0).")
+        str,
+        typer.Option(
+            help="Image encoder, as for `features`; open_clip:MODEL, such as open_clip:ViT-B-32, or "
+            "open_clip:MODEL:WEIGHTS (a name in OpenCLIP, or a safetensors file) encodes captions too (default: "
+            "efficientnet-lite0)."
+        ),
     ] = "efficientnet-lite0",
+    text_encoder: Annotated[
+        str | None,
+        typer.Option(
+            help="Text encoder: all-minilm-l6-v2, tfidf, or a name or folder for sentence-transformers (default: "
+            "MiniLM for English captions if it is installed, else tfidf)."
+        ),
+    ] = None,
     seed: SplitSeed = 0,
     device: Device = "auto",
     as_json: Json = False,
@@ -126,6 +138,7 @@ def audit_pairs(
         labels=labels,
         strict=strict,
         encoder=encoder,
+        text_encoder=text_encoder,
         seed=seed,
         device=device,
     )

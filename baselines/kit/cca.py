@@ -5,6 +5,7 @@ the number of pairs, and a solution is a linear system, so nothing is trained.
 """
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,8 @@ from ncl_bench.data.columns import Int64Array
 
 ROWS_AT_ONCE = 4_096
 Float64Array = NDArray[np.float64]
+Vectors: TypeAlias = csr_array | Float64Array
+"""Captions, ``(n, t)``: sparse weights of words, or the vectors of a sentence encoder."""
 
 
 def signed_root(vectors: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -41,11 +44,21 @@ class Projections:
 
     def of_images(self, images: NDArray[np.floating]) -> NDArray[np.float32]:
         """Unit vectors ``(n, k)`` of images ``(n, d)``."""
-        return unit((images - self.image_mean) @ self.images)
+        return unit(self.place_images(images))
 
-    def of_captions(self, captions: csr_array) -> NDArray[np.float32]:
+    def of_captions(self, captions: Vectors) -> NDArray[np.float32]:
         """Unit vectors ``(n, k)`` of captions ``(n, t)``."""
-        return unit(captions @ self.captions - self.caption_mean @ self.captions)
+        return unit(self.place_captions(captions))
+
+    def place_images(self, images: NDArray[np.floating]) -> Float64Array:
+        """Vectors ``(n, k)`` of images ``(n, d)``; short ones have little of what the captions name."""
+        placed: Float64Array = (images - self.image_mean) @ self.images
+        return placed
+
+    def place_captions(self, captions: Vectors) -> Float64Array:
+        """Vectors ``(n, k)`` of captions ``(n, t)``; vague captions are short."""
+        placed: Float64Array = captions @ self.captions - self.caption_mean @ self.captions
+        return placed
 
 
 def unit(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
@@ -67,7 +80,7 @@ class Moments:
     xy: Float64Array
 
     @classmethod
-    def of(cls, images: NDArray[np.floating], image_of: Int64Array, captions: csr_array) -> "Moments":
+    def of(cls, images: NDArray[np.floating], image_of: Int64Array, captions: Vectors) -> "Moments":
         """Sum over pairs in blocks: ``images[image_of[i]]`` goes with row i of ``captions``."""
         d, t = images.shape[1], captions.shape[1]
         sums = cls(0, np.zeros(d), np.zeros(t), np.zeros((d, d)), np.zeros((t, t)), np.zeros((d, t)))
@@ -78,7 +91,8 @@ class Moments:
             sums.x += x.sum(axis=0)
             sums.y += y.sum(axis=0)
             sums.xx += x.T @ x
-            sums.yy += (y.T @ y).toarray()
+            yy = y.T @ y
+            sums.yy += yy if isinstance(yy, np.ndarray) else yy.toarray()
             sums.xy += (y.T @ x).T
         return sums
 

@@ -1,29 +1,27 @@
-"""Estimate how many pairs are wrong, from scores of the pairs and of chance.
+"""Estimate how many pairs are wrong, and of each pair how probably, from pairs that are wrong for certain.
 
-Chance is the score of an image with another image's caption. A wrong pair looks like it, unless its caption resembles
-the true one. True pairs are a mixture of two normals to the right of chance. This is the two-groups model with a known
-null (Efron, Statistical Science 2008).
+Planted pairs are images with captions of other images. A logistic regression learns to tell them from the given pairs;
+no image is scored by a regression that has seen it. Far on the planted side lie no right pairs, so the given pairs
+there, divided by the planted ones, are the share of wrong pairs (best bin estimation: Garg et al., NeurIPS 2021). The
+probability is the share times the ratio of both densities along the score, which an isotonic regression estimates.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.data.columns import Int64Array
 
-BINS = 400
-"""Scores are counted in bins, so a fit takes as long for a million pairs as for a thousand."""
-SMOOTH, TAIL = 0.2, 0.01
-"""Chance is smoothed by a fifth of its deviation; a hundredth of it is a normal of twice its deviation."""
-RESAMPLES = 200
-MODEL_ERROR = 0.1, 0.005
-"""Part of the share, and a constant, by which the interval is wider at each end than resampling makes it: true pairs
-that fit no better than chance count as wrong. docs/audit.md measures how many these are."""
-ITERATIONS = 1_000
-LEAST_MEAN, DEVIATIONS = 1.0, (0.4, 2.0)
-"""Bounds of the true pairs' components: nearer to chance they could not be told from wrong pairs."""
+PARTS = np.arange(0.2, 0.81, 0.05)
+"""Parts of the planted pairs, the most suspicious ones, from which the share may be read off. In smaller parts planted
+and really wrong pairs may differ, in larger ones are right pairs."""
+MODEL_ERROR = 0.1, 0.002
+"""Part of the share, and a constant, by which the range is wider at each end than counting makes it: pairs are not
+wrong quite as the planted ones are. docs/audit.md measures the ranges."""
+SURE = 0.99
+"""The largest probability: of pairs with larger estimates 1 to 4 of 100 were right (docs/audit.md)."""
 Float64Array = NDArray[np.float64]
 
 
@@ -33,7 +31,7 @@ class Share:
 
     Attributes:
         share, low, high: in [0, 1].
-        probability: float64 ``(n,)``, falls with the score.
+        probability: float64 ``(n,)``, rises with the score.
     """
 
     share: float
@@ -42,72 +40,106 @@ class Share:
     probability: Float64Array
 
 
-def share_of_wrong(
-    score: NDArray[np.floating], chance: NDArray[np.floating], image_of: Int64Array, *, seed: int = 0
-) -> Share:
-    """Fit the mixture, and resample images for the interval.
+def suspicion(
+    given: NDArray[np.floating], planted: NDArray[np.floating], fold: Int64Array
+) -> tuple[Float64Array, Float64Array]:
+    """Score pairs by logarithmic odds of being planted.
 
     Args:
-        score: ``(n,)``, larger means more likely right.
-        chance: ``(n, draws)``, scores of each pair's image with captions of other images.
-        image_of: int64 ``(n,)``; pairs of one image are resampled together.
-        seed: of the resamples.
+        given: ``(n, views)``, what is measured of each pair.
+        planted: ``(n, draws, views)``, of each pair's image with captions of other images.
+        fold: int64 ``(n,)``, number of each pair's fold; all pairs of an image are of one.
+
+    Returns:
+        Scores of the given pairs, float64 ``(n,)``, and of the planted ones, ``(n, draws)``; larger is more suspicious.
     """
-    from scipy.ndimage import gaussian_filter1d
-    from scipy.stats import norm
+    from sklearn.linear_model import LogisticRegression
 
-    centre, unit = chance.mean(), chance.std() + 1e-12
-    z, z_chance = (score - centre) / unit, (chance.reshape(-1) - centre) / unit
-    edges = np.linspace(min(z.min(), z_chance.min()) - 1, max(z.max(), z_chance.max()) + 1, BINS + 1)
-    middle, width = (edges[1:] + edges[:-1]) / 2, edges[1] - edges[0]
-    place = np.searchsorted(edges, z) - 1
-    drawn = np.histogram(z_chance, edges)[0] / (len(z_chance) * width)
-    # the wide normal keeps a wrong pair possible where chance was not drawn
-    wrong = (1 - TAIL) * gaussian_filter1d(drawn, SMOOTH / width) + TAIL * norm.pdf(middle, 0, 2)
-    start = np.array([0.1, 0.45, 0.45]), np.array([1.0, 2.5]), np.array([1.0, 1.0])
-    counts = np.bincount(place, minlength=BINS)
-    weights, means, deviations = _fitted(counts, middle, wrong, *start)
-    random = np.random.default_rng(seed)
-    image = np.unique(image_of, return_inverse=True)[1]
-    n_images = image.max() + 1
-    found = []
-    for _ in range(RESAMPLES):
-        drawn = np.bincount(random.integers(n_images, size=n_images), minlength=n_images)
-        resampled = np.bincount(place, drawn[image], BINS)
-        found.append(_fitted(resampled, middle, wrong, weights, means, deviations)[0][0])
-    low, high = np.quantile(found, (0.025, 0.975))
-    right = sum(w * norm.pdf(middle, m, s) for w, m, s in zip(weights[1:], means, deviations, strict=True))
-    probability = np.interp(z, middle, weights[0] * wrong / (weights[0] * wrong + right))
-    # a wide component of true pairs would make the lowest scores look right again
-    order = np.argsort(z, kind="stable")
-    probability[order] = np.maximum.accumulate(probability[order][::-1])[::-1]
-    share = float(weights[0])
-    error = MODEL_ERROR[0] * share + MODEL_ERROR[1]
-    return Share(share, max(0.0, float(low) - error), min(1.0, float(high) + error), probability)
+    views = planted.shape[-1]
+    flat = planted.reshape(-1, views).astype(np.float64)
+    mean, deviation = flat.mean(axis=0), flat.std(axis=0) + 1e-12
+    x, z = (given - mean) / deviation, (planted - mean) / deviation
+    scores, scores_planted = np.empty(x.shape[0]), np.empty(z.shape[:2])
+    for rows, others in folds_by_number(fold):
+        wrong = z[others].reshape(-1, views)
+        weight = np.repeat((1.0, len(others) / len(wrong)), (len(others), len(wrong)))
+        label = np.repeat((0, 1), (len(others), len(wrong)))
+        model = LogisticRegression().fit(np.concatenate([x[others], wrong]), label, sample_weight=weight)
+        scores[rows] = model.decision_function(x[rows])
+        scores_planted[rows] = model.decision_function(z[rows].reshape(-1, views)).reshape(len(rows), -1)
+    return scores, scores_planted
 
 
-def _fitted(
-    counts: NDArray[Any],
-    middle: Float64Array,
-    wrong: Float64Array,
-    weights: Float64Array,
-    means: Float64Array,
-    deviations: Float64Array,
-) -> tuple[Float64Array, Float64Array, Float64Array]:
-    """Maximise the likelihood by EM: weights ``(3,)``, the first of wrong pairs, and the two true components."""
-    n = counts.sum()
-    for _ in range(ITERATIONS):
-        right = np.exp(-(((middle - means[:, None]) / deviations[:, None]) ** 2) / 2)
-        right /= deviations[:, None] * np.sqrt(2 * np.pi)
-        joint = weights[:, None] * np.vstack([wrong, right])
-        shared = joint / np.maximum(joint.sum(axis=0), 1e-300) * counts
-        mass = shared.sum(axis=1)
-        change = np.abs(mass / n - weights).max()
-        weights = mass / n
-        of_true = np.maximum(mass[1:], 1e-12)
-        means = np.maximum(shared[1:] @ middle / of_true, LEAST_MEAN)
-        variance = (shared[1:] * (middle - means[:, None]) ** 2).sum(axis=1) / of_true
-        deviations = np.clip(np.sqrt(variance), *DEVIATIONS)
-        if change < 1e-6:
-            break
-    return weights, means, deviations
+def told_apart(scores: Float64Array, planted: Float64Array) -> float:
+    """AUROC of planted against given pairs."""
+    from sklearn.metrics import roc_auc_score
+
+    label = np.repeat((0, 1), (len(scores), planted.size))
+    return float(roc_auc_score(label, np.append(scores, planted)))
+
+
+def folds_by_number(fold: Int64Array) -> Iterator[tuple[Int64Array, Int64Array]]:
+    """Yield the pairs of each fold, and the others."""
+    for number in range(fold.max() + 1):
+        yield np.flatnonzero(fold == number), np.flatnonzero(fold != number)
+
+
+def share_of_wrong(
+    scores: Float64Array, planted: Float64Array, image_of: Int64Array, counted: NDArray[np.bool_]
+) -> Share:
+    """Read off the share, and calibrate the scores.
+
+    Args:
+        scores, planted: of :func:`suspicion`.
+        image_of: int64 ``(n,)``; pairs of one image are counted as one observation where they are wrong together.
+        counted: bool ``(n,)``, the pairs among which wrong ones are counted; the others have a probability too.
+    """
+    s, p, image = scores[counted], planted[counted], image_of[counted]
+    # the part is chosen on one half of the images and read off on the other: the smallest of many numbers is too small
+    one, two = image % 2 == 0, image % 2 == 1
+    halves = [
+        _read_off(s[on], p[on], image[on], _best_part(s[by], p[by], image[by]))[0]
+        for by, on in ((one, two), (two, one))
+    ]
+    _, low, high = _read_off(s, p, image, _best_part(s, p, image))
+    relative, constant = MODEL_ERROR
+    share = sum(halves) / 2
+    low, high = max(0.0, low - relative * share - constant), min(1.0, high + relative * share + constant)
+    share = min(max(share, low), high)
+    return Share(share, low, high, _calibrated(scores, s, p, share))
+
+
+def _best_part(scores: Float64Array, planted: Float64Array, image_of: Int64Array) -> float:
+    """The part whose upper end is lowest: right pairs lift it in large parts, and small counts in small ones."""
+    return float(min(PARTS, key=lambda part: _read_off(scores, planted, image_of, part)[2]))
+
+
+def _read_off(
+    scores: Float64Array, planted: Float64Array, image_of: Int64Array, part: float
+) -> tuple[float, float, float]:
+    """Share from the given pairs among a part of the planted ones; range of their count (Garwood, 1936), 95 %."""
+    from scipy.stats import gamma
+
+    beyond = scores >= np.quantile(planted, 1 - part)
+    of_image = np.unique(image_of[beyond], return_counts=True)[1]
+    together = float((of_image**2).sum() / of_image.sum()) if len(of_image) else 1.0
+    count = beyond.sum() / together
+    low, high = gamma.ppf(0.025, count) if count else 0.0, gamma.ppf(0.975, count + 1)
+    share, low, high = (min(1.0, float(each * together / len(scores) / part)) for each in (count, low, high))
+    return share, low, high
+
+
+def _calibrated(
+    scores: Float64Array, given: Float64Array, planted: Float64Array, share: float
+) -> Float64Array:
+    """Probability of every score, by the densities of the given and the planted pairs along it."""
+    from sklearn.isotonic import IsotonicRegression
+
+    n, m = len(given), planted.size
+    label, weight = np.repeat((0.0, 1.0), (n, m)), np.repeat((1.0, n / m), (n, m))
+    curve = IsotonicRegression(out_of_bounds="clip").fit(
+        np.append(given, planted), label, sample_weight=weight
+    )
+    wrong = curve.predict(scores)
+    probability: Float64Array = np.minimum(share * wrong / np.maximum(1 - wrong, 1e-12), SURE)
+    return probability

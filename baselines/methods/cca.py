@@ -27,7 +27,7 @@ from baselines.backbones.linear import Linear
 from baselines.kit.batches import TrainingBatches, derive_seed
 from baselines.kit.cca import Moments, Projections
 from baselines.kit.method import EpochPlan, Method, PairMemory, Setting, Step
-from baselines.kit.share import share_of_wrong
+from baselines.kit.share import share_of_wrong, suspicion
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.errors import TrainingError
 
@@ -97,6 +97,8 @@ class CCA(Method):
     Attributes:
         clean_probability: probability that each pair is right, judged without its image; 1 before the first fit.
         kept: 1 for the pairs of this round's fit, else 0.
+        similarity: cosine of each pair, likewise.
+        wrong: float64 scalar, estimated share of wrong pairs.
     """
 
     name = "cca"
@@ -105,6 +107,7 @@ class CCA(Method):
     Config = CCAConfig
     config: CCAConfig
     closed_form = True
+    wrong: Tensor
 
     def __init__(self, config: CCAConfig, setting: Setting) -> None:
         super().__init__(config, setting)
@@ -116,6 +119,8 @@ class CCA(Method):
             )
         self.clean_probability = PairMemory(setting.n_pairs, initial=1.0)
         self.kept = PairMemory(setting.n_pairs, initial=1.0)
+        self.similarity = PairMemory(setting.n_pairs, initial=0.0)
+        self.register_buffer("wrong", torch.zeros((), dtype=torch.float64))
         self.pairs: PairFeatures | None = None
         self.fits: dict[tuple[int, float, float], Projections] = {}
         self.folds: list[Moments] = []
@@ -242,8 +247,10 @@ class CCA(Method):
         random = np.random.default_rng(derive_seed(seed, "chance"))
         n = len(pairs.ids)
         draws = max(1, min(MOST_DRAWS, CHANCE // n))
-        own, chance = np.zeros(n, np.float32), np.zeros((n, draws), np.float32)
+        own, chance = np.zeros((n, 1), np.float32), np.zeros((n, draws, 1), np.float32)
+        number = np.zeros(n, np.int64)
         for fold, rows in enumerate(self.fold_rows(pairs, seed)):
+            number[rows] = fold
             others = [moments for k, moments in enumerate(self.folds) if k != fold]
             fitted = (
                 others[0]
@@ -252,12 +259,15 @@ class CCA(Method):
             )
             images = fitted.of_images(pairs.images[pairs.image_of[rows]].astype(np.float64))
             captions = fitted.of_captions(pairs.captions[rows])
-            own[rows] = (images * captions).sum(axis=1)
+            own[rows, 0] = (images * captions).sum(axis=1)
             for draw in range(draws):
                 other = captions[random.permutation(len(rows))]
-                chance[rows, draw] = (images * other).sum(axis=1)
-        share = share_of_wrong(own, chance, pairs.image_of, seed=derive_seed(seed, "share"))
+                chance[rows, draw, 0] = (images * other).sum(axis=1)
+        scores, planted = suspicion(own, chance, number)
+        share = share_of_wrong(scores, planted, pairs.image_of, np.ones(n, bool))
         self.clean_probability.write(pairs.ids, torch.from_numpy(1 - share.probability))
+        self.similarity.write(pairs.ids, torch.from_numpy(own[:, 0]))
+        self.wrong.fill_(share.share)
 
     def estimates(self) -> dict[str, Tensor]:
         """The clean probability of the last round."""
@@ -278,10 +288,9 @@ class CCAFiltered(CCA):
         return self.config.rounds
 
     def keep_probable(self, pairs: PairFeatures) -> None:
-        """Keep the most probable pairs, as many as the estimate calls right."""
-        probability = self.clean_probability.read(pairs.ids)
-        # the probabilities of a mixture sum to the number of right pairs, so the true ratio is not needed
-        n_right = max(2, round(probability.sum().item()))
-        kept = torch.zeros_like(probability)
-        kept[probability.argsort(descending=True, stable=True)[:n_right]] = 1.0
+        """Keep the most similar pairs, as many as the estimate calls right; the true ratio is not known here."""
+        similarity = self.similarity.read(pairs.ids)
+        n_right = max(2, round((1 - self.wrong.item()) * len(similarity)))
+        kept = torch.zeros_like(similarity)
+        kept[similarity.argsort(descending=True, stable=True)[:n_right]] = 1.0
         self.kept.write(pairs.ids, kept)

@@ -4,7 +4,7 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,13 +41,6 @@ MEASURED = {"fit", "cross_fitted", "similarity", "posterior"}
 
 def train(job: TrainingJob, folder: Path, **options) -> Path:
     return trained(job, folder, **options).folder.path
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("baselines.kit.share.RESAMPLES", 10)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +185,7 @@ def test_pairs_are_ordered_by_two_views_and_as_many_go_as_are_estimated_to_be_wr
     assert f'max="999" value="{result.wrong}"' in page
     said: list[str] = []
     kept = apply_audit(audited, tmp_path / "cleaned", sure=True, say=said.append)
-    assert kept.n_kept == (table["fit"] > np.float32(result.threshold)).sum()
+    assert kept.n_kept == (table["fit"] > result.threshold).sum()
     assert abs(1000 - kept.n_kept - result.wrong) <= 2  # of pairs that fit alike, all or none go
     precision = table["probability"][table["fit"] <= result.threshold].mean()
     assert f"of which about {precision:.0%} are wrong by the estimate" in said[0]

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 import baselines.audit.judge
 from baselines.audit import find_wrong_pairs
-from baselines.audit.judge import OrderFault
+from baselines.audit.order import OrderFault
 from baselines.audit.own_pairs import read_pairs
 from ncl_bench.cli import app
 from ncl_bench.errors import DataError, NclBenchError, TrainingError
@@ -35,7 +35,7 @@ MOVED = 6
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tiny network in place of the encoder."""
     monkeypatch.setattr("baselines.encoders.load_encoder", lambda *_: tiny_encoder())
-    monkeypatch.setattr("baselines.kit.share.RESAMPLES", 10)
+    monkeypatch.setattr("baselines.audit.judge.FEWEST_FOR_SHARE", 50)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Judging somebody's pairs: CCA against an eigenproblem, folds that leak nothing, the share of wrong pairs."""
+"""Judging somebody's pairs: CCA against an eigenproblem, folds that leak nothing, shares that hold."""
 
 from pathlib import Path
 
@@ -7,19 +7,14 @@ import pytest
 from scipy.linalg import eigh
 from scipy.sparse import csr_array
 
-from baselines.audit.cca import cross_fitted, pooled
+from baselines.audit.cca import caption_vectors, cross_fitted, pooled
 from baselines.audit.judge import judge_embeddings, judge_pairs
-from baselines.kit.cca import Moments
-from baselines.kit.share import share_of_wrong
+from baselines.audit.reasons import REPEATED
+from baselines.kit.cca import Moments, unit
+from baselines.kit.share import share_of_wrong, suspicion
 
 TOPICS = ("dog grass ball", "beach sea surf", "snow ski hill", "city car street", "horse rider fence")
 TOPICS_ZH = ("小狗追球草地", "海边沙滩冲浪", "雪山滑雪斜坡", "城市汽车街道", "骑手马匹栅栏")
-
-
-@pytest.fixture(autouse=True)
-def _few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ends of an interval need no 200 fits to hold the share."""
-    monkeypatch.setattr("baselines.kit.share.RESAMPLES", 40)
 
 
 def test_projections_solve_the_generalised_eigenproblem() -> None:
@@ -63,19 +58,22 @@ def topics(
 def test_the_captions_of_a_fold_do_not_move_its_projections(tmp_path: Path) -> None:
     features, image_of, captions, _ = topics(per_image=2)
     images = pooled(features, tmp_path / "pooled.npy")
-    before = next(cross_fitted(images, image_of, captions))
+    before = cross_fitted(images, image_of, caption_vectors(captions))[0]
     moved = np.array(captions, object)
     moved[before.rows] = np.roll(moved[before.rows], 3)
-    after = next(cross_fitted(images, image_of, moved.tolist()))
+    after = cross_fitted(images, image_of, caption_vectors(moved.tolist()))[0]
     assert set(image_of[before.rows]).isdisjoint(image_of[before.others])
     np.testing.assert_array_equal(after.rows, before.rows)
     # signs of components may differ, cosines do not
-    cosines = [fold.images(fold.rows) @ fold.captions(fold.rows).T for fold in (before, after)]
+    cosines = [unit(fold.images(fold.rows)) @ unit(fold.captions(fold.rows)).T for fold in (before, after)]
     np.testing.assert_allclose(cosines[1], np.roll(cosines[0], 3, axis=1), atol=1e-4)
 
 
 @pytest.mark.parametrize(("words", "per_image"), [(TOPICS, 1), (TOPICS, 3), (TOPICS_ZH, 1)])
-def test_planted_captions_come_first(words: tuple[str, ...], per_image: int, tmp_path: Path) -> None:
+def test_planted_captions_come_first(
+    words: tuple[str, ...], per_image: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("baselines.audit.judge.FEWEST_FOR_SHARE", 200)
     features, image_of, captions, topic = topics(words, per_image=per_image)
     random = np.random.default_rng(1)
     wrong = random.permutation(len(captions))[:20]
@@ -111,13 +109,51 @@ def test_embeddings_are_judged_with_several_captions_an_image(tmp_path: Path) ->
     assert (image_of[named[named >= 0]] != image_of[wrong[0]]).all()
 
 
-@pytest.mark.parametrize("share", [0.003, 0.03, 0.1, 0.4])
-def test_the_share_of_wrong_pairs_lies_in_its_interval(share: float) -> None:
+@pytest.mark.parametrize("share", [0.0, 0.005, 0.03, 0.1, 0.4])
+def test_share_and_probabilities_hold(share: float) -> None:
     random = np.random.default_rng(0)
-    n = 6_000
+    n = 12_000
     wrong = random.random(n) < share
-    score = np.where(wrong, random.standard_normal(n), random.normal(3, 1.2, n))
-    found = share_of_wrong(score, random.standard_normal((n, 3)), np.arange(n))
+    views = random.standard_normal((n, 2)) + np.where(wrong, 0, 3)[:, None]
+    planted = random.standard_normal((n, 3, 2))
+    scores, scores_planted = suspicion(views, planted, np.arange(n) % 10)
+    found = share_of_wrong(scores, scores_planted, np.arange(n), np.ones(n, bool))
     assert found.low <= wrong.mean() <= found.high
-    assert found.high - found.low < 0.06 + 0.35 * share
-    assert found.probability[wrong].mean() > found.probability[~wrong].mean()
+    assert found.high - found.low < 0.02 + 0.35 * share
+    order = np.argsort(-found.probability, kind="stable")
+    for rows in np.array_split(order, 10):
+        assert abs(found.probability[rows].mean() - wrong[rows].mean()) < 0.05
+    assert found.probability.max() <= 0.99
+    assert (np.diff(found.probability[np.argsort(scores)]) >= 0).all()
+
+
+def test_pairs_that_are_wrong_together_widen_the_range() -> None:
+    random = np.random.default_rng(0)
+    n = 2_000
+    scores = np.where(np.arange(n) < 100, 3, -3) + random.standard_normal(n)
+    planted = 3 + random.standard_normal((n, 2))
+    alone, together = (
+        share_of_wrong(scores, planted, image_of, np.ones(n, bool))
+        for image_of in (np.arange(n), np.arange(n) // 5)
+    )
+    assert together.high - together.low > 1.5 * (alone.high - alone.low)
+
+
+def test_too_few_pairs_are_ordered_and_not_counted(tmp_path: Path) -> None:
+    features, image_of, captions, _ = topics()
+    found = judge_pairs(features, image_of, captions, work=tmp_path)
+    assert not found.enough
+    assert found.table["probability"].isna().all()
+    assert found.table["score"].notna().all()
+    assert "Fewer than 1,000 pairs" in found.obtained
+
+
+def test_a_repeated_caption_is_named_and_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("baselines.audit.judge.FEWEST_FOR_SHARE", 150)
+    features, image_of, captions, _ = topics()
+    given = [f"{caption} nr{chr(97 + row % 26)}{chr(97 + row // 26)}" for row, caption in enumerate(captions)]
+    given[20:60] = ["buy now with free shipping"] * 40
+    found = judge_pairs(features, image_of, given, work=tmp_path)
+    assert (found.table["reason"][20:60] == REPEATED).all()
+    assert (found.table["reason"].drop(range(20, 60)) == "").all()
+    assert found.numbers[0] == round(160 * found.share)

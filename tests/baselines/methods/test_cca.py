@@ -104,7 +104,8 @@ def test_wrong_pairs_are_improbable_and_left_out_of_the_next_fit() -> None:
     assert above > 0.9
     filtered = trained(CCAFiltered(FilteredCCAConfig(**GRID, rounds=1), setting()), batch)
     kept = filtered.kept.values > 0
-    assert kept.sum() == round(estimate.double().sum().item())
+    assert kept.sum() == round((1 - plain.wrong.item()) * N)
+    assert abs(plain.wrong.item() - WRONG / N) < 0.1
     assert (kept & wrong).sum() < 0.2 * WRONG
 
     def fit(method: CCA) -> float:

@@ -1,0 +1,185 @@
+"""Causes that rules can name, before anything is scored: they are groups of their own, not wrong pairs."""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ncl_bench.data.columns import Int64Array
+
+ORDER, REPEATED, BOILERPLATE, LANGUAGE = "order", "repeated caption", "boilerplate", "language"
+CUT_OFF, NEAR_EQUAL, COPY = "cut off", "near-equal pictures", "copy"
+REASONS = (ORDER, COPY, BOILERPLATE, REPEATED, LANGUAGE, CUT_OFF, NEAR_EQUAL)
+"""Where several hold, the first is named."""
+JUDGED_ALL_THE_SAME = ("", NEAR_EQUAL, COPY)
+"""Reasons that say nothing against the caption; the share of wrong pairs counts these rows."""
+FEWEST_PICTURES, LEAST_PART, OVER_USUAL = 8, 0.002, 10
+"""A pasted caption is on 8 pictures, 0.2 % of all, and 10 times as many as the usual caption of the set."""
+NEAR, MOST_PICTURES = 0.2, 50_000
+"""Near-equal pictures are at most a fifth as far apart (1 - cosine of pooled features) as the usual picture is from its
+nearest one; every two pictures are compared up to 50,000."""
+PICTURES_AT_ONCE = 1_024
+LEAST_MARKED = 0.5
+"""Part of the captions with a stop word of one language that makes it the language of the set."""
+STOP_WORDS = {  # without words that English captions contain too, such as do and no
+    "en": "a an the of in on at with and is are to from by for into his her their while near through over next",
+    "de": "ein eine einen einem einer der die das den dem und mit auf im ist sind auf vor neben durch über zwei am zum",
+    "fr": "un une le la les des du de et dans sur avec est sont au aux en qui près devant deux l d",
+    "es": "un una el la los las de del y en con por sobre está están al que su junto dos unos",
+    "it": "un una uno il lo la i gli le di del della e in con su sul sulla nel nella per è sono che due accanto",
+    "pt": "um uma o a os de da e em na com por sobre está estão que ao dois duas",
+    "nl": "een de het van en in op met is zijn naar door over die aan bij twee voor naast",
+    "sv": "en ett den det och i på med av är som till genom vid över två framför bredvid",
+    "da": "en et den det og i på med af er som til gennem ved over to foran",
+    "nb": "en et den det og i på med av er som til gjennom ved over to foran",
+    "fi": "ja on ovat kaksi joka jossa kanssa mies nainen koira päällä vieressä",
+    "pl": "i w na z ze jest są przez po nad obok dwa dwie się",
+    "cs": "a v na s se je jsou po přes vedle dva dvě který",
+    "hu": "egy a az és van egyik két mellett előtt alatt",
+    "ro": "un o și în pe cu de la este sunt lângă doi două care",
+    "tr": "bir ve ile bu iki üzerinde yanında olan için",
+    "id": "seorang sebuah di dan dengan yang pada ke dari dua sedang",
+}
+_WORD = re.compile(r"[^\W\d_]+")
+_FILE = re.compile(
+    r"(\S+\.(jpe?g|png|webp|gif|bmp|tiff?|heic)|(img|dscn?|dscf|pict?|image|photo|screenshot|untitled|scan)[\s_-]*\(?\d+\)?"
+    r"|https?://\S+)",
+    re.IGNORECASE,
+)
+_GENERIC_TEXT = (
+    "image,images,photo,photos,picture,pictures,img,pic,pics,photograph,an image,a photo,a picture,the image,"
+    "this image,stock image,stock photo,caption,no caption,description,no description,image description,"
+    "photo caption,text,alt,no text,alt text,untitled,thumbnail,logo,icon,placeholder,click to enlarge,null,"
+    "none,nan,n a,na,unknown,todo,tbd,test,image not available,no image available,image may contain"
+)
+_GENERIC = frozenset(_GENERIC_TEXT.split(","))
+_DANGLING = frozenset(["a", "an", "the", "and", "or", "with", "to", "of", "are", "his", "their", "its", "as"])
+
+
+def reasons_of(
+    captions: Sequence[str], image_of: Int64Array, images: NDArray[np.floating]
+) -> NDArray[np.object_]:
+    """Name the reason of each pair, "" where no rule holds.
+
+    Args:
+        captions: text of each pair.
+        image_of: int64 ``(n,)``, row of each pair's image.
+        images: ``(n_images, dim)``, a vector of each image.
+    """
+    plain = [" ".join(words(caption)) for caption in captions]
+    found = np.full(len(captions), "", object)
+    # the first of REASONS is written last
+    found[_near_equal(plain, image_of, images)] = NEAR_EQUAL
+    main, language = languages(plain)
+    if main == "en":
+        found[[_is_cut_off(caption) for caption in captions]] = CUT_OFF
+    found[[each not in ("", main) for each in language]] = LANGUAGE
+    found[_repeated(plain, image_of)] = REPEATED
+    found[[_is_boilerplate(caption, each) for caption, each in zip(captions, plain, strict=True)]] = (
+        BOILERPLATE
+    )
+    pairs = np.unique(
+        np.stack([image_of, np.unique(np.array(captions, object).astype(str), return_inverse=True)[1]]),
+        axis=1,
+        return_index=True,
+    )[1]
+    copies = np.ones(len(captions), bool)
+    copies[pairs] = False
+    found[copies] = COPY
+    return found
+
+
+def words(caption: str) -> list[str]:
+    """Lower-case words of letters."""
+    return _WORD.findall(caption.lower())
+
+
+def _is_boilerplate(caption: str, plain: str) -> bool:
+    bare = caption.strip()
+    return not plain or plain in _GENERIC or _FILE.fullmatch(bare) is not None
+
+
+def _repeated(plain: Sequence[str], image_of: Int64Array) -> NDArray[np.bool_]:
+    """Captions that stand on many different pictures, and far more than other captions of the set do."""
+    kinds = np.unique(np.array(plain, object).astype(str), return_inverse=True)[1]
+    different = np.unique(np.stack([kinds, image_of]), axis=1)[0]
+    pictures = np.bincount(different)
+    least = max(FEWEST_PICTURES, LEAST_PART * len(np.unique(image_of)))
+    many: NDArray[np.bool_] = (pictures >= np.maximum(least, OVER_USUAL * np.median(pictures)))[kinds]
+    return many
+
+
+def _is_cut_off(caption: str) -> bool:
+    """Whether an English caption stops before its end: after an article or the like, or with dots."""
+    bare = caption.rstrip()
+    last = words(bare)[-1:]
+    return bare.endswith(("...", "…")) or (bare[-1:].isalpha() and bool(last) and last[0] in _DANGLING)
+
+
+def languages(plain: Sequence[str]) -> tuple[str, list[str]]:
+    """The language of the set, "" where it is none of those known, and that of each caption, "" where unclear.
+
+    A caption is of another script, or has two stop words of another language and none of the set's own.
+    """
+    lists = {name: frozenset(text.split()) for name, text in STOP_WORDS.items()}
+    split = [each.split() for each in plain]
+    marked = {name: np.mean([not stops.isdisjoint(each) for each in split]) for name, stops in lists.items()}
+    main = max(marked, key=lambda name: marked[name])
+    script = Counter(map(_script, plain))
+    usual = script.most_common(1)[0][0]
+    if marked[main] < LEAST_MARKED or usual != "LATIN":
+        main = "" if usual == "LATIN" else usual
+    found = []
+    for each, text in zip(split, plain, strict=True):
+        own = _script(text)
+        if own and usual and own != usual:
+            found.append(own)
+        elif own == "LATIN" and main in lists and lists[main].isdisjoint(each):
+            hits = {name: len(stops.intersection(each)) for name, stops in lists.items()}
+            best = max(hits, key=lambda name: hits[name])
+            found.append(best if hits[best] >= 2 else "")
+        else:
+            found.append("")
+    return main, found
+
+
+def _script(text: str) -> str:
+    """Script of most letters, such as LATIN or CJK; "" without letters."""
+    letters = Counter(unicodedata.name(letter, "").partition(" ")[0] for letter in text if letter.isalpha())
+    return letters.most_common(1)[0][0] if letters else ""
+
+
+def _near_equal(
+    plain: Sequence[str], image_of: Int64Array, images: NDArray[np.floating]
+) -> NDArray[np.bool_]:
+    """Pairs whose picture nearly equals another one that has none of its captions."""
+    used = np.unique(image_of)
+    marked = np.zeros(len(image_of), bool)
+    if len(used) > MOST_PICTURES:
+        return marked
+    vectors = np.asarray(images[used], np.float32)
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    of_image: dict[int, set[str]] = {}
+    for image, text in zip(image_of.tolist(), plain, strict=True):
+        of_image.setdefault(image, set()).add(text)
+    nearest = np.empty(len(used), np.float32)
+    pairs = []
+    for start in range(0, len(used), PICTURES_AT_ONCE):
+        away = 1 - vectors[start : start + PICTURES_AT_ONCE] @ vectors.T
+        rows = np.arange(len(away))
+        away[rows, start + rows] = np.inf
+        nearest[start + rows] = away.min(axis=1)
+        # only these can be near-equal, as the usual distance is at most 1
+        near = np.argwhere(away < NEAR)
+        pairs.append(np.column_stack([near[:, 0] + start, near[:, 1], away[tuple(near.T)]]))
+    usual = np.median(nearest)
+    near_equal: set[int] = set()
+    for row, other, distance in np.concatenate(pairs).tolist():
+        one, two = int(used[int(row)]), int(used[int(other)])
+        if distance <= NEAR * usual and of_image[one].isdisjoint(of_image[two]):
+            near_equal |= {one, two}
+    marked[np.isin(image_of, list(near_equal))] = True
+    return marked

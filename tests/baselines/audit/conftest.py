@@ -1,0 +1,12 @@
+"""Audits of tests use TF-IDF, whether or not the package of the sentence encoder is installed."""
+
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_sentence_encoder() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("baselines.audit.sentences.PACKAGE", "absent_package")
+        yield

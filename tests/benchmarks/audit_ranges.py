@@ -1,0 +1,79 @@
+"""Whether ranges hold and probabilities are right, on sets of several sizes drawn from a prepared dataset.
+
+    python tests/benchmarks/audit_ranges.py flickr8k --root data --work work
+
+Every set has one caption of each drawn image, and a share of its captions permuted. Prints for each size and share how
+many ranges hold the planted share, the largest difference of stated and real share in any tenth of the pairs (all draws
+together), and the average precision. Captions are encoded once, into the folder ``work``.
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.metrics import average_precision_score
+
+from baselines.audit.cca import pooled
+from baselines.audit.judge import judge_pairs
+from baselines.audit.sentences import MINILM, sentence_vectors
+from ncl_bench.data import load_dataset
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("dataset")
+    parser.add_argument("--root", type=Path)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[100, 300, 1_000])
+    parser.add_argument("--ratios", type=float, nargs="+", default=[0.0, 0.05, 0.1])
+    parser.add_argument("--draws", type=int, default=20)
+    given = parser.parse_args()
+    train = load_dataset(given.dataset, split="train", root=given.root)
+    captions = np.array(list(map(str, train.captions or ())), object)
+    kept = [given.work / f"{name}.npy" for name in ("all_pooled", "all_captions")]
+    if not all(file.exists() for file in kept):
+        given.work.mkdir(parents=True, exist_ok=True)
+        features: Any = train.image_features
+        pooled(features, kept[0])
+        np.save(kept[1], sentence_vectors(list(captions), MINILM))
+    images, texts = (np.load(file, mmap_mode="r") for file in kept)
+    for n in given.sizes:
+        for ratio in given.ratios:
+            held, stated, real, precision = [], [], [], []
+            for draw in range(given.draws):
+                random = np.random.default_rng([n, round(1000 * ratio), draw])
+                chosen = random.permutation(train.n_images)[:n]
+                pair = np.array([random.choice(np.flatnonzero(train.caption_to_image == i)) for i in chosen])
+                moved = random.permutation(n)[: round(ratio * n)]
+                pair[moved] = pair[np.roll(moved, 1)]
+                wrong = np.isin(np.arange(n), moved)
+                with tempfile.TemporaryDirectory() as folder:
+                    work = Path(folder)
+                    np.save(work / "pooled.npy", images[chosen])
+                    np.save(work / "captions.npy", texts[pair])
+                    found = judge_pairs(images, np.arange(n), captions[pair].tolist(), work=work)
+                if ratio:
+                    precision.append(average_precision_score(wrong, found.table["score"]))
+                if found.enough:
+                    held.append(found.low <= ratio <= found.high)
+                    order = np.argsort(-found.table["score"].to_numpy(), kind="stable")
+                    stated.append(found.table["probability"].to_numpy()[order])
+                    real.append(wrong[order])
+            print(f"{n:,} pairs, {ratio:.1%} wrong: ", end="")
+            if held:
+                tenths = np.array_split(np.mean(stated, axis=0) - np.mean(real, axis=0), 10)
+                worst = max((float(tenth.mean()) for tenth in tenths), key=abs)
+                print(
+                    f"{sum(held)} of {len(held)} ranges hold, stated minus real {worst:+.3f} at most", end=""
+                )
+            else:
+                print("too few for a share", end="")
+            print(f", average precision {np.mean(precision):.3f}" if precision else "", flush=True)
+
+
+if __name__ == "__main__":
+    main()

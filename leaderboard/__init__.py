@@ -17,9 +17,10 @@ def load_results() -> "pd.DataFrame":
 
     Returns:
         One row per printed number, and one per seed and protocol of a measured row. Columns: the condition
-        (``dataset``, ``protocol``, ``noise_unit``, ``noise_ratio``, ``text``), then the fields of
-        :class:`leaderboard.entries.Entry`. Recalls (``i2t_r1`` ... ``t2i_r10``) and ``r_sum`` are in percent, NaN if a
-        paper does not print one.
+        (``dataset``, ``protocol``, ``noise_unit``, ``noise_ratio``, ``text``), ``seed``, then the fields of
+        :class:`leaderboard.entries.Entry`. ``seed`` is the key of the result: ``0``, or ``0+1`` where a result averages
+        networks of two seeds; empty if a paper prints the number. Recalls (``i2t_r1`` ... ``t2i_r10``) and ``r_sum``
+        are in percent, NaN if a paper does not print one.
     """
     import warnings
     from pathlib import Path
@@ -36,9 +37,9 @@ def load_results() -> "pd.DataFrame":
             "an installed package holds only the printed rows; use a clone of the repository for measured rows",
             stacklevel=2,
         )
-    rows = [entry.row() for entry in read_content(root, published=True).seeds]
+    rows = [entry.row() | {"seed": "".join(entry.runs)} for entry in read_content(root, published=True).seeds]
     facts = [name for name in Entry.model_fields if name not in ("condition", "recalls", "spread")]
-    return pd.DataFrame(rows, columns=[*Condition.model_fields, *facts, *RECALLS, "r_sum"])
+    return pd.DataFrame(rows, columns=[*Condition.model_fields, "seed", *facts, *RECALLS, "r_sum"])
 
 
 def table(

@@ -34,11 +34,12 @@ class RowStands(SubmissionError):
 
     Attributes:
         row: name of the standing row.
+        key: its seed.
     """
 
-    def __init__(self, sentence: str, row: str) -> None:
+    def __init__(self, sentence: str, row: str, key: str) -> None:
         super().__init__(sentence)
-        self.row = row
+        self.row, self.key = row, key
 
 
 class NewRow(NamedTuple):
@@ -109,7 +110,7 @@ def new_row(
     standing = read_row_file(path) if path.is_file() else None
     known = [(one.key, one.scores_sha256) for one in standing.seeds] if standing else []
     if standing and standing.header == header and (key, record.scores_sha256) in known:
-        raise RowStands(f"{path} has seed {key} of {folder} already", name)
+        raise RowStands(f"{path} has seed {key} of {folder} already", name, key)
     with progress(f"evaluate {folder.name}", opened.n_images) as advance:
         report, counted = evaluate_submission(opened, on_rows=advance)
     evaluation = report.splits["test"]
@@ -121,7 +122,12 @@ def new_row(
 
 
 def write_rows(
-    rows: Sequence[NewRow], root: Path, *, reproduced: bool = False, progress: Progress = silent
+    rows: Sequence[NewRow],
+    root: Path,
+    *,
+    reproduced: bool = False,
+    standing: Sequence[RowStands] = (),
+    progress: Progress = silent,
 ) -> None:
     """Write results; if one is refused, write none.
 
@@ -131,6 +137,7 @@ def write_rows(
         rows: from :func:`new_row`.
         root: folder of the leaderboard.
         reproduced: for maintainers: list the results in ``reproduced.yaml``.
+        standing: results to list that are written already; an addition may have been stopped before it listed them.
         progress: reports the existing results whose ranks are read.
     """
     with sole_owner(root):
@@ -151,8 +158,9 @@ def write_rows(
             write_text(path.with_name(f"{path.name}.yaml"), files[name].to_yaml())
         if reproduced:
             listed = {name: list(seeds) for name, seeds in results.reproduced.items()}
-            for row in rows:
-                listed[row.name] = sorted({*listed.get(row.name, ()), row.record.key})
+            new = ((row.name, row.record.key) for row in rows)
+            for name, key in (*new, *((one.row, one.key) for one in standing)):
+                listed[name] = sorted({*listed.get(name, ()), key})
             write_text(root / REPRODUCED, reproduced_yaml(listed))
 
 

@@ -98,14 +98,15 @@ def add(
     from ncl_bench.progress import bar, hint
 
     _require(root, new=True)
-    rows = []
+    rows, standing = [], []
     for folder in dict.fromkeys(folders):
         try:
             rows.append(new_row(folder, root, data_root=data_root, submitter=submitter, progress=bar))
         except RowStands as stands:
             typer.echo(str(stands))
-    if rows:
-        write_rows(rows, root, reproduced=reproduced, progress=bar)
+            standing.append(stands)
+    if rows or (reproduced and standing):
+        write_rows(rows, root, reproduced=reproduced, standing=standing, progress=bar)
     for row in rows:
         typer.echo(f"wrote seed {row.record.key} to {root / 'results' / row.name}.yaml and .npz")
     where = "" if root == ROOT else f" --root {quote(str(root))}"

@@ -4,6 +4,9 @@
 known, ``s0_whole_i2t_ties`` says how much ties raise each rank. Where people judged pairs of the test split,
 ``s0_judged_expert`` holds what they say in the order of the scores, without the pairs themselves. Sizes are checked
 before an array is decompressed.
+
+The YAML file of a row is written after its ranks and decides which seeds the row has. Arrays of other seeds are left by
+an addition that was stopped in between: they are not read, and the next addition to the row drops or replaces them.
 """
 
 import hashlib
@@ -30,6 +33,8 @@ _DTYPES = (np.dtype("<u2"), np.dtype("<u4"))
 _SAID = (np.dtype("u1"),)
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 """Fixed time stamp, so that the same ranks give the same bytes."""
+_STOPPED = 8
+"""Seeds of a stopped addition that a file has room for beside its own, at the largest size that ranks can have."""
 _AGAIN = "remove it, and add its submissions again with `ncl-bench leaderboard add`"
 
 
@@ -72,7 +77,7 @@ def arrays_of(counted: Counted) -> Iterator[tuple[str, NDArray[np.integer]]]:
 
 
 def read_ranks(path: Path, seeds: Sequence[str], spec: DatasetSpec) -> dict[str, Counted]:
-    """Read and check the ranks of a row.
+    """Read and check the ranks of a row; arrays of seeds that are not asked for are not read.
 
     Args:
         path: the ``.npz`` file.
@@ -80,7 +85,7 @@ def read_ranks(path: Path, seeds: Sequence[str], spec: DatasetSpec) -> dict[str,
         spec: the dataset.
 
     Raises:
-        SubmissionError: the file is damaged or larger than its ranks can be, an array is missing, extra or of the wrong
+        SubmissionError: the file is damaged or larger than its ranks can be, an array is missing or of the wrong
             length, or a rank is out of range.
     """
     fold = split_fold_size(spec, "test")
@@ -90,7 +95,7 @@ def read_ranks(path: Path, seeds: Sequence[str], spec: DatasetSpec) -> dict[str,
     n_seeds = len(seeds)
     of_kind = 2 * sum(npz_bytes((n,), _DTYPES) for n in n_queries.values())  # ranks and ties
     of_people = sum(npz_bytes((n,), _SAID) for n, _ in spec.judged.values())
-    largest = n_seeds * (len(kinds) * of_kind + of_people) + npz_bytes((0,), _DTYPES)
+    largest = (n_seeds + _STOPPED) * (len(kinds) * of_kind + of_people) + npz_bytes((0,), _DTYPES)
     try:
         size = path.stat().st_size
         if size > largest:
@@ -108,20 +113,15 @@ def read_ranks(path: Path, seeds: Sequence[str], spec: DatasetSpec) -> dict[str,
                 found[seed] = Counted(whole, within[0] if within else None, None, "", judged=judged)
     except NPZ_ERRORS as error:
         raise SubmissionError(f"{path} cannot be read as .npz ({error}); {_AGAIN}") from None
-    if arrays.left:
-        raise SubmissionError(
-            f"{path} holds {min(arrays.left)}, which belongs to no seed of the YAML file; {_AGAIN}"
-        )
     return found
 
 
 class _Arrays:
-    """Arrays of an archive by name; ``left`` holds the names not read yet."""
+    """Arrays of an archive by name."""
 
     def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
         self.path, self.archive = path, archive
         self.members = {info.filename: info for info in archive.infolist()}
-        self.left = set(self.members)
         if len(self.members) < len(archive.infolist()):
             raise SubmissionError(f"{path} holds an array twice; {_AGAIN}")
 
@@ -135,7 +135,6 @@ class _Arrays:
         info = self.members.get(f"{name}.npy")
         if info is None:
             raise SubmissionError(f"{self.path} lacks {name}, the ranks of a seed of the YAML file; {_AGAIN}")
-        self.left.discard(info.filename)
         try:
             return read_npz_array(self.archive, info, (n,), dtypes)
         except ValueError as error:

@@ -290,23 +290,22 @@ def read_row_file(path: Path) -> RowFile:
 
 
 def _files(folder: Path) -> list[Path]:
-    """All files in the folder, sorted: YAML and ``.npz`` in pairs."""
+    """All files in the folder, sorted: each YAML file with its ``.npz``.
+
+    An ``.npz`` alone is no row yet: the addition that wrote it was stopped, and the same addition replaces it.
+    """
     paths = sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
     for path in paths:
         if path.is_symlink() or not path.is_file():
             raise SubmissionError(f"{path} is a link or no regular file; put the file itself there")
-        if path.suffix not in _PARTNER:
+        if path.suffix not in (".yaml", ".npz"):
             raise SubmissionError(f"{path} belongs to no result; remove it")
-        partner = path.with_name(f"{path.stem}{_PARTNER[path.suffix]}")
-        if partner not in paths:
+        if path.suffix == ".yaml" and path.with_suffix(".npz") not in paths:
             raise SubmissionError(
-                f"{path} has no {partner.name} beside it; remove it, and add the submission again with "
+                f"{path} has no {path.stem}.npz beside it; remove it, and add the submission again with "
                 "`ncl-bench leaderboard add`"
             )
     return paths
-
-
-_PARTNER = {".yaml": ".npz", ".npz": ".yaml"}
 
 
 def refuse_repeated(files: dict[str, RowFile], folder: Path) -> None:

@@ -22,7 +22,7 @@ from ncl_bench.cli import app
 from ncl_bench.errors import NclBenchError, SubmissionError
 from ncl_bench.evaluation.evaluate import evaluate_submission, open_submission
 from ncl_bench.evaluation.submission import StatedNoise, read_submission
-from ncl_bench.files import sha256_of_file
+from ncl_bench.files import sha256_of_file, write_text
 from ncl_bench.papers import read_families
 
 Maker = Callable[..., Path]
@@ -92,25 +92,34 @@ def test_a_further_seed_leaves_the_text_of_the_others_as_it_is(make: Maker, tmp_
     assert row["seeds"] == (0, 1, 12)
 
 
-def test_what_stopped_between_the_files_of_a_row_is_refused_until_it_is_removed(
-    make: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("standing", [(), (0,), (0, 2)])
+@pytest.mark.parametrize("at", ["yaml", "reproduced"])
+def test_an_addition_that_was_stopped_loses_nothing_and_can_be_made_again(
+    make: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, standing: tuple[int, ...], at: str
 ) -> None:
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
+    def stop(path: Path, text: str) -> None:
+        if (path.name == "reproduced.yaml") == (at == "reproduced"):
+            raise KeyboardInterrupt
+        write_text(path, text)
 
-    whole, stopped, submission = tmp_path / "whole", tmp_path / "stopped", make(tmp_path / "submission")
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    submissions = [make(tmp_path / str(seed), seed=seed) for seed in (*standing, 1)]
+    for board in (whole, stopped):
+        for folder in submissions[: len(standing)]:
+            write_rows([new_row(folder, board)], board, reproduced=True)
+    last = ["leaderboard", "add", str(submissions[-1]), "--reproduced", "--root"]
     with monkeypatch.context() as patch:
         patch.setattr("leaderboard.add.write_text", stop)
         with pytest.raises(KeyboardInterrupt):
-            add(submission, stopped)
-    (left,) = stopped.rglob("*.npz")
-    for command in (build, add):
-        with pytest.raises(SubmissionError, match=f"{left.name} has no .* beside it; remove it"):
-            command(*((stopped, tmp_path / "site") if command is build else (submission, stopped)))
-    left.unlink()
-    rows = [add(submission, root) for root in (whole, stopped)]
-    for suffix in (".yaml", ".npz"):
-        assert rows[0].with_suffix(suffix).read_bytes() == rows[1].with_suffix(suffix).read_bytes()
+            write_rows([new_row(submissions[-1], stopped)], stopped, reproduced=True)
+    seeds = [seed for entry in read_measured(stopped, read_families())[0] for seed in entry.seeds]
+    assert set(seeds) == {*standing, *([1] if at == "reproduced" else [])}
+    for board in (whole, stopped):
+        assert CliRunner().invoke(app, [*last, str(board)]).exit_code == 0
+    files = [path.relative_to(whole) for path in sorted(whole.rglob("*")) if path.is_file()]
+    assert {path.suffix for path in files} >= {".yaml", ".npz"}
+    for path in files:
+        assert (whole / path).read_bytes() == (stopped / path).read_bytes()
 
 
 def test_a_submitter_has_a_file_and_row_of_their_own(make: Maker, tmp_path: Path) -> None:

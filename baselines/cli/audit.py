@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from baselines.cli.options import Device, Keep, NoiseFile, Target
 from ncl_bench.cli.options import Json, NoiseRatio, NoiseSeed, NoiseUnit, Root, SplitSeed
 from ncl_bench.errors import NclBenchError
+from ncl_bench.extras import require
 from ncl_bench.plugins import command_name
 from ncl_bench.progress import hint
 
@@ -124,6 +125,7 @@ def audit_pairs(
 
     Example: ncl-bench audit captions.csv --images photos --to audit
     """
+    require("audit", "torch", needed_by="audit")  # one command for all that it needs
     from baselines.audit import find_wrong_pairs
     from baselines.audit.result import AuditResult
 

@@ -10,6 +10,7 @@ import typer
 from baselines.cli.options import Device, Target
 from ncl_bench.cli.options import DevImages, SplitSeed, TestImages
 from ncl_bench.errors import NclBenchError
+from ncl_bench.extras import require
 
 
 def features(
@@ -74,6 +75,7 @@ def features(
 
     Example: ncl-bench features photos --to features
     """
+    require("features", "torch", needed_by="features")  # one command for all that it needs
     from baselines.encoders import load_encoder
     from baselines.features import FeatureOptions, extract, extract_shard, list_images
     from ncl_bench.progress import bar

@@ -73,6 +73,19 @@ def test_a_command_that_trains_names_the_extra_it_needs(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("command", "extra"), [("audit captions.csv --images x", "audit"), ("features photos", "features")]
+)
+def test_a_command_on_pictures_names_the_one_extra_that_brings_all(
+    command: str, extra: str, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    ran = run(*command.split(), "--to", tmp_path / "to")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert f"{extra} needs torch; install with: pip install" in ran.err
+    assert ran.err.endswith(f"[{extra}]'\n")
+
+
 WITHOUT = """
 import sys
 from pathlib import Path

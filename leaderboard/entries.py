@@ -211,6 +211,7 @@ class Entry(Record):
         ""  # `default`, `tuned` or `tuned on X`, another dataset; empty if no recipe of this repository
     )
     budget: Annotated[int, Field(ge=1)] | None = None  # steps, averaged over networks; None if epochs decide
+    closed_form: bool = False  # fitted without a gradient step, such as CCA
     pairs_seen: Annotated[float, Field(ge=0)] | None = None  # captions that each network encoded in training
     cost: Annotated[float, Field(ge=0)] | None = None  # training time per that of as many plain triplet steps
     last_epoch: Annotated[float, Field(ge=0, le=600)] | None = None  # its rSum
@@ -288,8 +289,8 @@ class Entry(Record):
 
     @property
     def preliminary(self) -> bool:
-        """Whether only its number of seeds keeps a measured entry from a rank."""
-        few = self.status != "reported" and self.n_seeds < SEEDS_FOR_A_RANK
+        """Whether only its number of seeds keeps a measured entry from a rank; a closed form needs one."""
+        few = self.status != "reported" and not self.closed_form and self.n_seeds < SEEDS_FOR_A_RANK
         return few and self.comparable
 
     @property

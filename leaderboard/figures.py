@@ -14,7 +14,7 @@ import numpy as np
 
 from leaderboard.board import grouped
 from leaderboard.entries import Row
-from leaderboard.measured import division_curves, mean_curve, title_of
+from leaderboard.measured import at_best_epoch, division_curves, mean_curve, title_of
 from leaderboard.rendering import markup, render
 from ncl_bench.papers import Paper
 
@@ -43,17 +43,26 @@ class Curve:
     Attributes:
         solid: draw a solid line instead of a dashed one.
         marks: draw the points, as for measured ones.
+        control: a level to compare with, drawn thin and grey.
     """
 
     name: str
     points: tuple[tuple[float, float, float], ...]
     solid: bool = True
     marks: bool = True
+    control: bool = False
 
 
-def method_charts(rows: Iterable[Row], papers: Mapping[str, Paper]) -> Charts:
-    """One chart per dataset, protocol and noise unit, with one curve per name and paper of a method."""
-    return _charts((row for row in rows if row["kind"] == "method"), papers)
+def method_charts(rows: Iterable[Row], family: str, papers: Mapping[str, Paper]) -> Charts:
+    """One chart per dataset, protocol and noise unit, with one curve per name and paper of a method.
+
+    Args:
+        rows: all rows; closed forms are drawn as controls.
+        family: key of the method.
+        papers: by key.
+    """
+    methods = [row for row in rows if row["kind"] == "method"]
+    return _charts([row for row in methods if row["family"] == family or row["closed_form"]], papers)
 
 
 def overview_charts(rows: Iterable[Row], papers: Mapping[str, Paper]) -> Charts:
@@ -96,7 +105,7 @@ def _series(rows: Iterable[Row], papers: Mapping[str, Paper]) -> Iterator[tuple[
             if [row["dataset"], row["protocol"], row["text"]] == place
         ]
         series = best_curves([*clean, *group]) if unit != "none" else []
-        if series:
+        if not all(curve.control for curve in series):
             title = group[0]["condition"].model_copy(update={"noise_ratio": None}).title
             yield f"{title}: rSum against noise ratio", series
 
@@ -109,7 +118,10 @@ def _with_paper(row: Row, papers: Mapping[str, Paper]) -> str:
 
 
 def best_curves(rows: Sequence[Row]) -> list[Curve]:
-    """Curves of rows of one dataset, protocol and unit that are best at ``REFERENCE_RATIO``, by their ``curve``."""
+    """Curves of rows of one dataset, protocol and unit that are best at ``REFERENCE_RATIO``, by their ``curve``.
+
+    Closed forms are added to them, whatever their place.
+    """
     lines: dict[str, dict[float, Row]] = {}
     for row in rows:
         if row["noise_ratio"] is not None and row["r_sum"] is not None:
@@ -118,14 +130,17 @@ def best_curves(rows: Sequence[Row]) -> list[Curve]:
             if held is None or held["r_sum"] < row["r_sum"]:
                 points[row["noise_ratio"]] = row
     several = {label: points for label, points in lines.items() if len(points) > 1}
-    return [_curve(label, [*several[label].values()]) for label in by_reference(several)[:MOST_CURVES]]
+    drawn = [_curve(label, [*several[label].values()]) for label in by_reference(several)]
+    methods = [curve for curve in drawn if not curve.control]
+    return [*methods[:MOST_CURVES], *(curve for curve in drawn if curve.control)]
 
 
 def _curve(label: str, rows: Sequence[Row]) -> Curve:
     points = (
         (round(100 * row["noise_ratio"], 6), row["r_sum"], row["spread"].get("r_sum", 0.0)) for row in rows
     )
-    return Curve(label, tuple(points), any(row["status"] != "reported" for row in rows))
+    solid, control = any(row["status"] != "reported" for row in rows), rows[0]["closed_form"]
+    return Curve(label, tuple(points), solid, control=control)
 
 
 def by_reference(lines: Mapping[Any, Mapping[float, Row]]) -> list[Any]:
@@ -154,7 +169,8 @@ def epoch_curves(table: Row, slug: str, of: str) -> Charts:
             ``precision`` or ``recall`` in percent.
 
     Returns:
-        Label and markup, for the default and the tuned recipes, if there are any.
+        Label and markup, for the default and the tuned recipes, if there are any. A closed form has no steps: its
+        level is drawn across.
     """
     title, factor = {
         "auroc": ("AUROC, %", 100.0),
@@ -165,16 +181,23 @@ def epoch_curves(table: Row, slug: str, of: str) -> Charts:
     }[of]
     charts: Charts = []
     for tuned, kind in ((False, "default recipes"), (True, "tuned recipes")):
-        series = []
+        series, levels = [], []
         for row in table["places"][slug]:
             measured = row["curves"] if of in ("auroc", "dev") else division_curves(row)
-            points = mean_curve(measured, of)
-            if points and row["tuned"] == tuned:
-                name = title_of(row, tuned=False)
+            name = title_of(row, tuned=False)
+            if row["closed_form"]:
+                level = at_best_epoch(row["curves"], measured, of)
+                levels += [] if level is None else [(name, factor * level)]
+            elif (points := mean_curve(measured, of)) and row["tuned"] == tuned:
                 series.append(Curve(name, tuple((x, factor * y, 0.0) for x, y in points), marks=False))
         if series:
+            series = series[:MOST_CURVES]
+            ends = [x for curve in series for x, _, _ in curve.points]
+            for name, level in levels:
+                across = ((min(ends), level, 0.0), (max(ends), level, 0.0))
+                series.append(Curve(name, across, marks=False, control=True))
             whole = f"{title}, {table['places'][slug][0]['condition'].title}"
-            chart = curves(series[:MOST_CURVES], title=whole, x_title="steps", y_title=title)
+            chart = curves(series, title=whole, x_title="steps", y_title=title)
             charts.append((kind, markup(chart)))
     return charts
 
@@ -219,6 +242,7 @@ def curves(
             "name": curve.name,
             "label": short_name(curve.name) + " ↓" * falls(curve),
             "colour": number % N_COLOURS,
+            "control": curve.control,
             "dashed": not curve.solid,
             "marks": curve.marks,
             "points": [
@@ -241,15 +265,24 @@ def curves(
     ).strip()
 
 
-def scatter(points: Sequence[tuple[str, float, float]], *, title: str, x_title: str, y_title: str) -> object:
+def scatter(
+    points: Sequence[tuple[str, float, float]],
+    levels: Sequence[tuple[str, float]],
+    *,
+    title: str,
+    x_title: str,
+    y_title: str,
+) -> object:
     """Draw named points, with their names in the right margin.
 
     Args:
         points: at least one; name, x and y.
+        levels: name and y of lines across the figure, to compare with.
         title, x_title, y_title: see :func:`curves`.
     """
     x_ticks = ticks(min(x for _, x, _ in points), max(x for _, x, _ in points))
-    y_ticks = ticks(min(y for _, _, y in points), max(y for _, _, y in points))
+    heights = [*(y for _, _, y in points), *(y for _, y in levels)]
+    y_ticks = ticks(min(heights), max(heights))
     width, height = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
 
     def x(value: float) -> str:
@@ -273,6 +306,7 @@ def scatter(points: Sequence[tuple[str, float, float]], *, title: str, x_title: 
         render(
             "scatter.svg.j2",
             lines=lines,
+            levels=[(name, f"{value:.1f}", y(value)) for name, value in levels],
             x_ticks=[(x(value), f"{value:g}") for value in x_ticks],
             y_ticks=[(y(value), f"{value:g}") for value in y_ticks],
             title=title,
@@ -308,6 +342,11 @@ def forest(rows: Sequence[Row], groups: Sequence[tuple[int, int]], *, title: str
         share = (min(max(value, scale[0]), scale[-1]) - scale[0]) / (scale[-1] - scale[0])
         return _number(left + width * share)
 
+    levels = [
+        (row["line"], f"{value:.1f}", x(value))
+        for row, value in zip(rows, sums, strict=True)
+        if row["closed_form"] and value >= scale[0]
+    ]
     drawn = []
     for index, (row, value) in enumerate(zip(rows, sums, strict=True)):
         low, high = row["interval"] or (None, None)
@@ -338,6 +377,7 @@ def forest(rows: Sequence[Row], groups: Sequence[tuple[int, int]], *, title: str
     text = render(
         "forest.svg.j2",
         rows=drawn,
+        levels=levels,
         bars=bars,
         title=title,
         left=left,

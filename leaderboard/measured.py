@@ -54,8 +54,23 @@ def measured_tables(content: Content) -> list[Row]:
         for row in sorted(content.rows, key=itemgetter("number"))
         if row["budget"] and row["status"] != "reported" and row["kind"] != "ablation"
     ]
-    groups = grouped(rows, "dataset", "protocol", "text", "backbone", "budget")
+    groups = grouped(_joined(rows), "dataset", "protocol", "text", "beside", "budget")
     return [_table(groups[key], content) for key in sorted(groups, key=str)]
+
+
+def _joined(rows: Sequence[Row]) -> list[Row]:
+    """Rows with ``beside``, the backbone of their table: a closed form joins the table of every backbone.
+
+    A backbone's table must have the same data, budget and noise; a closed form without one has a table of its own.
+    """
+    same = ("dataset", "protocol", "text", "budget", "condition")
+    tables = grouped([row for row in rows if not row["closed_form"]], *same)
+    joined = []
+    for row in rows:
+        others = tables.get(tuple(row[name] for name in same), ()) if row["closed_form"] else ()
+        beside = dict.fromkeys(other["backbone"] for other in others) or [row["backbone"]]
+        joined += [row | {"beside": backbone} for backbone in beside]
+    return joined
 
 
 def _table(rows: Sequence[Row], content: Content) -> Row:
@@ -87,8 +102,8 @@ def _table(rows: Sequence[Row], content: Content) -> Row:
         return row is None or row["preliminary"], -(row["r_sum"] or 0.0 if row else -1.0), line["title"]
 
     lines.sort(key=order)
-    name = (first["dataset"], first["protocol"], first["text"], first["backbone"], str(first["budget"]))
-    where = f"{DATASETS[first['dataset']].title}, {protocol_title(first['protocol'])}, {first['backbone']}"
+    name = (first["dataset"], first["protocol"], first["text"], first["beside"], str(first["budget"]))
+    where = f"{DATASETS[first['dataset']].title}, {protocol_title(first['protocol'])}, {first['beside']}"
     return {
         "slug": "-".join(filter(None, name)).lower().replace("∞", "-infinity").replace(" ", "-"),
         "title": f"{where}, {first['budget']:,} steps per network",
@@ -291,6 +306,24 @@ def mean_curve(curves: Sequence[TrainingCurve | DivisionCurve], of: str) -> list
         return [(float(end), statistics.fmean(values[-1] for _, values in used))]
     places = [start + (end - start) * n / 19 for n in range(20)]
     return [(x, statistics.fmean(_at(steps, values, x) for steps, values in used)) for x in places]
+
+
+def at_best_epoch(
+    curves: Sequence[TrainingCurve], measured: Sequence[TrainingCurve | DivisionCurve], of: str
+) -> float | None:
+    """Mean over seeds at the epoch that is best on dev; None where nothing was recorded.
+
+    Args:
+        curves: one per seed.
+        measured: what is read, one per curve; the same or its divisions.
+        of: the name of the values.
+    """
+    found = [
+        getattr(each, of)[curve.best]
+        for curve, each in zip(curves, measured, strict=bool(measured))
+        if getattr(each, of)
+    ]
+    return statistics.fmean(found) if found else None
 
 
 def division_curves(row: Row) -> list[DivisionCurve]:

@@ -3,7 +3,7 @@
 import hashlib
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,7 @@ from ncl_bench.schema import checked
 ORACLE = " (clean pairs only)"
 """Suffix of a method that was told which pairs are wrong."""
 shipped_ablations, shipped_on = cache(ablations), cache(on_dataset)
+_NUMBERS = ("two", "three", "four", "five")
 DISAGREEMENT = "Other papers print another rSum"
 """Start of the remark on papers that print other numbers for the same row."""
 Run = tuple[str, str, str]
@@ -273,13 +274,13 @@ def entry_of(
     networks = "single" if header.networks == 1 else "ensemble"
     command: tuple[str, ...] = ()
     if header.recipes:
-        command = recipe_commands(header, record.training_seeds[0], condition)
+        command = recipe_commands(header, record.training_seeds, condition)
     elif family:
         command = commands(families[family], header.method, backbone, networks, condition)
     recalls = result.recalls()
     whole = protocol not in IMAGES_PER_FOLD  # the labels of ECCV Caption and CxC cover the whole split
     content: dict[str, Any] = {
-        "method": header.method,
+        "method": shown_name(header),
         "family": family or own_key(header.method),
         "backbone": backbone,
         "features": features_of(header),
@@ -309,6 +310,7 @@ def entry_of(
         "settings": changed_settings(header),
         "precision": setup.precision if setup else "",
         "budget": setup.budget if setup else None,
+        "closed_form": training is not None and training.steps == 0,
     }
     if training is not None:
         content |= {
@@ -320,6 +322,14 @@ def entry_of(
             "found": () if training.found is None else (training.found,),
         }
     return checked(Entry, content, run_name(name, record.key))
+
+
+def shown_name(header: Header) -> str:
+    """The method's name; of runs of one recipe that were averaged, such as ``InfoNCE (mean of two seeds)``."""
+    n = len(header.recipes)
+    if n < 2 or len(set(header.recipes)) > 1:
+        return header.method
+    return f"{header.method} (mean of {_NUMBERS[n - 2] if n < 2 + len(_NUMBERS) else n} seeds)"
 
 
 def own_key(method: str) -> str:
@@ -432,17 +442,17 @@ def commands(
     return command_lines(names, options, condition.slug)
 
 
-def recipe_commands(header: Header, seed: int, condition: Condition) -> tuple[str, ...]:
-    """Commands of a condition that states its recipes, with its noise, settings and a training seed."""
+def recipe_commands(header: Header, seeds: Sequence[int], condition: Condition) -> tuple[str, ...]:
+    """Commands of a condition that states its recipes, with its noise, settings and training seeds."""
     noise, training = header.noise, header.training
     options = drawn_noise(condition.noise_ratio or 0.0, condition.noise_unit)
     if noise.unit not in ("none", "natural") and noise.seed is None:
         options = f" --noise-file FILE --noise-unit {noise.unit}"
     elif other_noise(header):
         options += f" --noise-seed {noise.seed}"
-    options += f" --seed {seed}" if seed else ""
     if training is not None:
         options += f" --precision {training.precision}" if training.precision != "32-true" else ""
         options += f" --set steps={training.budget}" if training.budget else ""
     options += "".join(f" --set {shlex.quote(setting)}" for setting in changed_settings(header))
-    return command_lines(header.recipes, options, condition.slug, training.plugins if training else ())
+    plugins = training.plugins if training else ()
+    return command_lines(header.recipes, options, condition.slug, plugins, seeds)

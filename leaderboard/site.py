@@ -88,6 +88,10 @@ def _judged(content: Content) -> list[tuple[Condition, list[Row], object]]:
         rows, condition = sorted(group, key=lambda row: -row["people"]["expert_tau_c"]), group[0]["condition"]
         figure = scatter(
             [(row["method"], row["r_sum"], row["people"]["expert_tau_c"]) for row in rows],
+            [
+                PRINTED["expert_tau_c"],
+                *((row["method"], row["people"]["expert_tau_c"]) for row in rows if row["closed_form"]),
+            ],
             title=f"Agreement with experts against rSum, {condition.title}",
             x_title="rSum",
             y_title="experts, tau-c",
@@ -206,7 +210,7 @@ def _method(key: str, family: Family, content: Content) -> dict[str, Any]:
         "code": source.code if source else "",
         "recipes": family_recipes(family),
         "gaps": _gaps(sorted(rows, key=itemgetter("number")), family),
-        "charts": method_charts(rows, content.papers),
+        "charts": method_charts(content.rows, key, content.papers),
         "runs": [seed.row() for seed in content.seeds if seed.family == key and seed.status != "reported"],
         "datasets": [(title, list(members)) for title, members in datasets],
         "papers": content.papers,

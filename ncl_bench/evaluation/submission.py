@@ -151,6 +151,11 @@ class TrainingCurve(_Described):
     average_precision: tuple[Share, ...] = ()
     """Average precision, likewise."""
 
+    @property
+    def best(self) -> int:
+        """The epoch that is best on dev; the first of equal ones, as training keeps it."""
+        return self.dev.index(max(self.dev))
+
     @model_validator(mode="after")
     def _has_one_value_per_epoch(self) -> Self:
         for name in ("dev", "auroc", "average_precision"):

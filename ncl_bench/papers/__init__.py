@@ -131,7 +131,7 @@ def drawn_noise(ratio: float, unit: str) -> str:
 
 
 def command_lines(
-    names: Sequence[str], options: str, target: str, plugins: Sequence[str] = ()
+    names: Sequence[str], options: str, target: str, plugins: Sequence[str] = (), seeds: Sequence[int] = (0,)
 ) -> tuple[str, ...]:
     """Commands that train recipes, score them together and evaluate the scores.
 
@@ -140,10 +140,19 @@ def command_lines(
         options: options of ``ncl-bench train``, with a leading space.
         target: end of the submission folder's name.
         plugins: files that register the submitter's method or dataset.
+        seeds: training seeds; runs of one recipe have one each, other runs share the first.
     """
+    again = len(set(names)) < len(names)
+    of_run = seeds if again and len(seeds) == len(names) else [seeds[0]] * len(names)
     command = " ".join(["ncl-bench", *(f"--plugin {shlex.quote(plugin)}" for plugin in plugins)])
-    runs = [f"runs/{name.replace('/', '-')}" for name in names]
-    train = [f"{command} train {name}{options} --to {run}" for name, run in zip(names, runs, strict=True)]
+    runs = [
+        f"runs/{name.replace('/', '-')}{f'-seed{seed}' if again else ''}"
+        for name, seed in zip(names, of_run, strict=True)
+    ]
+    train = [
+        f"{command} train {name}{options}{f' --seed {seed}' if seed else ''} --to {run}"
+        for name, run, seed in zip(names, runs, of_run, strict=True)
+    ]
     place = f"submissions/{names[0].split('/')[0]}-{target}"
     return (*train, f"{command} score {' '.join(runs)} --to {place}", f"{command} evaluate {place}")
 

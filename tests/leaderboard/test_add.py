@@ -272,7 +272,7 @@ def test_the_commands_of_a_row_train_on_its_noise_in_its_precision(
     noise = submission.noise.model_copy(update=fields.get("noise", {}))
     stated = submission.model_copy(update=fields | {"noise": noise})
     cell = Condition(dataset="digits", protocol="200", noise_unit="caption", noise_ratio=0.4)
-    train, *_ = recipe_commands(header_of(stated), stated.training_seeds[0], cell)
+    train, *_ = recipe_commands(header_of(stated), stated.training_seeds, cell)
     assert train == f"ncl-bench train crcl/digits_vse_infinity {options} --to runs/crcl-digits_vse_infinity"
 
 

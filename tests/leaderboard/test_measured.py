@@ -336,9 +336,9 @@ def test_a_gain_is_the_difference_from_the_own_base_loss_with_its_interval(conte
 
 def test_every_base_loss_is_a_control() -> None:
     families = read_families()
-    controls = {name for key in ("infonce", "triplet") for name in families[key].names}
+    controls = {name for key in ("infonce", "triplet", "cca") for name in families[key].names}
     assert {family.base for family in families.values()} - {""} <= controls
-    robust = [f for f in families.values() if f.recipes and f.recipes not in ("triplet", "info_nce")]
+    robust = [f for f in families.values() if f.recipes and f.recipes not in ("triplet", "info_nce", "cca")]
     assert all(family.base for family in robust)
 
 
@@ -352,7 +352,8 @@ def test_a_mean_curve_is_straight_between_epochs_and_ends_where_all_do() -> None
 
 
 def drawn(r_sum: float, line: str, rank: int | None = 1, **facts: Any) -> Row:
-    return {"r_sum": r_sum, "line": line, "rank": rank, "interval": None, "last_epoch": None} | facts
+    content = {"r_sum": r_sum, "line": line, "rank": rank, "interval": None, "last_epoch": None}
+    return content | {"closed_form": False} | facts
 
 
 def test_a_forest_draws_each_row_its_interval_and_its_last_epoch() -> None:

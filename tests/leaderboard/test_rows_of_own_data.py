@@ -69,7 +69,7 @@ def test_the_commands_of_a_row_name_its_plugins(make: Maker, tmp_path: Path) -> 
     own = make(tmp_path / "own", recipes=recipe, training=training)
     add(own, tmp_path / "board")
     cell = Condition(dataset="digits", protocol="200", noise_unit="caption", noise_ratio=0.4)
-    train, score, evaluate = recipe_commands(header_of(read_submission(own)), 0, cell)
+    train, score, evaluate = recipe_commands(header_of(read_submission(own)), (0,), cell)
     assert train.startswith("ncl-bench --plugin 'my file.py' train mine/digits_sgr --noise-ratio 0.4")
     assert score.startswith("ncl-bench --plugin 'my file.py' score runs/mine-digits_sgr")
     assert evaluate.startswith("ncl-bench --plugin 'my file.py' evaluate")

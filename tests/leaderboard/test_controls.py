@@ -1,0 +1,96 @@
+"""Controls as rows: closed forms beside every backbone, and averages of independent seeds of one recipe."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from test_measured import NOISY, RECIPE, training
+
+from leaderboard.add import add
+from leaderboard.board import Content, read_content
+from leaderboard.entries import Row
+from leaderboard.figures import epoch_curves, forest
+from leaderboard.measured import measured_tables
+from ncl_bench.evaluation.submission import TrainingCurve
+
+
+@pytest.fixture(scope="module")
+def content(tmp_path_factory: pytest.TempPathFactory, make: Callable[..., Path]) -> Content:
+    """Three seeds of CRCL, three averages of two, and one result of a closed form, all with a budget of 30 steps."""
+    folder = tmp_path_factory.mktemp("controls")
+    (folder / "root" / "results").mkdir(parents=True)
+    facts = {"ratio": 0.6, "training": training(0, 0.6)}
+    for seed in range(3):
+        one = make(folder / f"one-{seed}", difficulty=1.6, seed=seed, recipes=(RECIPE,), **facts)
+        averaged = make(
+            folder / f"mean-{seed}",
+            difficulty=1.2,
+            seed=10 + seed,
+            networks=2,
+            training_seeds=(2 * seed, 2 * seed + 1),
+            recipes=(RECIPE, RECIPE),
+            **facts | {"training": training(seed, 0.6, curve=None, found=None)},
+        )
+        add(one, folder / "root")
+        add(averaged, folder / "root")
+    curve = TrainingCurve(steps=(0, 0), dev=(450.0, 440.0), auroc=(0.7, 0.9), average_precision=(0.7, 0.9))
+    for ratio in (0.6, 0.4):
+        closed = make(
+            folder / f"closed-{ratio}",
+            difficulty=0.8 + ratio,
+            method="CCA",
+            backbone="linear",
+            recipes=("cca/digits_linear",),
+            **facts | {"ratio": ratio, "training": training(0, 0.6, steps=0, curve=curve)},
+        )
+        add(closed, folder / "root")
+    return read_content(folder / "root", published=False)
+
+
+def closed_form(content: Content) -> Row:
+    return next(row for row in content.rows if row["closed_form"] and row["slug"] == NOISY.slug)
+
+
+def test_averages_of_one_recipe_are_named_and_ranked_among_averages(content: Content) -> None:
+    (row,) = [row for row in content.rows if row["networks"] == "ensemble"]
+    assert row["method"] == "CRCL (mean of two seeds)"
+    assert row["family"] == "crcl"
+    assert row["file"] == "digits/crcl/vse-infinity-2net-caption-60-30steps"
+    assert row["runs"] == ("0+1", "2+3", "4+5")
+    assert (row["category"], row["rank"], row["n_seeds"]) == ("ensemble", 1, 3)
+    assert row["command"].splitlines()[:3] == [
+        "ncl-bench train crcl/digits_vse_infinity --noise-ratio 0.6 --noise-unit caption --set steps=30 "
+        "--to runs/crcl-digits_vse_infinity-seed0",
+        "ncl-bench train crcl/digits_vse_infinity --noise-ratio 0.6 --noise-unit caption --set steps=30 --seed 1 "
+        "--to runs/crcl-digits_vse_infinity-seed1",
+        "ncl-bench score runs/crcl-digits_vse_infinity-seed0 runs/crcl-digits_vse_infinity-seed1 "
+        "--to submissions/crcl-digits-200-caption-60",
+    ]
+
+
+def test_a_closed_form_joins_the_table_of_a_backbone_and_needs_one_result_for_a_rank(
+    content: Content,
+) -> None:
+    table, _ = measured_tables(content)
+    assert table["title"] == "Digits, 200 test images, VSE∞, 30 steps per network"
+    assert [line["title"] for line in table["lines"]] == ["CRCL (mean of two seeds)", "CCA", "CRCL"]
+    row = closed_form(content)
+    assert (row["category"], row["n_seeds"], row["preliminary"]) == ("single", 1, False)
+    assert row["rank"] == 1
+
+
+def test_a_closed_form_under_a_noise_of_its_own_has_a_table_of_its_own(content: Content) -> None:
+    _, alone = measured_tables(content)
+    assert alone["title"] == "Digits, 200 test images, linear, 30 steps per network"
+    assert [condition.noise_ratio for condition in alone["conditions"]] == [0.4]
+
+
+def test_a_closed_form_is_a_level_in_the_figures(content: Content) -> None:
+    table, _ = measured_tables(content)
+    ((_, dev),) = epoch_curves(table, NOISY.slug, "dev")
+    assert str(dev).count('class="curve control"') == 1
+    ((_, auroc),) = epoch_curves(table, NOISY.slug, "auroc")
+    assert str(auroc).count('class="curve control"') == 1
+    drawn = str(forest(table["places"][NOISY.slug], table["groups"][NOISY.slug], title="rSum"))
+    row = closed_form(content)
+    assert f"<title>CCA: {row['r_sum']:.1f}</title>" in drawn.split('class="curve control"')[1]

@@ -83,6 +83,18 @@ def board_of(rows: Iterable[Row], significantly_different: Differ) -> list[Row]:
     return [row for _, members in groups for row in ranked(list(members), significantly_different)]
 
 
+def with_rank_intervals(rows: Sequence[Row], significance: SignificanceTest) -> list[Row]:
+    """Rows of one group with ``rank_interval``: the simultaneous 95 % interval of the rank.
+
+    It is None without a rank or evidence. ``rows`` are from :func:`ranked`.
+    """
+    rows = [dict(row) for row in rows]
+    leads = [row for row in rows if row["rank"] is not None and row["also"] is not None]
+    for row, interval in zip(leads, significance.rank_intervals(leads), strict=True):
+        row["rank_interval"] = interval
+    return rows
+
+
 def ranked(rows: Sequence[Row], significantly_different: Differ) -> list[Row]:
     """Sort rows best first; a rank is one more than the number of better rows that differ significantly.
 
@@ -111,8 +123,9 @@ def ranked(rows: Sequence[Row], significantly_different: Differ) -> list[Row]:
             rank = max(rank, 1 + int(apart[:above, place].sum()))
             place += 1
         own = rank if lead["ranked"] else None
-        placed.append(lead | {"rank": own, "also": tuple(other["source"] for other in also)})
-        placed += [other | {"rank": own, "also": None} for other in also]
+        facts = {"rank": own, "rank_interval": None}
+        placed.append(lead | facts | {"also": tuple(other["source"] for other in also)})
+        placed += [other | facts | {"also": None} for other in also]
     return placed
 
 
@@ -277,7 +290,12 @@ def compared(seeds: Iterable[Entry], hits: Mapping[Run, Hits]) -> tuple[list[Row
         ):
             # two seeds alone may give more than rSum can be
             row["intervals"] = {"r_sum": (max(interval[0], 0.0), min(interval[1], 600.0))}
-    return board_of(rows, significantly_different), significantly_different
+    board = board_of(rows, significantly_different)
+    groups = groupby(board, key=lambda row: (row["slug"], row["category"], _encoder(row)))
+    ranked_rows = [
+        row for _, members in groups for row in with_rank_intervals(list(members), significantly_different)
+    ]
+    return ranked_rows, significantly_different
 
 
 def with_look_alikes(entries: Iterable[Entry], families: Mapping[str, Family]) -> list[Entry]:

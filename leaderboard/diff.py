@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from leaderboard.build import README, ROWS, Built, built
+from leaderboard.exports import RANKS
 from ncl_bench.errors import SubmissionError
 from ncl_bench.progress import Progress, silent
 from ncl_bench.schema import read_short
@@ -54,13 +55,13 @@ class Moves:
         Args:
             code: changed files of the code, which are named where rows moved.
         """
-        ranks = [(row, facts["rank"]) for row, facts in self.changed if facts.keys() == {"rank"}]
-        others = [(row, facts) for row, facts in self.changed if facts.keys() != {"rank"}]
+        ranks = [(row, facts) for row, facts in self.changed if facts.keys() <= set(RANKS)]
+        others = [(row, facts) for row, facts in self.changed if not facts.keys() <= set(RANKS)]
         parts = [
             section("Removed rows", [_described(row) for row in self.removed]),
             section("Changed rows", [f"{place(row)}: {_changes(facts)}" for row, facts in others]),
             section("New rows", [_described(row) for row in self.new]),
-            section("Ranks that moved", [f"{place(row)}: {_arrow(*both)}" for row, both in ranks]),
+            section("Ranks that moved", [f"{place(row)}: {_changes(facts)}" for row, facts in ranks]),
         ]
         if not self.rows:
             parts.insert(0, "No row of the leaderboard moved.\n")

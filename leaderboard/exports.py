@@ -38,6 +38,8 @@ _FACTS = (
 )
 _ECCV = ("i2t_map_at_r", "t2i_map_at_r")
 _PRELIMINARY = ("preliminary", "r_sum_low", "r_sum_high")
+RANKS = ("rank", "rank_low", "rank_high")
+"""Columns that depend on the other rows of a group."""
 _CONDITION = ("dataset", "protocol", "noise_unit", "noise_ratio", "text")
 
 
@@ -55,6 +57,7 @@ def csv_text(rows: Iterable[Row]) -> str:
         "notes",
         "file",
         *_PRELIMINARY,
+        *RANKS[1:],
     )
     lines = [row | _csv_texts(row) for row in rows]
     return as_csv([columns, *([_shown(line[name]) for name in columns] for line in lines)])
@@ -70,6 +73,7 @@ def _csv_texts(row: Row) -> Row:
         "preliminary": "yes" if row["preliminary"] else "",
         "r_sum_low": low,
         "r_sum_high": high,
+        **dict(zip(RANKS[1:], row["rank_interval"] or (None, None), strict=True)),
     }
 
 

@@ -14,8 +14,8 @@ from operator import attrgetter, itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from leaderboard.board import Content, grouped, mean, ranked
-from leaderboard.entries import UNITS, Row
+from leaderboard.board import Content, grouped, mean, ranked, with_rank_intervals
+from leaderboard.entries import SEEDS_FOR_A_RANK, UNITS, Row
 from leaderboard.results import shipped_ablations
 from ncl_bench.data import DATASETS
 from ncl_bench.data.spec import protocol_title
@@ -45,9 +45,10 @@ def measured_tables(content: Content) -> list[Row]:
     A table has ``slug``, ``title``, ``conditions`` (the noises, in order), ``lines`` (a method each, sorted by rSum
     under the reference noise, best first, preliminary ones last), and by the slug of a condition: ``places``, its rows
     with the rank within the table, best first, and ``groups``, first and last index of runs of ``places`` in which no
-    two rows differ significantly. A row has its ``interval`` over seeds and images, and its ``detection``;
-    ``detected`` are the conditions with any; ``found`` holds the lines whose runs recorded the wrong pairs they found,
-    ``gains`` those of methods with a base loss, see :func:`gains`.
+    two rows differ significantly; ``powers`` says what the test finds, from
+    :meth:`~leaderboard.significance.SignificanceTest.power`. A row has its ``interval`` over seeds and images, and its
+    ``detection``; ``detected`` are the conditions with any; ``found`` holds the lines whose runs recorded the wrong
+    pairs they found, ``gains`` those of methods with a base loss, see :func:`gains`.
     """
     rows = [
         row
@@ -78,8 +79,9 @@ def _table(rows: Sequence[Row], content: Content) -> Row:
     places: dict[str, list[Row]] = {}
     groups = {}
     for condition in conditions:
-        placed = ranked(
-            [row for row in rows if row["condition"] == condition], content.significantly_different
+        members = [row for row in rows if row["condition"] == condition]
+        placed = with_rank_intervals(
+            ranked(members, content.significantly_different), content.significantly_different
         )
         places[condition.slug] = [
             row
@@ -113,6 +115,10 @@ def _table(rows: Sequence[Row], content: Content) -> Row:
         "groups": groups,
         "drops": drops(lines, content),
         "gains": gains(lines, content),
+        "powers": {
+            slug: content.significantly_different.power(placed, SEEDS_FOR_A_RANK)
+            for slug, placed in places.items()
+        },
         "detected": [
             condition for condition in conditions if any(row["detection"] for row in places[condition.slug])
         ],

@@ -1,13 +1,33 @@
-"""Test which rows of the leaderboard differ, by ``ncl_bench.evaluation.difference``."""
+"""Test which rows of the leaderboard differ, by ``ncl_bench.evaluation.difference``, and what a rank is worth.
+
+A rank counts significant differences pair by pair. With twelve equal methods, some pair of most tables differs. So a
+rank has an interval that holds for all rows of a table at once, with 95 % confidence: one more than the number of rows
+that are surely better, up to the number of rows that are not surely worse. A row is surely better if the simultaneous
+interval of the difference lies above 0. Its width is a multiple of each pair's standard error, the same for all pairs:
+the 95 % quantile of the largest studentised difference in a bootstrap over seeds and images together.
+
+Three seeds of one row have only ten different samples, so the bootstrap draws deviations of seeds from all rows of the
+table, scaled by ``sqrt(n / (n - 1))`` for ``n`` seeds, because deviations from a mean are too small by that factor.
+Each draw has a standard error of its own seeds. Images are the same for all rows of a draw.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from leaderboard.entries import Row
 from leaderboard.results import Run
-from ncl_bench.evaluation.difference import Hits, difference_interval, significant_pairs
+from ncl_bench.evaluation.difference import Hits, difference_interval, pair_variances, significant_pairs
+from ncl_bench.evaluation.metrics import CONFIDENCE, Float64Array, resamples
+
+DRAWS = 2_000
+SEED = 0
+DIFFERENCES = (5.0, 10.0, 20.0)
+"""Points of rSum for which a table states its power."""
+TRIALS = 20_000
+"""Simulated comparisons per difference; the standard error of the power is below .004."""
 
 
 class SignificanceTest:
@@ -61,7 +81,126 @@ class SignificanceTest:
         parts, others = (np.stack([model.parts() for model in each]) for each in (mine, theirs))
         return difference_interval(parts, others, mine[0].images_per_fold)
 
+    def rank_intervals(self, rows: Sequence[Row]) -> list[tuple[int, int] | None]:
+        """Simultaneous 95 % interval of the rank of each row among rows of one condition; None without evidence.
+
+        A row without evidence stands where its rSum puts it, as in the ranks.
+        """
+        models = [self._models(row) for row in rows]
+        known = [place for place, one in enumerate(models) if one]
+        sums = np.array([row["r_sum"] for row in rows], np.float64)
+        better = np.greater.outer(sums, sums)
+        if known:
+            groups = [np.stack([model.parts() for model in models[place]]) for place in known]
+            better[np.ix_(known, known)] = surely_better(groups, models[known[0]][0].images_per_fold)
+        found = zip(1 + better.sum(axis=0), len(rows) - better.sum(axis=1), models, strict=True)
+        return [(int(low), int(high)) if one else None for low, high, one in found]
+
+    def power(self, rows: Sequence[Row], n_seeds: int) -> list[tuple[float, float]] | None:
+        """How often the test finds a difference of two methods in this condition, by simulation.
+
+        Args:
+            rows: of one condition; those with several seeds give the variances.
+            n_seeds: seeds of each of the two methods.
+
+        Returns:
+            Difference in points of rSum, and the share of simulated comparisons that are significant; None with fewer
+            than two rows of several seeds.
+        """
+        models = [one for one in map(self._models, rows) if len(one) > 1]
+        if len(models) < 2:
+            return None
+        groups = [np.stack([model.parts() for model in one]) for one in models]
+        pairs = np.triu_indices(len(groups), 1)
+        v = pair_variances(groups, models[0][0].images_per_fold)
+        images = float(v.images[pairs].mean())
+        return [
+            (points, simulated_power(points, float(v.spread.mean()), images, n_seeds, groups[0].shape[1]))
+            for points in DIFFERENCES
+        ]
+
     def _models(self, row: Row) -> Sequence[Hits]:
         found = [self.hits.get((row["file"], run, row["protocol"])) for run in row["runs"]]
         known = [hits for hits in found if hits is not None]
         return known if len(known) == len(found) else ()
+
+
+def surely_better(
+    groups: Sequence[Float64Array], images_per_fold: int, *, draws: int = DRAWS, seed: int = SEED
+) -> NDArray[np.bool_]:
+    """Whether group i is above group j for all pairs at once, with 95 % confidence; bool ``(n, n)``.
+
+    Args:
+        groups: one float ``(n_seeds, n_images)`` array per group, on the same images: contribution of each image to the
+            rSum of each model.
+        images_per_fold: divides ``n_images``; ``n_images`` itself without folds.
+        draws: bootstrap draws.
+        seed: of the draws.
+    """
+    v = pair_variances(groups, images_per_fold)
+    error = np.sqrt(v.seeds + v.images)
+    largest = largest_differences(groups, images_per_fold, draws, seed)
+    limit = np.quantile(largest, CONFIDENCE / 100)
+    better: NDArray[np.bool_] = np.subtract.outer(v.level, v.level) > limit * error
+    return better
+
+
+def largest_differences(
+    groups: Sequence[Float64Array], images_per_fold: int, draws: int, seed: int
+) -> Float64Array:
+    """Largest studentised deviation of any pair's difference in each bootstrap draw, float64 ``(draws,)``.
+
+    Arguments as in :func:`surely_better`.
+    """
+    random, v = np.random.default_rng(seed), pair_variances(groups, images_per_fold)
+    n_images = groups[0].shape[1]
+    counts = np.concatenate(resamples(n_images, images_per_fold, draws), axis=1)
+    means = np.stack([one.mean(axis=0) for one in groups])
+    over_images = (counts - 1) @ means.T.astype(np.float64) / n_images
+    pool = [
+        np.sqrt(len(one) / (len(one) - 1)) * (one.mean(axis=1) - one.mean()) for one in groups if len(one) > 1
+    ]
+    deviations = np.concatenate(pool) if pool else np.zeros(1)
+    of_seeds, spread = np.empty((2, draws, len(groups)))
+    for place, one in enumerate(groups):
+        drawn = deviations[random.integers(len(deviations), size=(draws, len(one)))]
+        of_seeds[:, place] = drawn.mean(axis=1)
+        spread[:, place] = drawn.var(axis=1, ddof=1) if len(one) > 1 else 0.0
+    largest = np.zeros(draws)
+    for i in range(1, len(groups)):
+        both = v.several[i, :i]
+        # without the interaction of seed and image, which the seeds' deviations hold too
+        share = np.sqrt(
+            np.divide(v.images[i, :i], v.over_images[i, :i], where=v.over_images[i, :i] > 0, out=np.zeros(i))
+        )
+        seeded = (v.n_seeds[i] > 1) | (v.n_seeds[:i] > 1)  # two single models differ over images alone
+        apart = share * (over_images[:, [i]] - over_images[:, :i]) + seeded * (
+            of_seeds[:, [i]] - of_seeds[:, :i]
+        )
+        own = spread[:, [i]] / v.n_seeds[i] + spread[:, :i] / v.n_seeds[:i]
+        lent = (spread[:, [i]] + spread[:, :i]) * (1 / v.n_seeds[i] + 1 / v.n_seeds[:i])
+        variance = np.where(both, own, lent) + v.images[i, :i]
+        ratio = np.divide(np.abs(apart), np.sqrt(variance), where=variance > 0, out=np.zeros_like(apart))
+        largest = np.maximum(largest, ratio.max(axis=1))
+    return largest
+
+
+def simulated_power(points: float, of_seeds: float, of_images: float, n_seeds: int, n_images: int) -> float:
+    """Share of simulated comparisons of two methods that are significant.
+
+    Args:
+        points: true difference of rSum.
+        of_seeds: variance of a method's rSum over its seeds.
+        of_images: variance over images of the difference of two methods.
+        n_seeds: seeds of each method.
+        n_images: test images.
+    """
+    random = np.random.default_rng(SEED)
+    models = np.sqrt(of_seeds) * random.standard_normal((2, TRIALS, n_seeds))
+    difference = points + np.sqrt(of_images) * random.standard_normal(TRIALS)
+    difference += models[0].mean(axis=1) - models[1].mean(axis=1)
+    spread = models.var(axis=2, ddof=1) / n_seeds
+    variance = spread.sum(axis=0) + of_images
+    freedom = variance**2 / ((spread**2).sum(axis=0) / (n_seeds - 1) + of_images**2 / (n_images - 1))
+    limit = stdtrit(freedom, 0.5 + CONFIDENCE / 200) * np.sqrt(variance)
+    return float(np.mean(np.abs(difference) > limit))

@@ -76,7 +76,12 @@ def _measured(content: Content) -> dict[str, dict[str, Any]]:
         "fewest": FEWEST,
         "precision_at": PRECISION_AT,
     }
-    measured = {"tables": tables, "forest": forest, "epoch_curves": epoch_curves}
+    measured = {
+        "tables": tables,
+        "forest": forest,
+        "epoch_curves": epoch_curves,
+        "seeds_for_a_rank": SEEDS_FOR_A_RANK,
+    }
     gain = {"tables": [table for table in tables if table["gains"]]}
     return {"measured.html": measured, "detection.html": detection, "gain.html": gain}
 

@@ -84,6 +84,60 @@ def significantly_different(first: Float64Array, second: Float64Array, images_pe
     return low > 0 or high < 0
 
 
+@dataclass(frozen=True, eq=False)
+class PairVariances:
+    """Variance of the difference of mean rSum of every pair of groups, by its parts.
+
+    Attributes:
+        level: float64 ``(n,)``, mean rSum of each group.
+        spread: float64 ``(n,)``, variance of rSum over the seeds of a group; 0 for one seed.
+        n_seeds: int64 ``(n,)``.
+        several: bool ``(n, n)``, whether both groups have several seeds.
+        seeds: float64 ``(n, n)``, the part due to seeds; a group with one seed uses the other's spread.
+        over_images: float64 ``(n, n)``, variance over images of the difference of the groups' means.
+        images: float64 ``(n, n)``, the same without the interaction of seed and image, at least 0.
+        own: float64 ``(n, n)``, sum of both groups' own variances over images; it limits the digits of ``over_images``.
+    """
+
+    level: Float64Array
+    spread: Float64Array
+    n_seeds: Int64Array
+    several: NDArray[np.bool_]
+    seeds: Float64Array
+    over_images: Float64Array
+    images: Float64Array
+    own: Float64Array
+
+
+def pair_variances(groups: Sequence[Float64Array], images_per_fold: int) -> PairVariances:
+    """Variances of all pairs at once; arguments as in :func:`significant_pairs`."""
+    n_images = groups[0].shape[1]
+    n_seeds = np.array([len(one) for one in groups])
+    spread = np.array([one.mean(axis=1).var(ddof=1) if len(one) > 1 else 0.0 for one in groups])
+    shared = np.array([_interaction(one) / one.size if len(one) > 1 else 0.0 for one in groups])
+    # images vary within their fold alone: folds have means of their own
+    folds = np.stack([one.mean(axis=0) for one in groups]).reshape(len(groups), -1, images_per_fold)
+    centred = (folds - folds.mean(axis=2, keepdims=True)).reshape(len(groups), n_images)
+    scale = 1 / ((images_per_fold - 1) * folds.shape[1] * n_images)
+    several = np.logical_and.outer(n_seeds > 1, n_seeds > 1)
+    # a single seed has spread 0, so the sum is the other group's
+    lent = np.add.outer(spread, spread) * np.add.outer(1 / n_seeds, 1 / n_seeds)
+    squares = (centred**2).sum(axis=1) * scale
+    total = np.add.outer(squares, squares)
+    # |a - b|^2 = |a|^2 + |b|^2 - 2 ab, which cancels when both are nearly equal
+    over_images = np.maximum(total - 2 * scale * (centred @ centred.T), 0.0)
+    return PairVariances(
+        level=np.array([one.mean() for one in groups]),
+        spread=spread,
+        n_seeds=n_seeds,
+        several=several,
+        seeds=np.where(several, np.add.outer(spread / n_seeds, spread / n_seeds), lent),
+        over_images=over_images,
+        images=np.maximum(over_images - np.where(several, np.add.outer(shared, shared), 0.0), 0.0),
+        own=total,
+    )
+
+
 def significant_pairs(groups: Sequence[Float64Array], images_per_fold: int) -> NDArray[np.bool_]:
     """Apply :func:`significantly_different` to every pair of groups; bool ``(n, n)``.
 
@@ -94,51 +148,26 @@ def significant_pairs(groups: Sequence[Float64Array], images_per_fold: int) -> N
         groups: one float ``(n_seeds, n_images)`` array per group, on the same images.
         images_per_fold: as in :func:`difference_interval`.
     """
-    n_images = groups[0].shape[1]
-    seeds = np.array([len(one) for one in groups])
-    level = np.array([one.mean() for one in groups])
-    spread = np.array([one.mean(axis=1).var(ddof=1) if len(one) > 1 else 0.0 for one in groups])
-    # everything of a single group, once; the loop then needs sums and one product per pair
-    shared = np.array([_interaction(one) / one.size if len(one) > 1 else 0.0 for one in groups])
-    # images vary within their fold alone: folds have means of their own
-    folds = np.stack([one.mean(axis=0) for one in groups]).reshape(len(groups), -1, images_per_fold)
-    centred = (folds - folds.mean(axis=2, keepdims=True)).reshape(len(groups), n_images)
-    scale = 1 / ((images_per_fold - 1) * folds.shape[1] * n_images)
-    squares = (centred**2).sum(axis=1) * scale
+    n_images, v = groups[0].shape[1], pair_variances(groups, images_per_fold)
     quantile: Float64Array = stdtrit(np.arange(1, _STEPS * (n_images + 1)) / _STEPS, 0.5 + CONFIDENCE / 200)
-    apart = np.zeros((len(groups), len(groups)), np.bool_)
+    freedom_of_seeds = np.maximum(v.n_seeds - 1, 1)
+    squares = (v.spread / v.n_seeds) ** 2 / freedom_of_seeds
+    lender = np.maximum(np.maximum.outer(v.n_seeds, v.n_seeds) - 1, 1)
+    squared = np.where(v.several, np.add.outer(squares, squares), v.seeds**2 / lender)
+    variance = v.seeds + v.images
     with np.errstate(divide="ignore", invalid="ignore"):
-        for i in range(len(groups)):
-            mine, theirs = slice(i, i + 1), slice(0, i)
-            both = (seeds[mine] > 1) & (seeds[theirs] > 1)
-            of_means = spread[mine] / seeds[mine], spread[theirs] / seeds[theirs]
-            # a single seed has spread 0, so the sum is the other group's
-            lent = (spread[mine] + spread[theirs]) * (1 / seeds[mine] + 1 / seeds[theirs])
-            lender = np.maximum(np.maximum(seeds[mine], seeds[theirs]) - 1, 1)
-            from_seeds = np.where(both, of_means[0] + of_means[1], lent)
-            squared = np.where(
-                both,
-                of_means[0] ** 2 / (seeds[mine] - 1) + of_means[1] ** 2 / (seeds[theirs] - 1),
-                lent**2 / lender,
-            )
-            total = squares[mine] + squares[theirs]
-            # |a - b|^2 = |a|^2 + |b|^2 - 2 ab, which cancels when both are nearly equal: see `sure`
-            of_images = total - 2 * scale * (centred[theirs] @ centred[i])
-            images = np.maximum(of_images - np.where(both, shared[mine] + shared[theirs], 0.0), 0.0)
-            variance = from_seeds + images
-            freedom = variance**2 / (squared + images**2 / (n_images - 1))
-            ratio = np.abs(level[mine] - level[theirs]) / np.sqrt(variance)
-            # enough digits are left after the cancellation, and the table covers the degrees of freedom
-            sure = (variance > 1e-4 * total) & (freedom > 1) & (freedom < n_images)
-            place = np.where(sure, freedom * _STEPS, _STEPS).astype(np.int64) - 1
-            # the quantile falls with the degrees of freedom: its neighbours in the table bound it, with room
-            # for rounding
-            above = sure & (ratio > quantile[place] * (1 + 1e-9))
-            below = sure & (ratio < quantile[place + 1] * (1 - 1e-9))
-            apart[i, theirs] = above
-            # too close to call from bounds
-            for j in np.flatnonzero(~(above | below)).tolist():
-                apart[i, j] = significantly_different(groups[i], groups[j], images_per_fold)
+        freedom = variance**2 / (squared + v.images**2 / (n_images - 1))
+        ratio = np.abs(np.subtract.outer(v.level, v.level)) / np.sqrt(variance)
+    # enough digits are left after the cancellation, and the table covers the degrees of freedom
+    sure = (variance > 1e-4 * v.own) & (freedom > 1) & (freedom < n_images)
+    place = np.where(sure, freedom * _STEPS, _STEPS).astype(np.int64) - 1
+    # the quantile falls with the degrees of freedom: its neighbours in the table bound it, with room for rounding
+    above = sure & (ratio > quantile[place] * (1 + 1e-9))
+    below = sure & (ratio < quantile[place + 1] * (1 - 1e-9))
+    # too close to call from bounds
+    for i, j in np.argwhere(np.tril(~(above | below), -1)).tolist():
+        above[i, j] = significantly_different(groups[i], groups[j], images_per_fold)
+    apart: NDArray[np.bool_] = np.tril(above, -1)
     return apart | apart.T
 
 

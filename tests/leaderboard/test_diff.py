@@ -63,7 +63,7 @@ def test_new_changed_and_removed_rows_and_moved_ranks_are_named(
     assert re.search(
         r"### Changed rows \(1\)\n\n- CRCL, .*r_sum [\d.]+ → [\d.]+; .*seeds 0 1 2 → 0 1 2 3\n", text
     )
-    assert re.search(r"### Ranks that moved \(2\)\n\n- CRCL.*: 1 → 2", text)
+    assert re.search(r"### Ranks that moved \(2\)\n\n- CRCL.*: rank 1 → 2", text)
 
 
 def test_a_row_of_another_paper_and_code_is_not_hidden_by_one_of_the_same_name(

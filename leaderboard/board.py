@@ -38,7 +38,7 @@ CATEGORIES = {
     "pretrained": "Pre-trained vision-language encoder",
     "images": "Vision-language network on images, from drawn weights",
     "encoder-unstated": "Encoder not stated",
-    "controls": "Ablations and oracles, not ranked",
+    "controls": "Ablations and controls on clean pairs, not ranked",
 }
 Differ = Callable[[Sequence[Row]], NDArray[np.bool_]]
 """Test which pairs of rows of one condition differ significantly, bool ``(n, n)``."""

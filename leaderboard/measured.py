@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from leaderboard.board import Content, grouped, mean, ranked, with_rank_intervals
 from leaderboard.entries import SEEDS_FOR_A_RANK, UNITS, Row
-from leaderboard.results import shipped_ablations
+from leaderboard.results import CLEAN_PAIRS, MEAN_OF_TWO, shipped_ablations
 from ncl_bench.data import DATASETS
 from ncl_bench.data.spec import protocol_title
 from ncl_bench.evaluation.submission import DetectedPairs, TrainingCurve
-from ncl_bench.papers import Paper
+from ncl_bench.papers import Family, Paper
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,10 @@ class DivisionCurve:
 
 REFERENCE = ("caption", 0.6)
 """Unit and ratio of the noise that orders the lines and defines the drop from the clean score."""
+WARM_UP = "(warm-up"
+"""In the name of a control that begins with another loss."""
+FALLEN = 0.9
+"""Share of its best rSum on dev below which a control has collapsed."""
 PRECISION_AT = (50, 200, 1_000)
 """Numbers of most suspicious pairs on the page Detection."""
 
@@ -44,11 +48,11 @@ def measured_tables(content: Content) -> list[Row]:
 
     A table has ``slug``, ``title``, ``conditions`` (the noises, in order), ``lines`` (a method each, sorted by rSum
     under the reference noise, best first, preliminary ones last), and by the slug of a condition: ``places``, its rows
-    with the rank within the table, best first, and ``groups``, first and last index of runs of ``places`` in which no
-    two rows differ significantly; ``powers`` says what the test finds, from
-    :meth:`~leaderboard.significance.SignificanceTest.power`. A row has its ``interval`` over seeds and images, and its
-    ``detection``; ``detected`` are the conditions with any; ``found`` holds the lines whose runs recorded the wrong
-    pairs they found, ``gains`` those of methods with a base loss, see :func:`gains`.
+    with the rank within the table, best first, ``groups``, first and last index of runs of ``places`` in which no two
+    rows differ significantly, and ``powers``, what the test finds (:meth:`SignificanceTest.power`). A row has its
+    ``interval`` over seeds and images, its ``detection``, and whether it has ``collapsed``; ``detected`` are the
+    conditions with any detection; ``found`` holds the lines whose runs recorded the wrong pairs they found, ``gains``
+    those of methods with a base loss, see :func:`gains`.
     """
     rows = [
         row
@@ -89,6 +93,7 @@ def _table(rows: Sequence[Row], content: Content) -> Row:
                 "line": title_of(row),
                 "interval": content.significantly_different.interval(row),
                 "detection": detection(row),
+                "collapsed": collapsed(row),
             }
             for row in placed
         ]
@@ -206,29 +211,60 @@ def drops(lines: Sequence[Row], content: Content) -> list[Row]:
 def gains(lines: Sequence[Row], content: Content) -> list[Row]:
     """What each method adds to its own base loss, which was trained for as many steps on the same backbone.
 
+    Two averaged networks are compared with the mean of two seeds of the base loss, one network with one. A base loss on
+    the clean pairs is compared with the same loss on all pairs. A tuned method is compared with the tuned base loss.
+
     Returns:
-        Lines with ``base``, the title of the line of the base loss, and ``gains``: by slug of a condition the
-        difference of the mean rSums and its 95 % interval over seeds and images. A tuned method is compared with the
-        tuned base loss.
+        Lines with ``base``, the title of the line of the base loss, ``alone``, whether two networks had to be compared
+        with one, and ``gains``: by slug of a condition the difference of the mean rSums and its 95 % interval over
+        seeds and images. A collapsed control adds nothing, and nothing is compared with it.
     """
     titles = {
         (line["first"]["method"], line["first"]["tuned"]): line for line in lines if line["first"]["ranked"]
     }
     found = []
     for line in lines:
-        family = content.families.get(line["first"]["family"])
-        base = titles.get((family.base, line["first"]["tuned"])) if family and family.base else None
+        first = line["first"]
+        averaged = first["networks"] == "ensemble"
+        name = _base_of(first, content.families)
+        base = titles.get((name + MEAN_OF_TWO, first["tuned"])) if averaged else None
+        alone = averaged and base is None
+        base = base or titles.get((name, first["tuned"]))
         if base is None:
             continue
         by_slug = {}
         for slug, row in line["rows"].items():
             other = base["rows"].get(slug)
             interval = other and content.significantly_different.difference(row, other)
-            if other and interval and not row["preliminary"] and not other["preliminary"]:
+            few = other and (row["preliminary"] or other["preliminary"] or _few_on_clean_pairs(row))
+            if other and interval and not few and not (collapsed(row) or collapsed(other)):
                 by_slug[slug] = (row["r_sum"] - other["r_sum"], *interval)
         if by_slug:
-            found.append({"line": line, "base": base["title"], "gains": by_slug})
+            found.append({"line": line, "base": base["title"], "alone": alone, "gains": by_slug})
     return found
+
+
+def _few_on_clean_pairs(row: Row) -> bool:
+    """Whether a control on clean pairs, which is not called preliminary, has too few seeds."""
+    return bool(row["kind"] == "clean" and row["n_seeds"] < SEEDS_FOR_A_RANK)
+
+
+def _base_of(row: Row, families: Mapping[str, Family]) -> str:
+    """Name of the base loss of a row; empty without one."""
+    if row["kind"] == "clean":
+        return str(row["method"]).replace(CLEAN_PAIRS, "").removesuffix(MEAN_OF_TWO)
+    family = families.get(row["family"])
+    return family.base if family else ""
+
+
+def collapsed(row: Row) -> bool:
+    """Whether a control ends more than a tenth below its best rSum on dev, once its warm-up is over.
+
+    A control without a warm-up has one loss throughout: where it falls, it memorises wrong pairs, which is what it
+    shows.
+    """
+    ends = [curve.dev[-1] / max(curve.dev) for curve in row["curves"] if any(curve.dev)]
+    return WARM_UP in row["method"] and bool(ends) and statistics.fmean(ends) < FALLEN
 
 
 def printed_drops(family: str, rows: Iterable[Row], papers: Mapping[str, Paper]) -> list[tuple[str, float]]:

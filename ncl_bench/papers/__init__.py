@@ -244,7 +244,7 @@ class Rule(Record):
     same_as: Original | None = None
     note: LongText = ""
     doubt: LongText = ""
-    kind: Literal["ablation", "oracle"] | None = None
+    kind: Literal["ablation", "clean"] | None = None
     extra: ShownText = ""
     features: Literal["pretrained", "unknown"] | None = None
     selection: Literal["test"] | None = None

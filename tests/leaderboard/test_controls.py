@@ -1,6 +1,7 @@
 """Controls as rows: closed forms beside every backbone, and averages of independent seeds of one recipe."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from leaderboard.add import add
 from leaderboard.board import Content, read_content
 from leaderboard.entries import Row
 from leaderboard.figures import epoch_curves, forest
-from leaderboard.measured import measured_tables
+from leaderboard.measured import collapsed, measured_tables
 from ncl_bench.evaluation.submission import TrainingCurve
 
 
@@ -33,6 +34,22 @@ def content(tmp_path_factory: pytest.TempPathFactory, make: Callable[..., Path])
         )
         add(one, folder / "root")
         add(averaged, folder / "root")
+        for networks, method, difficulty in (
+            (2, "NCR", 1.0),
+            (1, "CRCL (clean pairs only)", 1.1),
+            (1, "Triplet (warm-up, hardest)", 2.5),
+        ):
+            fallen = TrainingCurve(steps=(10, 20, 30), dev=(300.0, 80.0, 260.0))
+            other = make(
+                folder / f"{method}-{seed}",
+                difficulty=difficulty,
+                seed=20 + seed,
+                method=method,
+                networks=networks,
+                training_seeds=(seed,),
+                **facts | {"training": training(seed, 0.6, curve=fallen)},
+            )
+            add(other, folder / "root")
     curve = TrainingCurve(steps=(0, 0), dev=(450.0, 440.0), auroc=(0.7, 0.9), average_precision=(0.7, 0.9))
     for ratio in (0.6, 0.4):
         closed = make(
@@ -52,12 +69,11 @@ def closed_form(content: Content) -> Row:
 
 
 def test_averages_of_one_recipe_are_named_and_ranked_among_averages(content: Content) -> None:
-    (row,) = [row for row in content.rows if row["networks"] == "ensemble"]
+    row = next(row for row in content.rows if row["runs"] == ("0+1", "2+3", "4+5"))
     assert row["method"] == "CRCL (mean of two seeds)"
     assert row["family"] == "crcl"
     assert row["file"] == "digits/crcl/vse-infinity-2net-caption-60-30steps"
-    assert row["runs"] == ("0+1", "2+3", "4+5")
-    assert (row["category"], row["rank"], row["n_seeds"]) == ("ensemble", 1, 3)
+    assert (row["category"], row["rank"], row["n_seeds"]) == ("ensemble", 2, 3)
     assert row["command"].splitlines()[:3] == [
         "ncl-bench train crcl/digits_vse_infinity --noise-ratio 0.6 --noise-unit caption --set steps=30 "
         "--to runs/crcl-digits_vse_infinity-seed0",
@@ -73,7 +89,14 @@ def test_a_closed_form_joins_the_table_of_a_backbone_and_needs_one_result_for_a_
 ) -> None:
     table, _ = measured_tables(content)
     assert table["title"] == "Digits, 200 test images, VSE∞, 30 steps per network"
-    assert [line["title"] for line in table["lines"]] == ["CRCL (mean of two seeds)", "CCA", "CRCL"]
+    assert [line["title"] for line in table["lines"]] == [
+        "NCR",
+        "CRCL (clean pairs only)",
+        "CRCL (mean of two seeds)",
+        "CCA",
+        "CRCL",
+        "Triplet (warm-up, hardest)",
+    ]
     row = closed_form(content)
     assert (row["category"], row["n_seeds"], row["preliminary"]) == ("single", 1, False)
     assert row["rank"] == 1
@@ -94,3 +117,35 @@ def test_a_closed_form_is_a_level_in_the_figures(content: Content) -> None:
     drawn = str(forest(table["places"][NOISY.slug], table["groups"][NOISY.slug], title="rSum"))
     row = closed_form(content)
     assert f"<title>CCA: {row['r_sum']:.1f}</title>" in drawn.split('class="curve control"')[1]
+
+
+def gains_of(content: Content, rows: list[Row], **bases: str) -> dict[str, tuple[str, bool]]:
+    """Base and whether it stands alone, by title of the methods that have a gain."""
+    families = {
+        key: family.model_copy(update={"base": bases.get(key, "")})
+        for key, family in content.families.items()
+    }
+    table, _ = measured_tables(replace(content, rows=rows, families=families))
+    return {each["line"]["title"]: (each["base"], each["alone"]) for each in table["gains"]}
+
+
+def test_a_gain_compares_two_networks_with_two_and_says_where_it_cannot(content: Content) -> None:
+    clean = {"CRCL (clean pairs only)": ("CRCL", False)}
+    found = gains_of(content, content.rows, ncr="CRCL")
+    assert found == clean | {"NCR": ("CRCL (mean of two seeds)", False)}
+    without = [row for row in content.rows if row["method"] != "CRCL (mean of two seeds)"]
+    assert gains_of(content, without, ncr="CRCL") == clean | {"NCR": ("CRCL", True)}
+
+
+def test_nothing_is_gained_over_a_control_that_collapsed_after_its_warm_up(content: Content) -> None:
+    (row,) = [row for row in content.rows if row["method"] == "Triplet (warm-up, hardest)"]
+    assert collapsed(row)
+    assert not collapsed(row | {"method": "InfoNCE"}), "without a warm-up, a fall is memorisation"
+    assert "NCR" not in gains_of(content, content.rows, ncr="Triplet (warm-up, hardest)")
+    held = [one | {"curves": ()} if one is row else one for one in content.rows]
+    assert gains_of(content, held, ncr="Triplet (warm-up, hardest)")["NCR"][1]
+
+
+def test_a_control_on_clean_pairs_takes_no_rank(content: Content) -> None:
+    (row,) = [row for row in content.rows if row["kind"] == "clean"]
+    assert (row["category"], row["rank"]) == ("controls", None)

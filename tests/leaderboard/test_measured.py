@@ -117,7 +117,7 @@ def with_seeds(row: Row, n: int) -> Row:
 def test_a_preliminary_line_stands_below_ranked_ones_and_under_no_bar(content: Content) -> None:
     """CRCL is far better here, and has two seeds; NCR has three."""
     rows = [with_seeds(row, 3) if row["method"] == "NCR" else row for row in content.rows]
-    answers = {(row["file"], run, "200"): Answers(np.full(9, 1.0)) for row in rows for run in "012"}
+    answers = {(row["file"], run, "200"): Answers(np.arange(9.0) + int(run)) for row in rows for run in "012"}
     changed = replace(content, rows=rows, significantly_different=SignificanceTest(answers, rows))  # type: ignore[arg-type]
     (table,) = measured_tables(changed)
     assert [line["title"] for line in table["lines"]] == ["NCR", "CRCL"]

@@ -209,7 +209,7 @@ def test_names_find_their_family_in_any_case() -> None:
         ("results.csv", "67.4", "167.4", r"results.csv line \d+: recalls.i2t_r1"),
         ("results.csv", "67.4", "6x", r"results.csv line \d+: i2t_r1"),
         ("notes.yaml", "method: NCR-single", "method: NCR-double", "rule \\d+ fits no line of results.csv"),
-        ("notes.yaml", "kind: oracle", "kind: magic", "rule \\d+: kind"),
+        ("notes.yaml", "kind: clean", "kind: magic", "rule \\d+: kind"),
         ("notes.yaml", "rules:", "rules: []\nmore:", "notes.yaml: unknown key 'more'"),
         ("notes.yaml", "noise_unit: [", "place: 1, noise_unit: [", "rule 1: where: unknown column 'place'"),
         (

@@ -49,6 +49,7 @@ def table(
     mine: "AnyPath | Sequence[AnyPath]" = (),
     protocol: str = "",
     every: bool = False,
+    label: str = "",
     root: "AnyPath | None" = None,
 ) -> "pd.DataFrame":
     """The table of a paper as a frame: the comparable rows of one dataset and noise, best first, yours among them.
@@ -64,6 +65,7 @@ def table(
             tables that it belongs to are returned, with its row.
         protocol: such as ``5k`` (default: all of the dataset).
         every: put single networks and ensembles into one table, without ranks.
+        label: name of your rows in the table (default: the method's name with its changed settings).
         root: folder of the leaderboard (default: that of the installed package).
 
     Returns:
@@ -82,7 +84,7 @@ def table(
     given = [mine] if isinstance(mine, str | PathLike) else list(mine)
     place = Path(__file__).parent if root is None else Path(root)
     boards, files, content = chosen_boards(
-        dataset, noise, [Path(each) for each in given], place, protocol=protocol, every=every
+        dataset, noise, [Path(each) for each in given], place, protocol=protocol, every=every, label=label
     )
     lines = [
         {

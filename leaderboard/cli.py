@@ -138,6 +138,12 @@ def table(
         bool, typer.Option("--all", help="Put single networks and ensembles into one table, without ranks.")
     ] = False,
     ranks: Annotated[bool, typer.Option(help="Print the ranks.")] = True,
+    label: Annotated[
+        str,
+        typer.Option(
+            help="Name of your rows in the table (default: the method's name with its changed settings)."
+        ),
+    ] = "",
     as_json: Json = False,
     root: Root = ROOT,
 ) -> None:
@@ -155,11 +161,11 @@ def table(
     if root != ROOT:
         _require(root)
     if as_json:
-        frame = run(dataset, noise, mine=mine or (), protocol=protocol, every=every, root=root)
+        frame = run(dataset, noise, mine=mine or (), protocol=protocol, every=every, label=label, root=root)
         typer.echo(frame.to_json(orient="records", indent=2))
         return
     boards, files, content = chosen_boards(
-        dataset, noise, mine or (), root, protocol=protocol, every=every, progress=bar
+        dataset, noise, mine or (), root, protocol=protocol, every=every, label=label, progress=bar
     )
     if not root.is_dir():
         say("note: these are only the rows of papers; a clone of the repository has the measured rows too")

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter, itemgetter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +45,7 @@ PRECISION_AT = (50, 200, 1_000)
 
 
 def measured_tables(content: Content) -> list[Row]:
-    """All measured tables, sorted by dataset; empty if nothing was trained at equal steps.
+    """All measured tables, photographs first; empty if nothing was trained at equal steps.
 
     A table has ``slug``, ``title``, ``conditions`` (the noises, in order), ``lines`` (a method each, sorted by rSum
     under the reference noise, best first, preliminary ones last), and by the slug of a condition: ``places``, its rows
@@ -60,7 +61,11 @@ def measured_tables(content: Content) -> list[Row]:
         if row["budget"] and row["status"] != "reported" and row["kind"] != "ablation"
     ]
     groups = grouped(_joined(rows), "dataset", "protocol", "text", "beside", "budget")
-    return [_table(groups[key], content) for key in sorted(groups, key=str)]
+
+    def order(key: tuple[Any, ...]) -> tuple[bool, str]:
+        return DATASETS[key[0]].embedded, str(key)  # what ships with the package is drawn or clip art
+
+    return [_table(groups[key], content) for key in sorted(groups, key=order)]
 
 
 def _joined(rows: Sequence[Row]) -> list[Row]:
@@ -297,7 +302,9 @@ def printed_drops(family: str, rows: Iterable[Row], papers: Mapping[str, Paper])
 
 
 def detection(row: Row) -> dict[str, float] | None:
-    """AUROC and average precision of the clean probability after training, and its highest AUROC of any epoch.
+    """AUROC and average precision of the clean probability at the epoch with the highest rSum on dev.
+
+    ``last_auroc`` is that after the last epoch, ``best_auroc`` the highest of any epoch.
 
     Returns:
         Means over seeds, in [0, 1]; None if the method estimates nothing or no pair was wrong.
@@ -306,8 +313,9 @@ def detection(row: Row) -> dict[str, float] | None:
     if not curves:
         return None
     return {
-        "auroc": statistics.fmean(curve.auroc[-1] for curve in curves),
-        "average_precision": statistics.fmean(curve.average_precision[-1] for curve in curves),
+        "auroc": statistics.fmean(curve.auroc[curve.best] for curve in curves),
+        "average_precision": statistics.fmean(curve.average_precision[curve.best] for curve in curves),
+        "last_auroc": statistics.fmean(curve.auroc[-1] for curve in curves),
         "best_auroc": statistics.fmean(max(curve.auroc) for curve in curves),
     }
 

@@ -160,6 +160,7 @@ def chosen_boards(
     *,
     protocol: str = "",
     every: bool = False,
+    label: str = "",
     progress: Progress = silent,
 ) -> tuple[list[Row], set[str], Content]:
     """The boards of one dataset and noise, with the user's rows; only those tables if there are some.
@@ -169,6 +170,7 @@ def chosen_boards(
         mine: as for :func:`with_mine`.
         root: folder of the leaderboard.
         every: put single networks and ensembles into one table.
+        label: name of the user's rows; empty for the method's name with its changed settings.
         progress: reports what is read.
 
     Returns:
@@ -176,7 +178,12 @@ def chosen_boards(
     """
     # the measured rows of all datasets take ten times as long to read
     content = read_content(root, published=True, dataset=dataset_spec(dataset).name, progress=progress)
+    if label and not mine:
+        raise SubmissionError(f"the label {label!r} names no row; name your submission with --mine")
     content, files = with_mine(content, mine, root, (dataset, noise), progress)
+    if label:
+        rows = [row | {"label": label} if row["file"] in files else row for row in content.rows]
+        content = replace(content, rows=rows)
     if not files <= {row["file"] for row in content.rows}:
         # a row that already stands on the board of another dataset, which only_mine says
         content = read_content(root, published=True, progress=progress)

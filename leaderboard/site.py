@@ -87,10 +87,14 @@ def _measured(content: Content) -> dict[str, dict[str, Any]]:
 
 
 def _judged(content: Content) -> list[tuple[Condition, list[Row], object]]:
-    """Rows whose agreement with people is known, by condition, the best agreement first, and their figure."""
+    """Rows whose agreement with people is known, by condition, the best agreement first, and their figure.
+
+    The condition with the most ranked rows comes first; within one, preliminary rows come last.
+    """
     found = []
     for group in grouped((row for row in content.rows if row["people"]), "slug").values():
-        rows, condition = sorted(group, key=lambda row: -row["people"]["expert_tau_c"]), group[0]["condition"]
+        rows = sorted(group, key=lambda row: (row["preliminary"], -row["people"]["expert_tau_c"]))
+        condition = group[0]["condition"]
         figure = scatter(
             [(row["method"], row["r_sum"], row["people"]["expert_tau_c"]) for row in rows],
             [
@@ -102,7 +106,7 @@ def _judged(content: Content) -> list[tuple[Condition, list[Row], object]]:
             y_title="experts, tau-c",
         )
         found.append((condition, rows, figure))
-    return found
+    return sorted(found, key=lambda one: -sum(row["ranked"] for row in one[1]))
 
 
 def _labelled() -> list[tuple[str, int, int]]:

@@ -11,7 +11,7 @@ from leaderboard.add import add
 from leaderboard.board import Content, read_content
 from leaderboard.entries import Row
 from leaderboard.figures import epoch_curves, forest
-from leaderboard.measured import collapsed, measured_tables
+from leaderboard.measured import collapsed, detection, measured_tables
 from ncl_bench.evaluation.submission import TrainingCurve
 
 
@@ -149,3 +149,14 @@ def test_nothing_is_gained_over_a_control_that_collapsed_after_its_warm_up(conte
 def test_a_control_on_clean_pairs_takes_no_rank(content: Content) -> None:
     (row,) = [row for row in content.rows if row["kind"] == "clean"]
     assert (row["category"], row["rank"]) == ("controls", None)
+
+
+def test_detection_is_of_the_epoch_that_is_best_on_dev_with_the_last_one_beside_it(content: Content) -> None:
+    found = detection(closed_form(content))
+    assert found == {"auroc": 0.7, "average_precision": 0.7, "last_auroc": 0.9, "best_auroc": 0.9}
+
+
+def test_measured_begins_with_photographs(whole_board: Content) -> None:
+    names = [table["conditions"][0].dataset for table in measured_tables(whole_board)]
+    assert names[0] == "flickr8k"
+    assert len(set(names[1:])) > 1

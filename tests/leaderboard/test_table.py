@@ -252,6 +252,31 @@ def test_a_matrix_stands_beside_the_papers(tmp_path: Path) -> None:
     assert set(frame["table"]) == {"Region features, single network"}
 
 
+def test_own_rows_may_have_a_label_and_no_other_row(small_board: Path) -> None:
+    standing = small_board.parent / "submitted" / "0-0"
+    frame = leaderboard.table("digits", "caption-40", mine=standing, label="Ours", root=small_board)
+    assert sorted(zip(frame["mine"], frame["method"], strict=True)) == [
+        (False, "Triplet (hardest)"),
+        (True, "Ours"),
+    ]
+    command = [
+        "leaderboard",
+        "table",
+        "--dataset",
+        "digits",
+        "--noise",
+        "caption-40",
+        "--root",
+        str(small_board),
+    ]
+    shown = CliRunner().invoke(
+        app, [*command, "--mine", str(standing), "--format", "latex", "--label", "Ours"]
+    )
+    assert r"Ours$^{\S}$ &" in shown.stdout, "with the mark of a preliminary row"
+    with pytest.raises(SubmissionError, match="the label 'Ours' names no row; name your submission"):
+        leaderboard.table("digits", "caption-40", label="Ours", root=small_board)
+
+
 def test_all_networks_in_one_table() -> None:
     frame = leaderboard.table("flickr30k", "caption-40", every=True)
     merged = frame[frame["table"].str.startswith("Single networks and ensembles")]

@@ -184,9 +184,13 @@ def people_of(
     found = {}
     for name, one in agreements(scores, judgements, n_images).items():
         interval = percentiles(one.resampled(counts)[:, None])[0] if intervals else None
-        most = ceiling(judgements["expert"], n_images) if name == "expert_tau_c" else None
+        expert = judgements["expert"] if name == "expert_tau_c" else None
         found[name] = PeopleResult(
-            value=one.value, interval=interval, printed=PRINTED.get(name), ceiling=most
+            value=one.value,
+            interval=interval,
+            printed=PRINTED.get(name),
+            ceiling=None if expert is None else ceiling(expert, n_images),
+            persons=() if expert is None else persons(expert, n_images),
         )
     return found
 
@@ -257,6 +261,16 @@ def ceiling(judgements: Judgements, n_images: int) -> float:
     """Tau-c of the experts' mean rating against their ratings: no order of pairs agrees much better with them."""
     mean = {"expert": judgements.judged.mean(axis=1)}
     return agreements(mean, {"expert": judgements}, n_images)["expert_tau_c"].value
+
+
+def persons(judgements: Judgements, n_images: int) -> tuple[float, ...]:
+    """Tau-c of each expert's rating against the mean of the others: the level of one person."""
+    others = ~judgements.own
+    image, ratings = judgements.image[others], judgements.judged[others]
+    return tuple(
+        _tau_c(np.delete(ratings, one, axis=1).mean(axis=1), ratings[:, one], image, n_images).value
+        for one in range(ratings.shape[1])
+    )
 
 
 def _tau_b(scores: Float64Array, judged: Float64Array, image: Int64Array, n_images: int) -> Agreement:

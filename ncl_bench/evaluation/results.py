@@ -84,15 +84,18 @@ class PeopleResult(_Finite):
         interval: 95 % bootstrap interval over images; None if not requested.
         printed: a value that a paper prints for the same pairs, with its model, as a reference; None if there is none.
         ceiling: the value of the people's own mean; None if it is not known.
+        persons: the value of each person against the mean of the others; empty if it is not known.
     """
 
     value: float
     interval: Interval | None = None
     printed: tuple[str, float] | None = None
     ceiling: float | None = None
+    persons: tuple[float, ...] = ()
 
     def __str__(self) -> str:
         beside = [] if self.printed is None else [f"{self.printed[0]} {self.printed[1]:g}"]
+        beside += [f"one person {min(self.persons):.1f}–{max(self.persons):.1f}"] if self.persons else []
         beside += [] if self.ceiling is None else [f"people's own mean {self.ceiling:.1f}"]
         digits = 1 if self.printed else 3
         low, high = self.interval or (None, None)

@@ -15,7 +15,14 @@ from ncl_bench.data.prepare import prepare
 from ncl_bench.evaluation.compare import compare_agreement
 from ncl_bench.evaluation.difference import difference_interval
 from ncl_bench.evaluation.metrics import resamples
-from ncl_bench.evaluation.people import agreement_in_order, agreements, ceiling, concordance, in_order
+from ncl_bench.evaluation.people import (
+    agreement_in_order,
+    agreements,
+    ceiling,
+    concordance,
+    in_order,
+    persons,
+)
 from ncl_bench.evaluation.protocol import evaluate_scores
 from ncl_bench.evaluation.results import lines_of_labels
 
@@ -109,6 +116,16 @@ def test_the_ceiling_is_the_mean_rating_against_the_ratings() -> None:
     assert ceiling(expert, N_IMAGES) == pytest.approx(want, rel=1e-12)
 
 
+def test_the_level_of_a_person_is_one_rating_against_the_mean_of_the_others() -> None:
+    expert = judgements()["expert"]
+    ratings = expert.judged[~expert.own]
+    want = [
+        100 * kendalltau(ratings[:, one], np.delete(ratings, one, axis=1).mean(axis=1), variant="c").statistic
+        for one in range(3)
+    ]
+    assert persons(expert, N_IMAGES) == pytest.approx(want, rel=1e-12)
+
+
 @pytest.mark.parametrize("longest_tie", [1, 5, 500])
 def test_blocks_count_every_pair_once(longest_tie: int) -> None:
     random = np.random.default_rng(2)
@@ -157,7 +174,7 @@ def test_evaluate_adds_agreement_where_the_judgements_are_prepared(
     found = {name: one.value for name, one in evaluation.people.items()}
     assert found["expert_tau_c"] == pytest.approx(expected(of_pairs, judged)["expert_tau_c"])
     assert found["crowd_tau_b"] == pytest.approx(expected(of_pairs, judged)["crowd_tau_b"])
-    assert "CLIPScore 51.2; people's own mean" in "".join(lines_of_labels(evaluation))
+    assert "CLIPScore 51.2; one person" in "".join(lines_of_labels(evaluation))
     elsewhere = evaluate_scores(scores, dataset="flickr8k", intervals=False)
     assert elsewhere.people == {}
     assert any(

@@ -113,9 +113,9 @@ class SignificanceTest:
         groups = [np.stack([model.parts() for model in one]) for one in models]
         pairs = np.triu_indices(len(groups), 1)
         v = pair_variances(groups, models[0][0].images_per_fold)
-        images = float(v.images[pairs].mean())
+        of_seeds = np.stack([v.spread[pairs[0]], v.spread[pairs[1]]])
         return [
-            (points, simulated_power(points, float(v.spread.mean()), images, n_seeds, groups[0].shape[1]))
+            (points, simulated_power(points, of_seeds, v.images[pairs], n_seeds, groups[0].shape[1]))
             for points in DIFFERENCES
         ]
 
@@ -185,18 +185,22 @@ def largest_differences(
     return largest
 
 
-def simulated_power(points: float, of_seeds: float, of_images: float, n_seeds: int, n_images: int) -> float:
-    """Share of simulated comparisons of two methods that are significant.
+def simulated_power(
+    points: float, of_seeds: Float64Array, of_images: Float64Array, n_seeds: int, n_images: int
+) -> float:
+    """Share of simulated comparisons of two methods that are significant; each has the variances of a random pair.
 
     Args:
         points: true difference of rSum.
-        of_seeds: variance of a method's rSum over its seeds.
-        of_images: variance over images of the difference of two methods.
+        of_seeds: float64 ``(2, n_pairs)``, variance of the two methods' rSum over their seeds.
+        of_images: float64 ``(n_pairs,)``, variance over images of the difference of the two methods.
         n_seeds: seeds of each method.
         n_images: test images.
     """
     random = np.random.default_rng(SEED)
-    models = np.sqrt(of_seeds) * random.standard_normal((2, TRIALS, n_seeds))
+    pair = random.integers(len(of_images), size=TRIALS)
+    of_images = of_images[pair]
+    models = np.sqrt(of_seeds[:, pair, None]) * random.standard_normal((2, TRIALS, n_seeds))
     difference = points + np.sqrt(of_images) * random.standard_normal(TRIALS)
     difference += models[0].mean(axis=1) - models[1].mean(axis=1)
     spread = models.var(axis=2, ddof=1) / n_seeds

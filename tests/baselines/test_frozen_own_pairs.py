@@ -1,0 +1,138 @@
+"""Ids, order of rows and splits that own pairs of different forms are read as; a prepared dataset depends on them."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from baselines.audit.own_pairs import read_pairs
+from baselines.features import list_images
+from ncl_bench.data.own_tables import draw_splits, read_captions
+
+NAMES = ["b/2.jpg", "a/10.jpg", "a/9.jpg", "Zu\u0308rich.jpg"]
+TEXTS = ["a dog", "two  cats", "a red bus", "a lake", "the dog again"]
+IMAGES = [0, 1, 2, 3, 0]
+SPLITS = ["train", "dev", "test", "train", "train"]
+
+
+def sha256(content: object) -> str:
+    return hashlib.sha256(json.dumps(content, ensure_ascii=True).encode()).hexdigest()[:16]
+
+
+def frame(image: str = "image", caption: str = "caption", **more: object) -> pd.DataFrame:
+    return pd.DataFrame({image: [NAMES[i] for i in IMAGES], caption: TEXTS} | more)
+
+
+def table(name: str, content: pd.DataFrame, separator: str = ",") -> Callable[[Path], Path]:
+    def write(folder: Path) -> Path:
+        content.to_csv(folder / name, index=False, sep=separator)
+        return folder / name
+
+    return write
+
+
+def text(name: str, content: str) -> Callable[[Path], Path]:
+    def write(folder: Path) -> Path:
+        (folder / name).write_text(content, encoding="utf-8", newline="")
+        return folder / name
+
+    return write
+
+
+def karpathy(**more: str) -> str:
+    images = [
+        {
+            "filename": name,
+            "split": split,
+            "sentences": [{"raw": TEXTS[row]} for row in range(5) if IMAGES[row] == number],
+        }
+        | more
+        for number, (name, split) in enumerate(zip(NAMES, ["restval", "val", "test", "train"], strict=True))
+    ]
+    return json.dumps({"images": images})
+
+
+def parquet(folder: Path) -> Path:
+    frame(more=range(5)).to_parquet(folder / "captions.parquet")
+    return folder / "captions.parquet"
+
+
+def photos(folder: Path) -> Path:
+    for name in NAMES:
+        (folder / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "photos" / name).touch()
+    return folder / "photos"
+
+
+def folder_with_metadata(folder: Path) -> Path:
+    table("metadata.csv", frame("file_name", "text"))(folder)
+    return folder
+
+
+CAPTIONS: Mapping[str, tuple[Callable[[Path], Path], str]] = {
+    "csv": (table("captions.csv", frame()), "b8d425d3f6b1431e"),
+    "csv with splits": (table("captions.csv", frame(split=SPLITS)), "6dae4de0051d6bba"),
+    "csv with names in capitals": (
+        table("captions.csv", frame("Image", "Caption", Split=SPLITS)),
+        "6dae4de0051d6bba",
+    ),
+    "semicolons": (table("captions.csv", frame(number=range(5)), ";"), "b8d425d3f6b1431e"),
+    "tsv": (table("captions.tsv", frame(), "\t"), "b8d425d3f6b1431e"),
+    "two languages": (
+        table("captions.csv", frame(caption="en", zh=["狗", "猫", "车", "湖", "狗"])),
+        "5464dc02b8986b65",
+    ),
+    "quoted": (
+        text("captions.csv", 'image,caption\r\nb.jpg,"one, two"\r\na.jpg,"say ""hi"""\r\n'),
+        "47ac63600e4fb3ca",
+    ),
+    "mark of byte order": (
+        text("captions.csv", "\ufeffimage,caption\nb.jpg,x\na.jpg,y\n"),
+        "97c58e5dac9b8d90",
+    ),
+    "Karpathy": (text("captions.json", karpathy()), "6dae4de0051d6bba"),
+    "Karpathy with folders": (text("captions.json", karpathy(filepath="val2014")), "691635b15121e103"),
+}
+LISTINGS: Mapping[str, tuple[Callable[[Path], Path], str]] = {
+    "folder": (photos, "e0005572cf0d4699"),
+    "csv": (table("captions.csv", frame()), "6988cc2f9ef804c3"),
+    "csv with splits": (table("captions.csv", frame(split=SPLITS)), "7006160b3e16d221"),
+    "Karpathy": (text("captions.json", karpathy()), "7006160b3e16d221"),
+}
+PAIRS: Mapping[str, tuple[Callable[[Path], Path], str]] = {
+    "csv": (table("captions.csv", frame("path", "title")), "0073e1c091e18d60"),
+    "json lines": (
+        text("rows.jsonl", "".join(f"{json.dumps({'image': n, 'text': n})}\n" for n in NAMES)),
+        "37d57d8d2079363f",
+    ),
+    "list": (text("rows.json", json.dumps([{"image": n, "alt": n} for n in NAMES])), "12573d6b769b0e4c"),
+    "parquet": (parquet, "867cd6e6ad987cf5"),
+    "Flickr": (text("results.token", "".join(f"{n}#0\t{n} shows it\n" for n in NAMES)), "485bf148a7df0659"),
+    "Karpathy": (text("dataset_own.json", karpathy()), "a63c1fa3294f3303"),
+    "folder with metadata": (folder_with_metadata, "14e195fae3f0a602"),
+}
+
+
+@pytest.mark.parametrize("form", CAPTIONS)
+def test_captions(form: str, tmp_path: Path) -> None:
+    write, known = CAPTIONS[form]
+    found = read_captions(write(tmp_path))
+    splits = found.splits or draw_splits(list(found.captions) * 10, None, None, 0)
+    assert sha256([found.languages, list(found.captions.items()), splits]) == known
+
+
+@pytest.mark.parametrize("form", LISTINGS)
+def test_images(form: str, tmp_path: Path) -> None:
+    write, known = LISTINGS[form]
+    found = list_images(write(tmp_path))
+    assert sha256([found.names, found.splits]) == known
+
+
+@pytest.mark.parametrize("form", PAIRS)
+def test_pairs(form: str, tmp_path: Path) -> None:
+    write, known = PAIRS[form]
+    found = read_pairs(write(tmp_path))
+    assert sha256([found.images, found.captions, found.image_column, found.caption_column]) == known

@@ -23,15 +23,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from baselines.audit.embeddings import read_embeddings
 from baselines.audit.labels import Label, read_labels, weigh
 from baselines.audit.lists import forget, repaired, write_lists, write_with
-from baselines.audit.own_pairs import OwnPairs, read_embeddings, read_pairs
-from baselines.audit.own_pictures import Pictures, find_pictures, other_script
 from baselines.audit.page import write
 from baselines.audit.result import Audit, AuditResult, counts
+from baselines.audit.words import other_script
 from ncl_bench.arguments import Seed, checked_arguments
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pair_labels import LABELS
+from ncl_bench.data.pairs.columns import OwnPairs, read_pairs
+from ncl_bench.data.pairs.pictures import Pictures, find_pictures
 from ncl_bench.errors import DataError, NclBenchError, TrainingError, listed, shorten
 from ncl_bench.evaluation.pages import thumbnail
 from ncl_bench.files import sha256_of_file, sole_owner, write_text
@@ -75,7 +77,7 @@ def find_wrong_pairs(
 
     Args:
         pairs: a file, a folder, a ``pandas.DataFrame`` or a ``datasets.Dataset``, see
-            :mod:`baselines.audit.own_pairs`. It may be left out with embeddings.
+            :mod:`ncl_bench.data.pairs.columns`. It may be left out with embeddings.
         images: folder of the pictures (default: the folder of the table).
         to: folder to write (default: nothing is kept).
         image_column: column of image paths (default: found by its name).
@@ -218,11 +220,9 @@ def _pictures(own: OwnPairs, images: Path | None, work: Path, arrays: Any) -> Pi
 
 def _reasons(own: OwnPairs, pictures: Pictures | None) -> NDArray[np.object_]:
     """Why each row is left out; empty for the others. Embeddings need no picture and no caption."""
-    reasons = np.full(len(own.captions), "", object)
     if pictures is None:
-        return reasons
-    other, reason = other_script(own.captions)
-    reasons[other] = reason
+        return np.full(len(own.captions), "", object)
+    reasons = other_script(own.captions)
     reasons[pictures.image_of < 0] = "no picture of this name"
     reasons[[not name for name in own.images]] = "no image is named"
     reasons[[not caption for caption in own.captions]] = "the caption is empty"

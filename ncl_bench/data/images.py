@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ncl_bench.data.layout import IMAGE_FILES, ImageFiles, records_of, save_table, write_manifest
 from ncl_bench.data.own_tables import read_file_names
+from ncl_bench.data.pairs.pictures import ENDINGS
 from ncl_bench.data.pictures import no_remarks, open_picture, picture_path
 from ncl_bench.data.prepared import load_prepared
 from ncl_bench.data.spec import DatasetSpec
@@ -18,10 +19,6 @@ from ncl_bench.errors import DataError
 from ncl_bench.extras import require
 from ncl_bench.files import Journal, file_finder, normalized, readable, sole_owner
 from ncl_bench.progress import Advance, Progress, silent
-
-_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
-ENDINGS = ("", *_ENDINGS, *map(str.upper, _ENDINGS))
-"""Endings tried after an image id to find its file."""
 
 WORKERS = min(8, os.cpu_count() or 1)
 """Threads that decode the images; Pillow releases the interpreter lock meanwhile."""

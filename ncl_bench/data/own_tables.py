@@ -1,8 +1,7 @@
 """Read a user's tables of images: their splits, captions and files, whatever the format of the file."""
 
-import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,9 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from ncl_bench.data.languages import language_tag
+from ncl_bench.data.pairs.forms import FORMATS
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError, listed, shorten, shown
-from ncl_bench.files import Rows, normalized, read_table, readable
+from ncl_bench.files import Rows, normalized, read_table
 
 Splits = dict[str, list[str]]
 """Split to the names of its images, in order."""
@@ -160,7 +160,6 @@ def _named(path: Path, columns: Sequence[str]) -> dict[str, str]:
 
 
 _HEADER = "correct the names in its first line, or write a line of names above it if it is a row already"
-_SPLITS_OF_KARPATHY = {"restval": "train", "val": "dev"}
 
 
 def _open(path: Path) -> tuple[list[str], Rows]:
@@ -177,59 +176,6 @@ def _open(path: Path) -> tuple[list[str], Rows]:
     if "image" not in columns:
         raise DataError(f"{path} has the columns {listed(columns)}, expected image; {_HEADER}")
     return columns, ((where, {small.get(name, name): row[name] for name in row}) for where, row in rows)
-
-
-def _read_karpathy(path: Path) -> tuple[list[str], Rows]:
-    """Read Karpathy's ``dataset_*.json``; an image is its ``filename``, below ``filepath`` if there is one."""
-    try:
-        content = json.loads(readable(path, DataError, "captions").read_bytes())
-    except json.JSONDecodeError as error:
-        raise DataError(
-            f"{path} line {error.lineno} column {error.colno} is no JSON ({error.msg}); download the file again"
-        ) from None
-    except (OSError, ValueError, RecursionError):
-        raise DataError(f"{path} is no JSON in UTF-8; download the file again") from None
-    images = content.get("images") if isinstance(content, dict) else None
-    if not isinstance(images, list):
-        raise DataError(
-            f"{path} has no list `images`, expected the form of Karpathy's dataset_*.json; convert it to "
-            "CSV with the columns image and caption"
-        )
-    return ["image", "split", "caption"], _karpathy_rows(path, images)
-
-
-def _karpathy_rows(path: Path, images: list[object]) -> Rows:
-    for number, image in enumerate(images):
-        where = f"{path} images[{number}]"
-        match image:
-            case {"filename": str(name), "split": str(split), "sentences": [_, *_] as sentences, **others}:
-                folder = others.get("filepath")
-            case _:
-                raise DataError(
-                    f"{where} is {shorten(image)}, expected filename, split and at least one of sentences; correct it"
-                )
-        for sentence in sentences:
-            match sentence:
-                case {"raw": str(text)}:
-                    pass
-                case {"tokens": [*words]}:
-                    text = " ".join(map(str, words))
-                case _:
-                    raise DataError(
-                        f"{where} has the sentence {shorten(sentence)}, expected raw or tokens; correct it"
-                    )
-            yield (
-                where,
-                {
-                    "image": f"{folder}/{name}" if folder else name,
-                    "split": _SPLITS_OF_KARPATHY.get(split, split),
-                    "caption": text,
-                },
-            )
-
-
-FORMATS: Mapping[str, Callable[[Path], tuple[list[str], Rows]]] = {".json": _read_karpathy}
-"""Ending of a file to its reader, which returns columns and rows as :func:`ncl_bench.files.read_table` does."""
 
 
 def _gather(path: Path, columns: Sequence[str], rows: Rows, chosen: Mapping[str, str]) -> CaptionTable:

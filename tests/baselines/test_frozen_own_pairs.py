@@ -8,9 +8,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from baselines.audit.own_pairs import read_pairs
 from baselines.features import list_images
 from ncl_bench.data.own_tables import draw_splits, read_captions
+from ncl_bench.data.pairs.columns import read_pairs
 
 NAMES = ["b/2.jpg", "a/10.jpg", "a/9.jpg", "Zu\u0308rich.jpg"]
 TEXTS = ["a dog", "two  cats", "a red bus", "a lake", "the dog again"]

@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 import baselines.audit.judge
 from baselines.audit import find_wrong_pairs
 from baselines.audit.order import OrderFault
-from baselines.audit.own_pairs import read_pairs
 from ncl_bench.cli import app
+from ncl_bench.data.pairs.columns import read_pairs
 from ncl_bench.errors import DataError, NclBenchError, TrainingError
 from ncl_bench.files import as_csv as as_csv_text
 from ncl_bench.files import write_text
@@ -630,7 +630,7 @@ def test_a_folder_without_rights(given: Path, monkeypatch: pytest.MonkeyPatch) -
         return []
 
     frame = pd.DataFrame(rows_of(given), columns=["image", "caption"])
-    monkeypatch.setattr("baselines.audit.own_pictures.os.walk", refuse)
+    monkeypatch.setattr("ncl_bench.data.pairs.pictures.os.walk", refuse)
     with pytest.raises(
         DataError, match=r"photos cannot be read \(Permission denied\); check its permissions"
     ):

@@ -2,23 +2,22 @@
 
 import hashlib
 import os
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import numpy as np
-from numpy.typing import NDArray
 
-from baselines.audit.own_pairs import OwnPairs
 from ncl_bench.data.columns import Int64Array
-from ncl_bench.data.images import ENDINGS
+from ncl_bench.data.pairs.columns import OwnPairs
 from ncl_bench.errors import DataError, listed, shown
 from ncl_bench.files import atomic_path, normalized, sha256_of_file
 from ncl_bench.progress import Progress, silent
 
-RARE_SCRIPT = 0.1
-"""Share of captions below which those of another script than most cannot be judged."""
+_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+ENDINGS = ("", *_ENDINGS, *map(str.upper, _ENDINGS))
+"""Endings tried after an image id to find its file."""
 
 
 @dataclass(frozen=True)
@@ -184,25 +183,3 @@ def _merged(found: Mapping[str, Path], names: Sequence[str], remarks: tuple[str,
     row_of = {name: row for row, name in enumerate(files)}
     image_of = np.array([row_of[first_of[name]] if name in first_of else -1 for name in names], np.int64)
     return Pictures(files, image_of, doubled, remarks)
-
-
-def other_script(captions: Sequence[str]) -> tuple[NDArray[np.bool_], str]:
-    """Which captions are in a script that too few others share, and how they are called.
-
-    Chinese and Japanese captions among others, and the reverse, cannot be judged where they are rare.
-    """
-    east = np.array([_is_east_asian(caption) for caption in captions])
-    filled = np.array([bool(caption) for caption in captions])
-    n, n_east = int(filled.sum()), int((east & filled).sum())
-    if 0 < n_east < RARE_SCRIPT * n:
-        return east & filled, "a caption in Chinese or Japanese among others"
-    if 0 < n - n_east < RARE_SCRIPT * n:
-        return ~east & filled, "a caption in another language than most"
-    return np.zeros(len(captions), bool), ""
-
-
-def _is_east_asian(text: str) -> bool:
-    counts = Counter(
-        "east" if "\u3040" <= letter <= "\u9fff" else "other" for letter in text if letter.isalpha()
-    )
-    return counts["east"] > counts["other"]

@@ -9,7 +9,7 @@ import csv
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,9 @@ import pandas as pd
 
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.layout import save_quietly
-from ncl_bench.data.own_tables import FORMATS
 from ncl_bench.errors import DataError, first_line, listed, shorten
 from ncl_bench.files import (
+    Rows,
     atomic_folder,
     atomic_path,
     delimiter_of,
@@ -408,3 +408,59 @@ def _shards(folder: Path, shards: Sequence[Path]) -> Form:
         return target
 
     return Form(folder.name, table, save, None, pictures, "jpg")
+
+
+_SPLITS_OF_KARPATHY = {"restval": "train", "val": "dev"}
+
+
+def _read_karpathy(path: Path) -> tuple[list[str], Rows]:
+    """Read Karpathy's ``dataset_*.json``; an image is its ``filename``, below ``filepath`` if there is one."""
+    try:
+        content = json.loads(readable(path, DataError, "captions").read_bytes())
+    except json.JSONDecodeError as error:
+        raise DataError(
+            f"{path} line {error.lineno} column {error.colno} is no JSON ({error.msg}); download the file again"
+        ) from None
+    except (OSError, ValueError, RecursionError):
+        raise DataError(f"{path} is no JSON in UTF-8; download the file again") from None
+    images = content.get("images") if isinstance(content, dict) else None
+    if not isinstance(images, list):
+        raise DataError(
+            f"{path} has no list `images`, expected the form of Karpathy's dataset_*.json; convert it to "
+            "CSV with the columns image and caption"
+        )
+    return ["image", "split", "caption"], _karpathy_rows(path, images)
+
+
+def _karpathy_rows(path: Path, images: list[object]) -> Rows:
+    for number, image in enumerate(images):
+        where = f"{path} images[{number}]"
+        match image:
+            case {"filename": str(name), "split": str(split), "sentences": [_, *_] as sentences, **others}:
+                folder = others.get("filepath")
+            case _:
+                raise DataError(
+                    f"{where} is {shorten(image)}, expected filename, split and at least one of sentences; correct it"
+                )
+        for sentence in sentences:
+            match sentence:
+                case {"raw": str(text)}:
+                    pass
+                case {"tokens": [*words]}:
+                    text = " ".join(map(str, words))
+                case _:
+                    raise DataError(
+                        f"{where} has the sentence {shorten(sentence)}, expected raw or tokens; correct it"
+                    )
+            yield (
+                where,
+                {
+                    "image": f"{folder}/{name}" if folder else name,
+                    "split": _SPLITS_OF_KARPATHY.get(split, split),
+                    "caption": text,
+                },
+            )
+
+
+FORMATS: Mapping[str, Callable[[Path], tuple[list[str], Rows]]] = {".json": _read_karpathy}
+"""Ending of a file to its reader, which returns columns and rows as :func:`ncl_bench.files.read_table` does."""

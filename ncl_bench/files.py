@@ -220,36 +220,60 @@ def _tab_separated(content: bytes, name: str, error: type[NclBenchError]) -> Ite
         yield f"{name} line {number}", line.split("\t")
 
 
+LONGEST_CELL = 1_000_000
+"""Most characters of a cell of CSV."""
+
+
 def _quoted(
     content: bytes, path: Path, delimiter: str, error: type[NclBenchError]
 ) -> Iterator[tuple[str, list[str]]]:
     """Rows of CSV text; a cell that swallowed rows after an open quotation mark is refused."""
+    csv.field_size_limit(LONGEST_CELL)  # the process's; no other limit is set
     rows = csv.reader(
         io.StringIO(_text(content, str(path), error), newline=""), delimiter=delimiter, strict=True
     )
-    # prose has a blank or a digit after a separator, a row has the next cell
-    row_like = re.compile(rf"\S{delimiter}(?=[^\s\d])|[^\s\d]{delimiter}(?=\d)")
     while True:
         begins = rows.line_num + 1
         where = f"{path} line {begins}"
         try:
             cells = next(rows, None)
         except csv.Error as problem:
+            if "field larger" in str(problem):
+                raise error(
+                    f"{where}: a cell has more than {LONGEST_CELL:,} characters; shorten it or close its quotes"
+                ) from None
             until = "" if rows.line_num <= begins else f", read up to line {rows.line_num}"
             raise error(
                 f"{where}: the quotation marks are wrong ({problem}{until}); close each, and double those inside a cell"
             ) from None
         if cells is None:
             return
-        if rows.line_num > begins:
-            for cell in cells:
-                if ("\n" in cell or "\r" in cell) and (found := row_like.search(cell)):
-                    inside = cell[cell.rfind("\n", 0, found.start()) + 1 :]
-                    raise error(
-                        f"{where}: a quoted cell goes on to line {rows.line_num} and holds what looks like rows "
-                        f"({shorten(inside)}); close its quotation mark, or remove its line breaks"
-                    )
+        if rows.line_num > begins and (inside := _swallowed(cells, delimiter)):
+            raise error(
+                f"{where}: a quoted cell goes on to line {rows.line_num} and holds what looks like rows "
+                f"({shorten(inside)}); close its quotation mark, or remove its line breaks"
+            )
         yield where, cells
+
+
+def _swallowed(cells: list[str], delimiter: str) -> str | None:
+    """A line inside a cell that looks like a row: one of its cells has the form of another cell of this row."""
+    for place, cell in enumerate(cells):
+        forms = {form for other in (*cells[:place], *cells[place + 1 :]) if (form := _form_of_name(other))}
+        lines = re.split(r"\r\n|\n|\r", cell)
+        for line in lines if len(lines) > 1 else ():
+            pieces = line.split(delimiter)
+            if len(pieces) > 1 and any(_form_of_name(piece) in forms for piece in pieces):
+                return line
+    return None
+
+
+def _form_of_name(cell: str) -> str | None:
+    """What names of files, ids and URLs have in common: letters and digits in runs; None for words and numbers."""
+    if re.fullmatch(r"\S*[^\W\d]\S*[\d./]\S*|\S*[\d./]\S*[^\W\d]\S*|\d{4,}", cell.strip()) is None:
+        return None
+    ending = re.search(r"\.[A-Za-z]+\d?$", cell.strip())
+    return ending.group().lower() if ending else re.sub(r"\d+", "0", re.sub(r"[^\W\d]+", "a", cell.strip()))
 
 
 def readable(

@@ -136,7 +136,10 @@ def find_wrong_pairs(
                 _write_lists(folder, own, audit, found)
                 advance(1)
                 write(folder, audit, folder.name)
-    return audit.table
+    table = audit.table
+    if isinstance(pairs, pd.DataFrame):  # so that rows can be dropped from the user's frame by their index
+        table.index = pairs.index[own.row_of]
+    return table
 
 
 def _opened(pairs: Any, image_column: str | None, caption_column: str | None, arrays: Any) -> OwnPairs:

@@ -8,14 +8,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.languages import language_tag
 from ncl_bench.data.pairs.forms import (
     CAPTION_COLUMNS,
     EXPECTED,
     IMAGE_COLUMNS,
+    PICTURE_COLUMNS,
+    PICTURE_ENDINGS,
     URL,
     URL_COLUMNS,
     Form,
+    exploded,
     form_of,
 )
 from ncl_bench.errors import DataError, listed, shorten, shown
@@ -33,6 +37,7 @@ class OwnPairs:
         caption_column: where the captions stand.
         by_row: whether images are named by the number of their row, because the table has only URLs.
         remarks: what was chosen, in sentences.
+        row_of: row of the source for each pair, int64 ``(n,)``: a list of captions gives several pairs.
     """
 
     form: Form
@@ -42,6 +47,7 @@ class OwnPairs:
     caption_column: str
     by_row: bool = False
     remarks: list[str] = field(default_factory=list)
+    row_of: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 def read_pairs(
@@ -57,37 +63,65 @@ def read_pairs(
         caption_column: column of captions (default: the first of :data:`CAPTION_COLUMNS` that is there).
     """
     form = form_of(source)
-    columns = [str(name) for name in form.table.columns]
-    if form.image is not None and form.image not in columns:
-        columns.append(form.image)
+    columns = [*map(str, form.table.columns), *form.pictures]
+    _refuse_rows_as_names(form.name, columns)
     remarks: list[str] = []
     caption = _column(form.name, columns, caption_column, CAPTION_COLUMNS, "caption", remarks)
-    urls = next((name for name in columns if name.casefold() in URL_COLUMNS), None)
-    by_row = False
-    if form.image is not None and image_column in (None, form.image):
-        image = form.image
-    else:
-        known = [name for name in columns if name.casefold() in IMAGE_COLUMNS]
-        if image_column is None and not known and urls is not None:
-            image, by_row = urls, True
-        else:
-            image = _column(form.name, columns, image_column, IMAGE_COLUMNS, "image", remarks)
+    image = _image_column(form, columns, image_column, remarks)
     if image == caption:
         raise DataError(
             f"{form.name}: column {shown(image)} cannot hold both images and captions; name another"
         )
+    if caption in form.pictures:
+        raise DataError(f"{form.name}: column {shown(caption)} holds pictures; choose --caption-column")
+    row_of: Int64Array = np.arange(len(form.table))
+    if any(isinstance(cell, list | tuple | np.ndarray) for cell in form.table[caption].tolist()):
+        form, row_of = exploded(form, caption)
     n = len(form.table)
-    if by_row or image not in form.table:
-        images = [f"{row:09d}" for row in range(n)]
-    else:
-        images = _texts(form, image)
-        by_row = bool(n) and all(URL.fullmatch(name) for name in images[:100])
-        if by_row:
-            images = [f"{row:09d}" for row in range(n)]
     captions = [" ".join(text.split()) for text in _texts(form, caption)]
     if not n:
         raise DataError(f"{form.name} has no rows; expected {EXPECTED}")
-    return OwnPairs(form, images, captions, image, caption, by_row, remarks)
+    if image in form.pictures:
+        return OwnPairs(
+            form, [f"{row:09d}" for row in row_of.tolist()], captions, image, caption, False, remarks, row_of
+        )
+    images = _texts(form, image)
+    filled = [name for name in images if name]
+    by_row = bool(filled) and all(URL.fullmatch(name) for name in filled)
+    if by_row:  # the number of the row until another column names the files
+        images = [f"{row:09d}" if name else "" for row, name in zip(row_of.tolist(), images, strict=True)]
+    return OwnPairs(form, images, captions, image, caption, by_row, remarks, row_of)
+
+
+def _refuse_rows_as_names(name: str, columns: Sequence[str]) -> None:
+    """Refuse a table whose first line is a row already: its first pair would be lost."""
+    seen = next((c for c in columns if c.lower().endswith(PICTURE_ENDINGS) or URL.fullmatch(c.strip())), None)
+    if seen is None and any(" " in c.strip() for c in columns):
+        seen = next((c for c in columns if c.strip().isdecimal()), None)
+    if seen is not None:
+        raise DataError(
+            f"{name}: the first line holds no names of columns but {listed(columns, 5)}; write a line of names above "
+            "it, such as image,caption"
+        )
+
+
+def _image_column(form: Form, columns: Sequence[str], given: str | None, remarks: list[str]) -> str:
+    """The column of images: pictures in the rows before paths, paths before URLs."""
+    if given is None and form.pictures:
+        named = [each for each in form.pictures if each.casefold() in PICTURE_COLUMNS]
+        if len(form.pictures) == 1 and (named or not any(c.casefold() in IMAGE_COLUMNS for c in columns)):
+            return next(iter(form.pictures))
+        named = [each for each in named if each.casefold() == "image"] or named
+        if len(named) == 1:
+            return named[0]
+        others = [c for c in form.table.columns if str(c).casefold() in IMAGE_COLUMNS]
+        raise DataError(
+            f"{form.name} holds pictures in {listed([*form.pictures, *others])}; choose one with --image-column"
+        )
+    urls = [name for name in columns if name.casefold() in URL_COLUMNS]
+    if given is None and urls and not any(name.casefold() in IMAGE_COLUMNS for name in columns):
+        return urls[0]
+    return _column(form.name, columns, given, IMAGE_COLUMNS, "image", remarks)
 
 
 def _texts(form: Form, column: str) -> list[str]:
@@ -96,8 +130,8 @@ def _texts(form: Form, column: str) -> list[str]:
     for row, value in enumerate(form.table[column].tolist()):
         if isinstance(value, list | tuple | np.ndarray | dict):
             raise DataError(
-                f"{form.name} row {row}: {column} holds {shorten(value)}, expected one text per row; give each "
-                f"caption a row of its own (pandas: frame.explode({column!r}))"
+                f"{form.name} row {row}: {column} holds {shorten(value)}, expected a text; choose "
+                "another column"
             )
         missing = value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value))
         found.append("" if missing else str(value).strip())
@@ -113,8 +147,9 @@ def _column(
                 f"{name} has no column {shown(given)}, only {listed(columns, 30)}; correct --{what}-column"
             )
         return given
-    small = {column.strip().casefold(): column for column in reversed(columns)}
-    there = [small[each] for each in known if each in small]
+    there = [column for each in known for column in columns if column.strip().casefold() == each]
+    if len(there) > 1 and there[0].strip().casefold() == there[1].strip().casefold():
+        raise DataError(f"{name} has the columns {listed(there[:2])}; choose one with --{what}-column")
     if not there and what == "caption":  # columns named by their language, as in a table of several
         there = [column for column in columns if language_tag(column)]
     if not there:

@@ -7,23 +7,29 @@ shards, and in Python a frame or a ``datasets.Dataset``.
 
 import csv
 import json
+import os
 import re
 import shutil
+import tarfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.layout import save_quietly
-from ncl_bench.errors import DataError, first_line, listed, shorten
+from ncl_bench.errors import DataError, first_line, listed, shorten, shown
 from ncl_bench.files import (
     Rows,
     atomic_folder,
     atomic_path,
     delimiter_of,
+    read_limited,
     read_table,
     readable,
     text_lines,
@@ -41,15 +47,39 @@ IMAGE_COLUMNS = (
     "img",
     "file",
 )
-CAPTION_COLUMNS = ("caption", "text", "title", "alt", "sentence", "comment", "description")
+CAPTION_COLUMNS = (
+    "caption",
+    "text",
+    "title",
+    "alt",
+    "sentence",
+    "comment",
+    "description",
+    "captions",
+    "texts",
+    "sentences",
+)
+PICTURE_COLUMNS = ("image", "img", "picture", "photo", "jpg", "png", "webp")
 URL_COLUMNS = ("url", "image_url", "link")
 TABLES = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet", ".token")
 METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 EXPECTED = "a table of images and captions (.csv, .tsv, .txt, .jsonl, .json or .parquet)"
 _NUMBERED = re.compile(r"(?P<id>(?P<image>\S.*?)#(?:[A-Za-z]+#)?\d+)[\t ]+(?P<caption>.*)")
 URL = re.compile(r"https?://\S+")
-_PICTURES = ("jpg", "jpeg", "png", "webp")
+LARGEST_TEXT = 10_000_000
+"""Largest text of one caption or of the facts of one picture, in bytes."""
+LARGEST_PICTURE = 300_000_000
+"""Largest file of a picture in a shard, in bytes."""
+MOST_CELLS = 100_000_000
+MOST_PACKED = 100
+"""Rows times columns of a Parquet file, and how often its size the columns may take in memory."""
+PICTURE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 _TEXTS = ("txt", "caption", "text")
+_SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG", b"RIFF", b"GIF8", b"BM", b"II*\0", b"MM\0*", b"\xff\x4f\xff\x51")
+"""First bytes of pictures."""
+
+
+PicturesOfRows = Callable[[], Iterator[bytes | Path | None]]
 
 
 @dataclass(frozen=True)
@@ -61,16 +91,14 @@ class Form:
         table: the rows, in order, with all columns but pictures.
         save: writes chosen rows, int64 ``(n,)``, to a path without an ending, and returns the path with it.
         folder: that image paths start from if no other is given.
-        pictures: iterates over the rows' pictures, as bytes or files, where the rows hold the pictures themselves.
-        image: name of the column of such pictures.
+        pictures: column of pictures in the rows to a function that iterates over them, as bytes or files.
     """
 
     name: str
     table: pd.DataFrame
     save: Callable[[Path, Int64Array], Path]
     folder: Path | None = None
-    pictures: Callable[[], Iterator[bytes | Path | None]] | None = None
-    image: str | None = None
+    pictures: Mapping[str, PicturesOfRows] = field(default_factory=dict)
 
 
 def form_of(source: Any) -> Form:
@@ -108,8 +136,8 @@ def _file(path: Path) -> Form:
         head = path.open("rb").readline(10_000).decode("utf-8-sig", "replace").rstrip("\r\n")
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}); check its permissions") from None
-    if ending in (".tar", ".gz", ".tgz"):
-        return _shards(path.parent, [path])
+    if ending in (".tar", ".tgz") or path.name.lower().endswith(".tar.gz"):
+        return _shards(path, [path])
     if _NUMBERED.fullmatch(head):
         return _numbered(path)
     if "\t" in head and any(URL.fullmatch(cell.strip()) for cell in head.split("\t")):
@@ -190,13 +218,7 @@ def _json_lines(path: Path) -> Form:
     lines, numbers = _filled_lines(path)
     rows = []
     for line, number in zip(lines, numbers, strict=True):
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            row = None
-        if not isinstance(row, dict):
-            raise DataError(f"{path} line {number} is {shorten(line)}, expected a JSON object; correct it")
-        rows.append(row)
+        rows.append(_parsed(line.encode(), f"{path} line {number}"))
     return _lines_form(path, lines, pd.DataFrame(rows, dtype=object))
 
 
@@ -220,6 +242,18 @@ def _json(path: Path) -> Form:
         return Form(path.name, table, save_list, path.parent)
     columns, rows = FORMATS[".json"](path)
     table = pd.DataFrame([row for _, row in rows], columns=columns, dtype=object)
+    if "annotations" in content:
+
+        def save_coco(target: Path, chosen: Int64Array) -> Path:
+            target = target.with_name(f"{target.name}.json")
+            own = [content["annotations"][row] for row in chosen.tolist()]
+            ids = {each["image_id"] for each in own}
+            images = [each for each in content["images"] if each["id"] in ids]
+            kept = content | {"images": images, "annotations": own}
+            write_text(target, json.dumps(kept, ensure_ascii=False) + "\n")
+            return target
+
+        return Form(path.name, table, save_coco, path.parent)
 
     def save(target: Path, chosen: Int64Array) -> Path:
         target, kept, row, images = target.with_name(f"{target.name}.json"), set(chosen.tolist()), 0, []
@@ -236,11 +270,63 @@ def _json(path: Path) -> Form:
 
 
 def _parquet(path: Path) -> Form:
+    return _frame(_read_parquet(path), path.name, path.parent, ".parquet")
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    """All columns of a Parquet file; its footer is checked before anything is decompressed."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    readable(path, DataError, EXPECTED)
     try:
-        found = pd.read_parquet(path)
+        with pq.ParquetFile(path) as file:
+            facts = file.metadata
+            parts = [facts.row_group(group) for group in range(facts.num_row_groups)]
+            size, packed = sum(part.total_byte_size for part in parts), path.stat().st_size
+            # equal rows are stored once, so rows count too: each takes memory when it is read
+            if facts.num_rows * facts.num_columns > MOST_CELLS or size > max(
+                LARGEST_TEXT, MOST_PACKED * packed
+            ):
+                raise DataError(
+                    f"{path} has {packed:,} bytes and holds {facts.num_rows:,} rows of {size:,} bytes, which is more "
+                    "than is read into memory; split it into several files"
+                )
+            for name in file.schema_arrow.names:
+                if file.schema_arrow.names.count(name) > 1:
+                    raise DataError(f"{path} has two columns {shown(name)}; rename one of them")
+            schema = file.schema_arrow
+            flat = (
+                pa.types.is_string,
+                pa.types.is_large_string,
+                pa.types.is_binary,
+                pa.types.is_large_binary,
+            )
+            texts = [each.name for each in schema if any(check(each.type) for check in flat)]
+        batches, decoded = [], 0
+        with pq.ParquetFile(path, read_dictionary=texts) as file:
+            for batch in file.iter_batches(1_000):  # equal cells stay one until their size is known
+                for column in batch.columns:
+                    if pa.types.is_dictionary(column.type):
+                        lengths = pc.take(pc.binary_length(column.dictionary), column.indices)
+                        decoded += pc.sum(lengths).as_py() or 0
+                if decoded > max(LARGEST_TEXT, MOST_PACKED * packed):
+                    raise DataError(
+                        f"{path} has {packed:,} bytes and holds over {decoded:,} bytes of text, which is more than is "
+                        "read into memory; split it into several files"
+                    )
+                batches.append(batch)
+        if not batches:
+            return pd.DataFrame(columns=schema.names, dtype=object)
+        coded = pa.Table.from_batches(batches)
+        arrays = [coded.column(place).cast(each.type) for place, each in enumerate(schema)]
+        found: pd.DataFrame = pa.Table.from_arrays(arrays, schema=schema).to_pandas(ignore_metadata=True)
+        return found.drop(columns="__index_level_0__", errors="ignore")  # an index without a name
+    except DataError:
+        raise
     except Exception as error:  # pyarrow raises many classes for a damaged file
         raise DataError(f"{path} cannot be read as Parquet ({first_line(error)}); write it again") from None
-    return _frame(found.reset_index(drop=True).rename(columns=str), path.name, path.parent, ".parquet")
 
 
 def _frame(frame: pd.DataFrame, name: str, folder: Path | None = None, ending: str = "") -> Form:
@@ -252,16 +338,15 @@ def _frame(frame: pd.DataFrame, name: str, folder: Path | None = None, ending: s
         folder: that image paths start from.
         ending: of the files to write (default: .csv, or .parquet for pictures).
     """
-    pictures = next((str(c) for c in frame.columns if len(frame) and _is_picture(frame[c].iloc[0])), None)
-    if pictures is not None:
-        of_rows = frame[pictures]
-        frame_pictures, table = lambda: map(_picture_of, of_rows), frame.drop(columns=pictures)
-    else:
-        frame_pictures, table = None, frame
+    columns = list(frame.columns)
+    if len(set(columns)) < len(columns):
+        twice = next(column for column in columns if columns.count(column) > 1)
+        raise DataError(f"{name} has two columns {shown(twice)}; rename one of them")
+    pictures = [str(column) for column in columns if _holds_pictures(frame[column])]
 
     def save(target: Path, chosen: Int64Array) -> Path:
         kept = frame.iloc[chosen]
-        suffix = ending or (".csv" if pictures is None else ".parquet")
+        suffix = ending or (".parquet" if pictures else ".csv")
         target = target.with_name(f"{target.name}{suffix}")
         with atomic_path(target) as temporary:
             if suffix == ".csv":
@@ -272,22 +357,69 @@ def _frame(frame: pd.DataFrame, name: str, folder: Path | None = None, ending: s
                 kept.to_parquet(temporary, index=False)
         return target
 
-    return Form(name, table, save, folder, frame_pictures, pictures)
+    # map() is called anew for every pass over the pictures
+    of_rows = {column: partial(map, _picture_of, frame[column]) for column in pictures}
+    return Form(name, frame.drop(columns=pictures), save, folder, of_rows)
+
+
+def exploded(form: Form, column: str) -> tuple[Form, Int64Array]:
+    """Give each caption of a list a row of its own.
+
+    Args:
+        form: the rows.
+        column: of captions; a cell may be a list of several.
+
+    Returns:
+        The new form, and the row of the old one for each new row, int64 ``(n,)``.
+    """
+    cells = [
+        [cell] if not isinstance(cell, list | tuple | np.ndarray) else [*cell] or [""]
+        for cell in form.table[column].tolist()
+    ]
+    row_of = np.repeat(np.arange(len(cells)), [len(each) for each in cells])
+    flat = np.empty(len(row_of), object)
+    flat[:] = [text for each in cells for text in each]
+    table = form.table.iloc[row_of].reset_index(drop=True).assign(**{column: flat})
+
+    def of_rows(name: str) -> Iterator[bytes | Path | None]:
+        for own, picture in zip(cells, form.pictures[name](), strict=True):
+            yield from [picture] * len(own)
+
+    def save(target: Path, chosen: Int64Array) -> Path:
+        target = target.with_name(f"{target.name}.jsonl")
+        with atomic_path(target) as temporary:
+            table.iloc[chosen].to_json(temporary, orient="records", lines=True, force_ascii=False)
+        return target
+
+    pictures = {name: partial(of_rows, name) for name in form.pictures}
+    return Form(form.name, table, save, form.folder, pictures), row_of
+
+
+def _holds_pictures(cells: "pd.Series[Any]") -> bool:
+    """Whether most of the first filled cells are pictures; bytes may be a hash or a sound."""
+    filled = [cell for cell in cells.head(1000) if isinstance(cell, bytes | dict)][:100]
+    return 2 * sum(map(_is_picture, filled)) > len(filled)
 
 
 def _is_picture(cell: object) -> bool:
-    return isinstance(cell, bytes) or (isinstance(cell, dict) and {"bytes", "path"} <= cell.keys())
+    if isinstance(cell, dict) and {"bytes", "path"} <= cell.keys():
+        content, path = cell["bytes"], cell["path"]
+        if content is None:
+            return isinstance(path, str) and path.lower().endswith(PICTURE_ENDINGS)
+        cell = content
+    return isinstance(cell, bytes) and (cell.startswith(_SIGNATURES) or cell[4:8] in (b"ftyp", b"jP  "))
 
 
 def _picture_of(cell: Any) -> bytes | Path | None:
-    if isinstance(cell, bytes) or cell is None:
+    if isinstance(cell, bytes):
         return cell
-    if cell["bytes"] is not None:
-        return bytes(cell["bytes"])
-    return Path(cell["path"]) if cell["path"] else None
+    content, path = (cell.get("bytes"), cell.get("path")) if isinstance(cell, dict) else (None, None)
+    if isinstance(content, bytes):
+        return content
+    return Path(path) if isinstance(path, str) and path else None
 
 
-def _dataset(found: Any, name: str) -> Form:
+def _dataset(found: Any, name: str, folder: Path | None = None) -> Form:
     """A ``datasets.Dataset``; pictures are read when they are needed."""
     import datasets
 
@@ -297,7 +429,7 @@ def _dataset(found: Any, name: str) -> Form:
     table = (
         found.remove_columns(pictures).to_pandas()
         if len(found.column_names) > len(pictures)
-        else pd.DataFrame()
+        else pd.DataFrame(index=range(len(found)))
     )
 
     def save(target: Path, chosen: Int64Array) -> Path:
@@ -310,49 +442,107 @@ def _dataset(found: Any, name: str) -> Form:
                 save_quietly(kept, temporary)
         return target
 
-    if not pictures:
-        return Form(name, table, save)
-    column = pictures[0]
-    return Form(name, table, save, None, lambda: (_picture_of(row[column]) for row in found), column)
+    def of_rows(column: str) -> Iterator[bytes | Path | None]:
+        return (_picture_of(row[column]) for row in found.select_columns([column]))
+
+    return Form(name, table, save, folder, {column: partial(of_rows, column) for column in pictures})
 
 
 def _folder(path: Path) -> Form:
-    try:
-        names = {each.name for each in path.iterdir()}
-    except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}); check its permissions") from None
-    if names & {"dataset_info.json", "dataset_dict.json"}:
-        import datasets
+    """A folder of one kind: what ``datasets`` saves, metadata tables, Parquet parts, shards, or pictures with texts."""
+    inside: dict[str, list[Path]] = {}
 
-        try:
-            found = datasets.load_from_disk(str(path))
-            if isinstance(found, datasets.DatasetDict):
-                found = datasets.concatenate_datasets(list(found.values()))
-        except Exception as error:  # the library raises many classes for a damaged folder
-            raise DataError(
-                f"{path} cannot be read by datasets ({first_line(error)}); save it again"
-            ) from None
-        return _dataset(found, path.name)
-    if metadata := next((path / name for name in METADATA if name in names), None):
-        return _file(metadata)
-    if shards := sorted(path.glob("*.tar")):
-        return _shards(path, shards)
-    for name in METADATA:
-        if tables := sorted(path.glob(f"*/{name}")):
-            return _split_folders(path, tables)
-    others = sorted(name for name in names if Path(name).suffix.lower() in TABLES)
+    def refuse(error: OSError) -> None:
+        raise DataError(f"{error.filename} cannot be read ({error.strerror}); check its permissions")
+
+    for place, folders, names in os.walk(path, onerror=refuse, followlinks=True):
+        folders[:] = sorted(each for each in folders if not each.startswith("."))
+        for each in sorted(names):
+            kind = "metadata" if each in METADATA else Path(each).suffix.lower()
+            if not each.startswith("."):
+                inside.setdefault(kind, []).append(Path(place, each))
+    own = {each.name for each in path.iterdir()}
+    if own & {"dataset_info.json", "dataset_dict.json"}:
+        return _saved(path)
+    kinds = [kind for kind in ("metadata", ".tar", ".parquet") if kind in inside]
+    if kinds[:2] == ["metadata", ".parquet"] or kinds[:2] == [".tar", ".parquet"]:
+        kinds.pop(1)  # img2dataset writes a table of the same rows beside each shard
+    if len(kinds) > 1:
+        both = " and ".join(inside[kind][0].relative_to(path).as_posix() for kind in kinds)
+        raise DataError(f"{path} holds {both}; give the one that holds your pairs")
+    if kinds == ["metadata"]:
+        return _metadata(path, inside["metadata"])
+    if kinds == [".tar"]:
+        return _shards(path, inside[".tar"])
+    tables = sorted(
+        name for name in own if Path(name).suffix.lower() in TABLES and Path(name).suffix != ".txt"
+    )
+    if kinds == [".parquet"] and not [name for name in tables if not name.endswith(".parquet")]:
+        parts = [_parquet(each) for each in inside[".parquet"]]
+        return (
+            parts[0]
+            if len(parts) == 1
+            else _joined(path, inside[".parquet"], _frames(inside[".parquet"]), ".parquet")
+        )
+    if ".txt" in inside and not tables:
+        texts = {each.with_suffix("") for each in inside[".txt"]}
+        pictures = [
+            each
+            for ending in PICTURE_ENDINGS
+            for each in inside.get(ending, ())
+            if each.with_suffix("") in texts
+        ]
+        if pictures:
+            return _pictures_with_texts(path, pictures)
+    others = sorted(name for name in own if Path(name).suffix.lower() in TABLES)
     hint = f"; it holds {listed(others)}: give that file, and the pictures with --images" if others else ""
     raise DataError(
-        f"{path} is a folder without metadata.csv, metadata.jsonl, shards (*.tar), what datasets saves, or the "
-        f"run.json of a training; expected one of them or {EXPECTED}{hint or ', with the pictures as --images'}"
+        f"{path} is a folder without metadata.csv, metadata.jsonl, shards (*.tar), texts beside pictures (1.jpg and "
+        f"1.txt), what datasets saves, or the run.json of a training; expected one of them or {EXPECTED}"
+        f"{hint or ', with the pictures as --images'}"
     )
 
 
-def _split_folders(folder: Path, tables: Sequence[Path]) -> Form:
-    """A folder with a metadata table in each subfolder, such as ``train`` and ``test``: one table of all rows.
+def _saved(path: Path) -> Form:
+    import datasets
+
+    try:
+        found = datasets.load_from_disk(str(path))
+        if isinstance(found, datasets.DatasetDict):
+            found = datasets.concatenate_datasets(list(found.values()))
+    except Exception as error:  # the library raises many classes for a damaged folder
+        raise DataError(f"{path} cannot be read by datasets ({first_line(error)}); save it again") from None
+    return _dataset(found, path.name, path)
+
+
+def _frames(files: Sequence[Path]) -> list[pd.DataFrame]:
+    return [_read_parquet(each) for each in files]
+
+
+def _joined(folder: Path, files: Sequence[Path], parts: Sequence[pd.DataFrame], ending: str) -> Form:
+    """One table of several files with the same columns."""
+    first = set(parts[0].columns)
+    for file, part in zip(files, parts, strict=True):
+        if set(part.columns) != first:
+            raise DataError(
+                f"{file} has the columns {listed(list(map(str, part)), 30)}, {files[0]} has "
+                f"{listed(list(map(str, parts[0])), 30)}; give both the same columns, or give one file alone"
+            )
+    return _frame(pd.concat(parts, ignore_index=True), folder.name, folder, ending)
+
+
+def _metadata(folder: Path, tables: Sequence[Path]) -> Form:
+    """The metadata tables of a folder and its subfolders, such as ``train`` and ``test``: one table of all rows.
 
     Image paths start from the outer folder, so that files of one name in two subfolders stay apart.
     """
+    places = [each.parent for each in tables]
+    if len(set(places)) < len(places):
+        twice = next(place for place in places if places.count(place) > 1)
+        names = " and ".join(each.name for each in tables if each.parent == twice)
+        raise DataError(f"{twice} holds {names}; give the one that holds your pairs, or remove the other")
+    if places == [folder]:
+        return _file(tables[0])
     parts = []
     for each in tables:
         part = _file(each).table
@@ -362,44 +552,132 @@ def _split_folders(folder: Path, tables: Sequence[Path]) -> Form:
                 f"{each} has the columns {listed(list(map(str, part)), 30)}, and none is called file_name; name the "
                 "column of image paths file_name"
             )
-        inner = each.parent.name
-        paths = [f"{inner}/{cell}" if isinstance(cell, str) and cell else cell for cell in part[image]]
+        inner = each.parent.relative_to(folder)
+        paths = [
+            (inner / cell).as_posix() if isinstance(cell, str) and cell else cell for cell in part[image]
+        ]
         parts.append(part.assign(**{str(image): paths}))
-    return _frame(pd.concat(parts, ignore_index=True), folder.name, folder, tables[0].suffix)
+    return _joined(folder, tables, parts, tables[0].suffix)
+
+
+def _pictures_with_texts(folder: Path, pictures: Sequence[Path]) -> Form:
+    """Pictures with a caption in a text of the same name, such as ``1.jpg`` and ``1.txt``; each line is a caption."""
+    names = [each.with_suffix("") for each in pictures]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        same = listed([each.name for each in pictures if each.with_suffix("") == twice])
+        raise DataError(f"{twice}.txt may belong to {same}; keep one of them")
+    rows = []
+    for each in sorted(pictures):
+        text = each.with_suffix(".txt")
+        content = read_limited(text, LARGEST_TEXT, DataError, "give one caption per text")
+        captions = [line for line in text_lines(content, str(text), DataError) if line.strip()]
+        rows += [(each.relative_to(folder).as_posix(), line) for line in captions or [""]]
+    return _frame(pd.DataFrame(rows, columns=["image", "caption"], dtype=object), folder.name, folder)
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A file of a shard: where it lies, the sample that it belongs to, and the name of its field."""
+
+    archive: tarfile.TarFile
+    entry: tarfile.TarInfo
+    key: str
+    field: str
+
+    def read(self) -> bytes:
+        stream = self.archive.extractfile(self.entry)
+        return b"" if stream is None else stream.read(self.entry.size)
+
+
+def _members(shards: Sequence[Path]) -> Iterator[_Member]:
+    """Regular files of known endings and stated sizes, in order; everything else is passed over unread."""
+    for shard in shards:
+        readable(shard, DataError, "a WebDataset shard")
+        try:
+            with tarfile.open(shard) as archive:
+                for entry in archive:
+                    place, _, name = entry.name.rpartition("/")
+                    stem, dot, name = name.partition(".")
+                    ending = f".{name.lower()}".rpartition(".")[2]
+                    kind = "." + ending
+                    if not (entry.isreg() and dot) or stem == "" or entry.issparse():
+                        continue
+                    if kind not in PICTURE_ENDINGS and ending not in (*_TEXTS, "json"):
+                        continue
+                    largest = LARGEST_PICTURE if kind in PICTURE_ENDINGS else LARGEST_TEXT
+                    if entry.size > largest:
+                        raise DataError(
+                            f"{shard}: {entry.name} has {entry.size:,} bytes, expected at most {largest:,}; leave it "
+                            "out"
+                        )
+                    yield _Member(archive, entry, f"{place}/{stem}" if place else stem, name)
+        except (tarfile.TarError, EOFError, zlib.error, OSError, ValueError) as error:
+            raise DataError(
+                f"{shard} cannot be read as a WebDataset shard ({first_line(error)}); write it again"
+            ) from None
 
 
 def _shards(folder: Path, shards: Sequence[Path]) -> Form:
-    """WebDataset shards, through ``datasets``: a picture and a caption under one key."""
-    import datasets
+    """WebDataset shards: files of one key are a row, and what follows the key names a column.
 
-    def samples() -> Iterator[dict[str, Any]]:
-        try:
-            found = datasets.load_dataset(
-                "webdataset", data_files=[str(shard) for shard in shards], split="train", streaming=True
-            )
-            for column, feature in (found.features or {}).items():
-                if isinstance(feature, datasets.Image):
-                    found = found.cast_column(column, datasets.Image(decode=False))
-            yield from found
-        except Exception as error:  # the library raises many classes for a damaged shard
-            raise DataError(
-                f"{folder} cannot be read as WebDataset shards ({first_line(error)}); write them again"
-            ) from None
+    A picture ``1.jpg`` is in the column ``image``, ``1.mask.png`` in ``mask``; a text ``1.txt`` in ``caption``,
+    ``1.outputs.txt`` in ``outputs``; ``1.json`` holds other columns.
+    """
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    columns: dict[str, str] = {}
+    fields: set[str] = set()
+    for member in _members(shards):
+        row = rows.setdefault((str(member.archive.name), member.key), {"__key__": member.key})
+        fields.add(member.field)
+        before, _, ending = member.field.rpartition(".")
+        if ending.lower() == "json":
+            facts = _parsed(member.read(), f"{folder} {member.entry.name}")
+            row |= {str(name): fact for name, fact in facts.items() if str(name) not in row}
+            continue
+        is_picture = f".{ending.lower()}" in PICTURE_ENDINGS
+        column = before or ("image" if is_picture else "caption")
+        if columns.setdefault(column, "picture" if is_picture else "text") != (
+            "picture" if is_picture else "text"
+        ):
+            raise DataError(f"{folder}: {column} is a picture and a text; name the fields apart")
+        if is_picture:
+            if isinstance(row.get(column), tarfile.TarInfo):
+                raise DataError(
+                    f"{folder}: {row[column].name} and {member.entry.name} are pictures of one sample; name the fields "
+                    "apart, as in 1.image.jpg and 1.mask.png"
+                )
+            row[column] = member.entry
+        else:
+            content = member.read()
+            row[column] = "\n".join(text_lines(content, f"{folder} {member.entry.name}", DataError)).strip()
+    pictures = [column for column, kind in columns.items() if kind == "picture"]
+    if not pictures:
+        raise DataError(
+            f"{folder}: the shards hold {listed(sorted(fields)) or 'no field of a known ending'}, and no picture; "
+            "expected fields such as jpg and txt"
+        )
+    order = {key: place for place, key in enumerate(rows)}
 
-    def pictures() -> Iterator[bytes | Path | None]:
-        for sample in samples():
-            yield _picture_of(
-                next((sample[each] for each in _PICTURES if sample.get(each) is not None), None)
-            )
+    def of_rows(column: str) -> Iterator[bytes | Path | None]:
+        # the pictures of a row lie together, so one pass in the order of the shards serves all rows
+        found: dict[int, bytes] = {}
+        reached = 0
+        for member in _members(shards):
+            place = order[str(member.archive.name), member.key]
+            while reached < place:
+                yield found.pop(reached, None)
+                reached += 1
+            before, _, ending = member.field.rpartition(".")
+            if (before or "image") == column and f".{ending.lower()}" in PICTURE_ENDINGS:
+                found[place] = member.read()
+        while reached < len(order):
+            yield found.pop(reached, None)
+            reached += 1
 
-    rows = []
-    for sample in samples():
-        caption = next((sample[each] for each in _TEXTS if sample.get(each) is not None), None)
-        facts = sample.get("json")
-        if caption is None and isinstance(facts, dict):
-            caption = next((facts[each] for each in CAPTION_COLUMNS if facts.get(each)), None)
-        rows.append({"__key__": sample["__key__"], "caption": caption})
-    table = pd.DataFrame(rows, columns=["__key__", "caption"], dtype=object)
+    # nothing but text stays in the table; a fact of the json gives way to the picture of its name
+    texts = [{name: cell for name, cell in row.items() if name not in pictures} for row in rows.values()]
+    table = pd.DataFrame(texts, dtype=object)
 
     def save(target: Path, chosen: Int64Array) -> Path:
         target = target.with_name(f"{target.name}.csv")
@@ -407,7 +685,28 @@ def _shards(folder: Path, shards: Sequence[Path]) -> Form:
             table.iloc[chosen].to_csv(temporary, index=False, lineterminator="\n")
         return target
 
-    return Form(folder.name, table, save, None, pictures, "jpg")
+    return Form(folder.name, table, save, None, {column: partial(of_rows, column) for column in pictures})
+
+
+def _parsed(content: bytes, where: str) -> dict[str, Any]:
+    """A JSON object; a name that stands twice is refused, because Python would keep the last alone."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [name for name, _ in pairs]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise DataError(f"{where} has {shown(twice)} twice in one object; keep one")
+        return dict(pairs)
+
+    try:
+        found = json.loads(content, object_pairs_hook=once)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise DataError(
+            f"{where} is {shorten(content.decode(errors='replace'))}, expected a JSON object; correct it"
+        )
+    return found
 
 
 _SPLITS_OF_KARPATHY = {"restval": "train", "val": "dev"}
@@ -424,12 +723,38 @@ def _read_karpathy(path: Path) -> tuple[list[str], Rows]:
     except (OSError, ValueError, RecursionError):
         raise DataError(f"{path} is no JSON in UTF-8; download the file again") from None
     images = content.get("images") if isinstance(content, dict) else None
+    if isinstance(images, list) and isinstance(content.get("annotations"), list):
+        return ["image", "caption"], _coco_rows(path, images, content["annotations"])
     if not isinstance(images, list):
         raise DataError(
-            f"{path} has no list `images`, expected the form of Karpathy's dataset_*.json; convert it to "
+            f"{path} has no list `images`, expected Karpathy's dataset_*.json or COCO's captions; convert it to "
             "CSV with the columns image and caption"
         )
     return ["image", "split", "caption"], _karpathy_rows(path, images)
+
+
+def _coco_rows(path: Path, images: list[object], annotations: list[object]) -> Rows:
+    """COCO's captions: a list of images with ids, and a list of captions that name them."""
+    name_of: dict[object, str] = {}
+    for number, image in enumerate(images):
+        match image:
+            case {"id": int() | str() as id_, "file_name": str(name)} if (
+                name_of.setdefault(id_, name) == name
+            ):
+                pass
+            case _:
+                raise DataError(
+                    f"{path} images[{number}] is {shorten(image)}, expected an id of its own and file_name; correct it"
+                )
+    for number, each in enumerate(annotations):
+        match each:
+            case {"image_id": int() | str() as id_, "caption": str(text)} if id_ in name_of:
+                yield f"{path} annotations[{number}]", {"image": name_of[id_], "caption": text}
+            case _:
+                raise DataError(
+                    f"{path} annotations[{number}] is {shorten(each)}, expected a caption and the image_id of one of "
+                    "images; give the file of captions"
+                )
 
 
 def _karpathy_rows(path: Path, images: list[object]) -> Rows:

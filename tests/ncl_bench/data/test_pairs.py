@@ -1,0 +1,281 @@
+"""The picture, the caption and the index of a row are those that the table names."""
+
+import io
+import json
+import tarfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from ncl_bench.data.pairs.columns import read_pairs
+from ncl_bench.data.pairs.pictures import find_pictures
+from ncl_bench.errors import DataError
+
+
+def picture(shade: int, kind: str = "PNG") -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", (4, 4), (shade, 0, 0)).save(stream, kind)
+    return stream.getvalue()
+
+
+def photos(folder: Path, names: Sequence[str]) -> Path:
+    """Different pictures of these names."""
+    for shade, name in enumerate(names):
+        (folder / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "photos" / name).write_bytes(picture(shade))
+    return folder / "photos"
+
+
+def shades(source: object, images: Path | None, work: Path, **columns: str) -> list[int | None]:
+    """The red of each row's picture; None where it has none."""
+    pairs = read_pairs(source, **columns)
+    found = find_pictures(pairs, images, work / "work")
+    red = [Image.open(file).convert("RGB").getpixel((0, 0))[0] for file in found.files.values()]
+    return [red[image] if image >= 0 else None for image in found.image_of.tolist()]
+
+
+def table(folder: Path, **columns: Sequence[object]) -> Path:
+    pd.DataFrame(columns).to_csv(folder / "captions.csv", index=False)
+    return folder / "captions.csv"
+
+
+URLS = [f"https://example.org/{n}" for n in "abcd"]
+TEXTS = ["one", "two", "three", "four"]
+
+
+@pytest.mark.parametrize("column", ["key", "stored_as"])
+def test_a_column_that_names_the_files_decides_for_urls(column: str, tmp_path: Path) -> None:
+    images = photos(tmp_path, [f"00000/{n:09d}.jpg" for n in range(4)])
+    source = table(
+        tmp_path,
+        url=URLS,
+        caption=TEXTS,
+        status=["success"] * 4,
+        **{column: [f"{n:09d}" for n in (2, 0, 3, 1)]},
+    )
+    assert shades(source, images, tmp_path) == [2, 0, 3, 1]
+
+
+@pytest.mark.parametrize("numbers", [[0, 1, 3], [1, 2, 3, 4], [0, 1, 2, 3, 4]])
+def test_urls_without_names_are_refused_unless_every_row_has_its_number(numbers, tmp_path: Path) -> None:
+    images = photos(tmp_path, [f"{n:09d}.jpg" for n in numbers])
+    with pytest.raises(DataError, match="nothing says which belongs to which row"):
+        shades(table(tmp_path, url=URLS, caption=TEXTS), images, tmp_path)
+
+
+def test_urls_with_a_number_for_every_row(tmp_path: Path) -> None:
+    images = photos(tmp_path, [f"{n:09d}.jpg" for n in range(4)])
+    assert shades(table(tmp_path, url=URLS, caption=TEXTS), images, tmp_path) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("files", "names", "right"),
+    [
+        (["test/0.jpg", "train/1.jpg"], ["train/0.jpg", "test/0.jpg", "train/1.jpg"], [None, 0, 1]),
+        (["test/0.jpg", "train/1.jpg"], ["train/0.jpg", "train/1.jpg"], [None, 1]),
+        (["x/0.jpg", "1.jpg"], ["0.jpg", "x/0.jpg", "1.jpg"], [None, 0, 1]),
+        (["0.JPG", "1.jpg"], ["0.jpg", "1.jpg"], [0, 1]),
+        (["A.jpg", "b.jpg"], ["a.jpg", "A.jpg", "b.jpg"], [None, 0, 1]),
+        (["sub/0.jpg", "sub/1.jpg"], ["photos/0.jpg", "photos/1.jpg"], [0, 1]),
+        (["0.bmp", "1.tiff"], ["0", "1"], [0, 1]),
+    ],
+)
+def test_a_file_serves_the_row_that_names_it(files, names, right, tmp_path: Path) -> None:
+    images = photos(tmp_path, files)
+    source = table(tmp_path, image=names, caption=TEXTS[: len(names)])
+    assert shades(source, images, tmp_path) == right
+
+
+@pytest.mark.parametrize(
+    ("files", "name"),
+    [(["1.jpg", "1.png"], "1"), (["1.JPG", "1.Jpg"], "1.jpg"), (["a/1.jpg", "b/1.jpg"], "1.jpg")],
+)
+def test_two_files_that_fit_a_name_are_refused(files, name: str, tmp_path: Path) -> None:
+    images = photos(tmp_path, files)
+    with pytest.raises(DataError, match=r"holds 2 files named"):
+        shades(table(tmp_path, image=[name], caption=["one"]), images, tmp_path)
+
+
+def test_a_picture_outside_the_folder_is_not_read(tmp_path: Path) -> None:
+    images = photos(tmp_path, ["0.png", "deep/1.png"])
+    (tmp_path / "secret.png").write_bytes(picture(99))
+    names = [str(tmp_path / "secret.png"), "../secret.png", str(images / "deep" / "1.png"), "0.png"]
+    source = table(tmp_path, image=names, caption=TEXTS)
+    assert shades(source, images, tmp_path) == [None, None, 1, 0]
+    cells = [{"bytes": None, "path": name} for name in names]
+    pd.DataFrame({"image": cells, "caption": TEXTS}).to_parquet(tmp_path / "rows.parquet")
+    assert shades(tmp_path / "rows.parquet", images, tmp_path) == [None, None, 1, 0]
+
+
+def test_pictures_in_rows_are_chosen_by_name_and_other_bytes_are_none(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {
+            "hash": [b"\x00\x01hash"] * 4,
+            "thumbnail": [picture(50)] * 4,
+            "image": [picture(n) for n in range(4)],
+            "sound": [{"bytes": b"RIFX", "path": "a.wav"}] * 4,
+            "caption": TEXTS,
+        }
+    )
+    frame.to_parquet(tmp_path / "rows.parquet")
+    assert shades(tmp_path / "rows.parquet", None, tmp_path) == [0, 1, 2, 3]
+    assert shades(frame, None, tmp_path, image_column="thumbnail") == [50] * 4
+    with pytest.raises(DataError, match="--image-column"):
+        read_pairs(frame.rename(columns={"image": "depth"}))
+
+
+@pytest.mark.parametrize("second", ["test/metadata.jsonl", "metadata.csv", "deep/er/metadata.csv"])
+def test_metadata_of_all_folders_is_read(second: str, tmp_path: Path) -> None:
+    images = photos(tmp_path, ["train/0.png", str(Path(second).parent / "9.png")])
+    frame = pd.DataFrame({"file_name": ["0.png"], "text": ["one"]})
+    frame.to_csv(images / "train" / "metadata.csv", index=False)
+    other = frame.assign(file_name="9.png")
+    if second.endswith("jsonl"):
+        other.to_json(images / second, orient="records", lines=True)
+    else:
+        other.to_csv(images / second, index=False)
+    assert sorted(filter(lambda shade: shade is not None, shades(images, None, tmp_path))) == [0, 1]
+
+
+def test_two_metadata_tables_of_one_folder_are_refused(tmp_path: Path) -> None:
+    for name in ("metadata.csv", "metadata.jsonl"):
+        (tmp_path / name).write_text("file_name,text\n")
+    with pytest.raises(DataError, match=r"metadata\.csv and metadata\.jsonl"):
+        read_pairs(tmp_path)
+
+
+def shard(path: Path, members: Mapping[str, bytes]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w") as archive:
+        for name, content in members.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return path
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"0.jpg": picture(0), "0.txt": b"one", "1.png": picture(1), "1.txt": b"two"},
+        {
+            "0.input.jpg": picture(0),
+            "0.caption.txt": b"one",
+            "1.input.jpg": picture(1),
+            "1.caption.txt": b"two",
+        },
+        {
+            "0.bmp": picture(0),
+            "0.json": b'{"caption": "one"}',
+            "1.tiff": picture(1),
+            "1.json": b'{"caption": "two"}',
+        },
+        {"a/0.gif": picture(0), "a/0.txt": b"one", "b/0.gif": picture(1), "b/0.txt": b"two"},
+        {
+            "0.jpg": picture(0),
+            "0.txt": b"one",
+            "0.pth": b"x",
+            "1.jpg": picture(1),
+            "1.txt": b"two",
+            "1.txt.gz": b"x",
+        },
+    ],
+)
+def test_shards(members: Mapping[str, bytes], tmp_path: Path) -> None:
+    source = shard(tmp_path / "shards" / "deep" / "0.tar", members)
+    assert read_pairs(source).captions == ["one", "two"]
+    assert shades(source, None, tmp_path) == [0, 1]
+    assert shades(tmp_path / "shards", None, tmp_path) == [0, 1]
+
+
+def test_a_sample_without_a_picture_and_shards_without_any(tmp_path: Path) -> None:
+    source = shard(tmp_path / "0.tar", {"0.txt": b"one", "1.jpg": picture(1), "1.txt": b"two"})
+    assert shades(source, None, tmp_path) == [None, 1]
+    source = shard(tmp_path / "1.tar", {"0.txt": b"one", "0.cls": b"1"})
+    with pytest.raises(DataError, match="hold txt, and no picture"):
+        read_pairs(source)
+
+
+def test_captions_in_a_list_are_several_captions(tmp_path: Path) -> None:
+    rows = [{"image": "0.png", "captions": ["one", "two"]}, {"image": "1.png", "captions": ["three"]}]
+    images = photos(tmp_path, ["0.png", "1.png"])
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    found = read_pairs(tmp_path / "rows.json")
+    assert (found.captions, found.row_of.tolist()) == (["one", "two", "three"], [0, 0, 1])
+    assert shades(tmp_path / "rows.json", images, tmp_path) == [0, 0, 1]
+    rows = pd.DataFrame({"image": [picture(0), picture(1)], "caption": [["one", "two"], ["three"]]})
+    assert shades(rows, None, tmp_path) == [0, 0, 1]
+
+
+def test_captions_of_coco(tmp_path: Path) -> None:
+    content = {
+        "images": [{"id": 7, "file_name": "b.png"}, {"id": 3, "file_name": "a.png"}],
+        "annotations": [{"image_id": i, "id": n, "caption": TEXTS[n]} for n, i in enumerate([3, 7, 3])],
+    }
+    (tmp_path / "captions.json").write_text(json.dumps(content))
+    found = read_pairs(tmp_path / "captions.json")
+    assert (found.images, found.captions) == (["a.png", "b.png", "a.png"], TEXTS[:3])
+    again = found.form.save(tmp_path / "clean", np.array([1]))
+    assert read_pairs(again).captions == ["two"]
+
+
+@pytest.mark.parametrize("line", ["a.jpg,a dog runs", "https://example.org/a,dog", "17,a dog runs"])
+def test_a_first_line_that_is_a_row(line: str, tmp_path: Path) -> None:
+    (tmp_path / "captions.csv").write_text(f"{line}\nb.jpg,a cat\n")
+    with pytest.raises(DataError, match="first line holds no names"):
+        read_pairs(tmp_path / "captions.csv", *line.split(","))
+
+
+@pytest.mark.parametrize("folder", ["data", "."])
+def test_parts_of_a_download_are_one_table(folder: str, tmp_path: Path) -> None:
+    (tmp_path / "down" / folder).mkdir(parents=True, exist_ok=True)
+    for part in range(2):
+        rows = pd.DataFrame({"image": [picture(part)], "caption": [TEXTS[part]]})
+        rows.to_parquet(tmp_path / "down" / folder / f"train-0000{part}-of-00002.parquet")
+    assert read_pairs(tmp_path / "down").captions == TEXTS[:2]
+    assert shades(tmp_path / "down", None, tmp_path) == [0, 1]
+
+
+def test_texts_beside_pictures(tmp_path: Path) -> None:
+    images = photos(tmp_path, ["a/0.png", "1.png"])
+    (images / "a" / "0.txt").write_text("one\n")
+    (images / "1.txt").write_text("two\nthree\n")
+    found = read_pairs(images)
+    assert dict(zip(found.captions, shades(images, None, tmp_path), strict=True)) == {
+        "one": 0,
+        "two": 1,
+        "three": 1,
+    }
+
+
+@pytest.mark.parametrize("caption", ["calm,with 2 dogs\nnext line", "a\nwith,dogs", "x" * 200_000])
+def test_a_quoted_caption_is_one_caption(caption: str, tmp_path: Path) -> None:
+    assert read_pairs(table(tmp_path, image=["a.jpg"], caption=[caption])).captions == [
+        " ".join(caption.split())
+    ]
+
+
+def test_a_cell_beyond_the_limit(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="more than 1,000,000 characters"):
+        read_pairs(table(tmp_path, image=["a.jpg"], caption=["x" * 1_000_001]))
+
+
+def test_a_parquet_file_that_fills_memory_is_refused(tmp_path: Path) -> None:
+    pd.DataFrame({"image": ["a"] * 40, "caption": ["x" * 1_000_000] * 40}).to_parquet(
+        tmp_path / "rows.parquet"
+    )
+    with pytest.raises(DataError, match="split it into several files"):
+        read_pairs(tmp_path / "rows.parquet")
+
+
+def test_columns_of_one_name_are_refused() -> None:
+    frame = pd.DataFrame([["a", "one", "two"]], columns=["image", "caption", "caption"])
+    with pytest.raises(DataError, match="two columns caption"):
+        read_pairs(frame)
+    frame.columns = ["image", "caption", "Caption"]
+    with pytest.raises(DataError, match="--caption-column"):
+        read_pairs(frame)

@@ -28,14 +28,15 @@ from numpy.typing import NDArray
 from baselines.encoders import Encoder, read_picture
 from ncl_bench import __version__
 from ncl_bench.data.encoding import ENCODING_FILE, Encoding, Preprocessing, Projection
-from ncl_bench.data.own_tables import FORMATS, Splits, draw_splits, is_text, note_split, read_images
+from ncl_bench.data.own_tables import Splits, draw_splits, is_text, note_split, read_images
+from ncl_bench.data.pairs.forms import TABLES
+from ncl_bench.data.pairs.pictures import FileIndex
 from ncl_bench.data.pictures import no_remarks, picture_path
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError, shorten, shown
 from ncl_bench.files import (
     atomic_folder,
     atomic_path,
-    file_finder,
     normalized,
     readable,
     refuse_links_out,
@@ -73,26 +74,27 @@ def list_images(source: Path, lists: Sequence[str] = ()) -> Listing:
 
     Args:
         source: a folder, where all files count except those with a path component that starts with a dot; or a table
-            with a column ``image`` of paths below its folder, and optionally ``split``; ``.csv``, ``.tsv`` or
-            Karpathy's ``.json``. Links are followed.
+            with a column ``image`` of paths below its folder, and optionally ``split``, in any form of
+            :mod:`ncl_bench.data.pairs.forms`. Links are followed.
         lists: ``SPLIT=FILE`` for each split, a file with one name per line; other images are left out.
 
     Raises:
         DataError: there is no image, a list or table is malformed, or an image is in two splits.
     """
-    if source.is_dir():
+    if (source.is_dir() and any(source.rglob("metadata.*"))) or source.suffix.lower() in TABLES:
+        table = read_images(source)
+        folder = source if source.is_dir() else source.parent
+        for name in table.captions:
+            picture_path(folder, name, str(source))
+        found = Listing(folder, list(table.captions), table.splits)
+    elif source.is_dir():
         paths = (path.relative_to(source) for path in source.rglob("*") if path.is_file())
         visible = (path for path in paths if not any(part.startswith(".") for part in path.parts))
         names = sorted({normalized(path.as_posix()) for path in visible})
         found = Listing(source, names, None)
-    elif source.suffix.lower() in (".csv", ".tsv", *FORMATS):
-        table = read_images(source)
-        for name in table.captions:
-            picture_path(source.parent, name, str(source))
-        found = Listing(source.parent, list(table.captions), table.splits)
     else:
         raise DataError(
-            f"{source} is neither a folder nor a .csv or .tsv file; give the images' folder or table"
+            f"{source} is neither a folder nor a table ({', '.join(TABLES)}); give the images' folder or table"
         )
     if lists:
         splits = _read_lists(lists, source, set(found.names))
@@ -259,8 +261,8 @@ def _planned(
     refuse_links_out(work, work.parent)
     files = listing.files
     if files is None:
-        find = file_finder(listing.folder)
-        files = {name: find(name) or listing.folder / name for name in listing.names}
+        found, _ = FileIndex(listing.folder).find_all(listing.names, str(listing.folder), by_name=False)
+        files = {name: found.get(name, listing.folder / name) for name in listing.names}
     stamps = [_stamp(name, files[name]) for name in listing.names]
     settings = _settings(encoder, options)
     size = max(CHUNK // options.batch_size, 1) * options.batch_size

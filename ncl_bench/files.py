@@ -257,23 +257,17 @@ def _quoted(
 
 
 def _swallowed(cells: list[str], delimiter: str) -> str | None:
-    """A line inside a cell that looks like a row: one of its cells has the form of another cell of this row."""
+    """A line inside a cell that looks like a row: the cell's lines hold the separators that their rows need."""
+    # prose has a blank or a digit after a separator, a row has the next cell
+    row_like = re.compile(rf"\S{delimiter}(?=[^\s\d])|[^\s\d]{delimiter}(?=\d)")
+    after = len(cells) - 1
     for place, cell in enumerate(cells):
-        forms = {form for other in (*cells[:place], *cells[place + 1 :]) if (form := _form_of_name(other))}
-        lines = re.split(r"\r\n|\n|\r", cell)
-        for line in lines if len(lines) > 1 else ():
-            pieces = line.split(delimiter)
-            if len(pieces) > 1 and any(_form_of_name(piece) in forms for piece in pieces):
-                return line
+        first, *inner = re.split(r"\r\n|\n|\r", cell)
+        if not inner or first.count(delimiter) < after - place or inner[-1].count(delimiter) < place:
+            continue
+        if found := next((line for line in (first, *inner) if row_like.search(line)), None):
+            return found
     return None
-
-
-def _form_of_name(cell: str) -> str | None:
-    """What names of files, ids and URLs have in common: letters and digits in runs; None for words and numbers."""
-    if re.fullmatch(r"\S*[^\W\d]\S*[\d./]\S*|\S*[\d./]\S*[^\W\d]\S*|\d{4,}", cell.strip()) is None:
-        return None
-    ending = re.search(r"\.[A-Za-z]+\d?$", cell.strip())
-    return ending.group().lower() if ending else re.sub(r"\d+", "0", re.sub(r"[^\W\d]+", "a", cell.strip()))
 
 
 def readable(

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from baselines.audit.find import rows_sha256
 from baselines.audit.lists import write_lists
-from baselines.audit.own_pairs import read_pairs
 from baselines.audit.result import PAIRS, RESULT, AuditResult, read_result
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.keep import Kept, read_pair_ids, write_keep
+from ncl_bench.data.pairs.columns import read_pairs
 from ncl_bench.errors import TrainingError, first_line
 from ncl_bench.files import atomic_folder, read_table, readable
 from ncl_bench.noise.draw import noise_sha256

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.errors import DataError
-from ncl_bench.evaluation.scores import check_embeddings, read_array
+from ncl_bench.evaluation.scores import as_array, check_embeddings, read_array
 
 
 def read_embeddings(images: Any, captions: Any) -> tuple[NDArray[np.floating], NDArray[np.floating]] | None:
@@ -21,7 +21,9 @@ def read_embeddings(images: Any, captions: Any) -> tuple[NDArray[np.floating], N
     sides: list[NDArray[np.floating]] = []
     for given, name in ((images, "image embeddings"), (captions, "caption embeddings")):
         is_file = isinstance(given, str | Path)
-        array, label = (read_array(Path(given)), str(given)) if is_file else (np.asarray(given), name)
+        array, label = (
+            (read_array(Path(given)), str(given)) if is_file else (np.asarray(as_array(given)), name)
+        )
         if array.ndim != 2 or array.dtype.kind != "f":
             raise DataError(
                 f"{label} holds {array.dtype} of shape {array.shape}, expected floats of shape (pairs, dim)"

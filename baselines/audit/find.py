@@ -210,7 +210,7 @@ def _pictures(own: OwnPairs, images: Path | None, work: Path, arrays: Any) -> Pi
     if arrays is None:
         return find_pictures(own, images, work / "pictures")
     none = Pictures({}, np.full(len(own.captions), -1), {})
-    if images is None and own.form.folder is None and own.form.pictures is None:
+    if images is None and own.form.folder is None and not own.form.pictures:
         return none
     try:
         found = find_pictures(own, images, work / "pictures")
@@ -438,7 +438,7 @@ class _Shown:
 
     def names(self) -> list[str]:
         """Name of each row's image, by which labels find it again: a hash where the rows hold the pictures."""
-        if self.own.form.pictures is None or self.own.image_column != self.own.form.image:
+        if self.own.image_column not in self.own.form.pictures:
             return self.own.images
         hashes = [sha256_of_file(file)[:SHORT] if file.is_file() else "" for file in self._files]
         return [hashes[image] if image >= 0 else "" for image in self.pictures.image_of.tolist()]

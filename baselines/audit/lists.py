@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from baselines.audit.own_pairs import OwnPairs
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.layout import save_quietly
+from ncl_bench.data.pairs.columns import OwnPairs
 from ncl_bench.files import atomic_path, delimiter_of, write_text
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def write_with(own: OwnPairs, target: Path, rows: Int64Array, captions: Mapping[
 
 
 def _replace(path: Path, column: str, columns: Sequence[str], new: Mapping[int, str]) -> None:
-    """Change captions in what :class:`~baselines.audit.own_forms.Form` wrote.
+    """Change captions in what :class:`~ncl_bench.data.pairs.forms.Form` wrote.
 
     Args:
         path: a file, or a folder of ``datasets``.

@@ -5,19 +5,19 @@ They are copied into the prepared folder, which is then self-contained.
 
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ncl_bench.data.layout import IMAGE_FILES, ImageFiles, records_of, save_table, write_manifest
 from ncl_bench.data.own_tables import read_file_names
-from ncl_bench.data.pairs.pictures import ENDINGS
+from ncl_bench.data.pairs.pictures import FileIndex
 from ncl_bench.data.pictures import no_remarks, open_picture, picture_path
 from ncl_bench.data.prepared import load_prepared
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import DataError
 from ncl_bench.extras import require
-from ncl_bench.files import Journal, file_finder, normalized, readable, sole_owner
+from ncl_bench.files import Journal, normalized, readable, sole_owner
 from ncl_bench.progress import Advance, Progress, silent
 
 WORKERS = min(8, os.cpu_count() or 1)
@@ -62,10 +62,18 @@ def add_images(
             unnamed := [i for split in ids for i in ids[split] if normalized(i) not in table]
         ):
             raise DataError(f"{names} has no image {unnamed[0]}; add a line for it")
-        find, where = file_finder(source), str(names or f"the dataset {spec.name}")
-        paths = {
-            split: [_path(source, find, image_id, table, where) for image_id in ids[split]] for split in ids
-        }
+        where = str(names or f"the dataset {spec.name}")
+        name_of = {i: i if table is None else table[normalized(i)] for split in ids for i in ids[split]}
+        for name in name_of.values():
+            picture_path(source, name, where)
+        found, _ = FileIndex(source).find_all(list(dict.fromkeys(name_of.values())), where, by_name=False)
+        for name in name_of.values():
+            if name not in found:
+                ending = ", nor one with an ending such as .jpg" if table is None else ""
+                raise DataError(
+                    f"{source} holds no {name}{ending}; fetch the image, or say with --names which file holds it"
+                )
+        paths = {split: [found[name_of[image_id]] for image_id in ids[split]] for split in ids}
         _check_one_image_each(ids, paths)
         journal, result = Journal(work, ids), work / "result"
         with progress("copying images", sum(map(len, ids.values()))) as advance:
@@ -77,24 +85,6 @@ def add_images(
         os.rename(result, target)
         shutil.rmtree(work)
     return target
-
-
-def _path(
-    source: Path,
-    find: Callable[[str], Path | None],
-    image_id: str,
-    table: Mapping[str, str] | None,
-    where: str,
-) -> Path:
-    names = [f"{image_id}{end}" for end in ENDINGS] if table is None else [table[normalized(image_id)]]
-    picture_path(source, names[0], where)  # an ending leads nowhere else
-    found = next(filter(None, map(find, names)), None)
-    if found is None:
-        raise DataError(
-            f"{source} holds no {names[0]}{', nor one with an ending such as .jpg' if table is None else ''}; "
-            "fetch the image, or say with --names which file holds it"
-        )
-    return found
 
 
 def _check_one_image_each(ids: Mapping[str, Sequence[str]], paths: Mapping[str, Sequence[Path]]) -> None:

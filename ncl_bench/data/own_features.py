@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.data.captions import read_lines
-from ncl_bench.data.images import ENDINGS
 from ncl_bench.data.own_tables import CaptionTable, Splits, draw_splits
+from ncl_bench.data.pairs.pictures import ENDINGS
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError, ScoresError, listed
 from ncl_bench.files import file_finder, normalized

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from ncl_bench.data.languages import language_tag
-from ncl_bench.data.pairs.forms import FORMATS
+from ncl_bench.data.pairs.columns import read_pairs
+from ncl_bench.data.pairs.forms import FORMATS, IMAGE_COLUMNS
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError, listed, shorten, shown
 from ncl_bench.files import Rows, normalized, read_table
@@ -163,19 +164,50 @@ _HEADER = "correct the names in its first line, or write a line of names above i
 
 
 def _open(path: Path) -> tuple[list[str], Rows]:
-    """Columns and rows of a file; the names of the columns ``image``, ``split`` and ``caption`` in small letters."""
-    if path.suffix.lower() in (".parquet", ".jsonl"):
-        how = "read_parquet(path)" if path.suffix.lower() == ".parquet" else "read_json(path, lines=True)"
-        raise DataError(
-            f"{path} is no table of text; convert it with pandas: {how}.to_csv('captions.csv', index=False)"
-        )
-    reader = FORMATS.get(path.suffix.lower(), partial(read_table, error=DataError))
+    """Columns and rows of any form; the names of the columns ``image``, ``split`` and ``caption`` in small letters."""
+    ending = path.suffix.lower()
+    if path.is_dir() or ending in (".parquet", ".jsonl", ".ndjson", ".token", ".tar") or _is_list(path):
+        return _open_pairs(path)
+    reader = FORMATS.get(ending, partial(read_table, error=DataError))
     columns, rows = reader(path)
     small = {name: name.lower() for name in columns if name.lower() in ("image", "split", "caption")}
     columns = [small.get(name, name) for name in columns]
     if "image" not in columns:
+        if any(name.casefold() in IMAGE_COLUMNS for name in columns):
+            return _open_pairs(path)
         raise DataError(f"{path} has the columns {listed(columns)}, expected image; {_HEADER}")
     return columns, ((where, {small.get(name, name): row[name] for name in row}) for where, row in rows)
+
+
+def _is_list(path: Path) -> bool:
+    """Whether a JSON file is a list of rows, by its first character."""
+    if path.suffix.lower() != ".json" or not path.is_file():
+        return False
+    with path.open("rb") as stream:
+        return stream.read(100).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
+
+
+def _open_pairs(path: Path) -> tuple[list[str], Rows]:
+    """Rows of a form whose columns have other names: its columns of images and captions get ours."""
+    pairs = read_pairs(path)
+    if pairs.by_row or pairs.image_column in pairs.form.pictures:
+        held = "URLs of pictures" if pairs.by_row else "the pictures themselves"
+        raise DataError(
+            f"{path} holds {held} in the column {pairs.image_column}, expected the names of files; write the pictures "
+            "into a folder, and a table of their names and captions"
+        )
+    caption = pairs.caption_column
+    name_of = {pairs.image_column: "image", caption: caption if language_tag(caption) else "caption"}
+    cells: dict[str, list[str]] = {"image": pairs.images, name_of[caption]: pairs.captions}
+    for column in pairs.form.table.columns:
+        name = column.lower() if column.lower() == "split" else column
+        if column not in name_of and name not in cells:
+            values = pairs.form.table[column].tolist()
+            cells[name] = ["" if value is None or value != value else str(value) for value in values]
+    rows = zip(*cells.values(), strict=True)
+    return list(cells), (
+        (f"{path} row {n}", dict(zip(cells, row, strict=True))) for n, row in enumerate(rows, 1)
+    )
 
 
 def _gather(path: Path, columns: Sequence[str], rows: Rows, chosen: Mapping[str, str]) -> CaptionTable:

@@ -145,19 +145,22 @@ class FileIndex:
                 path = normalized(file.relative_to(folder).as_posix())
                 if path in self.paths:
                     raise DataError(
-                        f"{file.parent} holds 2 files that are named {shown(PurePosixPath(path).name)} in different "
+                        f"{file.parent} holds 2 files that are named {PurePosixPath(path).name} in different "
                         "Unicode forms; remove or rename all but one"
                     )
                 self.paths[path] = file
                 self._by_name[PurePosixPath(path).name.casefold()].append(path)
                 self._in_small[path.casefold()].append(path)
 
-    def find_all(self, names: Sequence[str], where: str) -> tuple[dict[str, Path], dict[str, Path]]:
+    def find_all(
+        self, names: Sequence[str], where: str, *, by_name: bool = True
+    ) -> tuple[dict[str, Path], dict[str, Path]]:
         """Find the files of all names of a table: a file that one name gives exactly serves no other name.
 
         Args:
             names: different names.
             where: the table, for errors.
+            by_name: whether the name of a file alone may decide, where no file lies in the folder that is named.
 
         Returns:
             Name to file, and those that were found by the name of their file alone.
@@ -176,7 +179,7 @@ class FileIndex:
                 continue
             written = self._written(name)
             path = self._only(self._like(self._in_small, written), written, taken)
-            if path is None and not (folders_hold and "/" in written):
+            if path is None and by_name and not (folders_hold and "/" in written):
                 path = self._only(self._like(self._by_name, PurePosixPath(written).name), written, taken)
                 if path is not None:
                     alone[name] = self.paths[path]

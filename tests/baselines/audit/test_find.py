@@ -496,7 +496,6 @@ def test_causes_shifted_rows_and_too_few_pairs_are_said_first(
             share=np.nan,
             low=np.nan,
             high=np.nan,
-            enough=False,
             order_faults=(OrderFault(10, 19, -1),),
             unseen="Colours cannot be seen.",
         )

@@ -250,7 +250,7 @@ class Entry(Record):
         """Differences from the shipped recipe trained in float32."""
         precision = () if self.precision in ("", "32-true") else (self.precision,)
         tuned = (self.recipe,) if self.tuned else ()
-        steps = (f"{self.budget:,} steps",) if self.budget else ()
+        steps = (f"{self.budget:,} steps",) if self.budget and not self.closed_form else ()
         return (*precision, *tuned, *steps, *self.settings)
 
     @property

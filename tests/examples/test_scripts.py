@@ -84,7 +84,7 @@ def test_find_wrong_pairs(
     table.to_csv(tmp_path / "own" / "captions.csv", index=False)
     own = tmp_path / "own" / "captions.csv", tmp_path / "own" / "photos"
     run("find_wrong_pairs.py", *own, "--to", tmp_path / "mine", patch=monkeypatch)
-    assert re.search(r"about \d+ of 60 are wrong", capsys.readouterr().out)
+    assert "are wrong" not in capsys.readouterr().out  # too few pairs for a share
     assert (tmp_path / "mine" / "index.html").exists()
 
 

@@ -176,7 +176,7 @@ def test_a_long_list_is_cut(small_board: Path, built_site: dict[str, str], tmp_p
     ("name", "content", "message"),
     [
         (ROWS, None, r"holds no data/leaderboard\.csv; build the site with"),
-        (ROWS, "a\n" + '"' + "b" * 200_000, r"leaderboard\.csv is no table \(field larger than"),
+        (ROWS, "a\n" + '"' + "b" * 2_000_000, r"leaderboard\.csv is no table \(field larger than"),
         ("index.html", "x" * 50_000_001, r"index\.html has 50,000,001 bytes, expected at most"),
     ],
 )

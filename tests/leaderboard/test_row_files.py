@@ -192,9 +192,8 @@ def test_an_unknown_name_of_a_shared_noise_file_is_refused(make: Maker, tmp_path
         build(tmp_path / "board", tmp_path / "site", published=False)
 
 
-@pytest.mark.parametrize("suffix", [".yaml", ".npz"])
-def test_a_file_without_its_partner_is_refused(first_entry: Path, board: Path, suffix: str) -> None:
-    path = first_entry.with_suffix(suffix)
+def test_a_row_without_its_ranks_is_refused(first_entry: Path, board: Path) -> None:
+    path = first_entry.with_suffix(".npz")
     path.unlink()
     with pytest.raises(SubmissionError, match=f"has no {path.name} beside it"):
         read_results(board)

@@ -15,6 +15,7 @@ import baselines.training.job
 import baselines.training.sweep
 import baselines.training.train
 import ncl_bench.data.digits
+from baselines.methods import METHODS
 from baselines.recipes import recipe_names
 from baselines.training.job import TrainingJob
 from baselines.training.recipe import Recipe
@@ -32,7 +33,8 @@ TINY_SGR = {"name": "sgr", "embed_size": 8, "word_dim": 8, "sim_dim": 8, "sgr_st
 def few_digits_recipe(method: str, **options: object) -> dict[str, object]:
     """A method's recipe on digits, made small: every registered method has one that trains in seconds.
 
-    The backbone is tiny VSE-infinity, or tiny SGR for a method that has no recipe on VSE-infinity.
+    The backbone is tiny VSE-infinity, or tiny SGR for a method that has no recipe on VSE-infinity; closed forms have a
+    linear one, and one setting.
 
     Args:
         method: its name.
@@ -42,6 +44,10 @@ def few_digits_recipe(method: str, **options: object) -> dict[str, object]:
     plain = f"{method}/digits_vse_infinity"
     recipe = Recipe.load(plain if plain in shipped else shipped[0])
     backbone = TINY if plain in shipped else TINY_SGR
+    if METHODS[method].closed_form:
+        backbone = {"name": "linear", "embed_size": 8}
+        one = {"image_ridges": [1.0], "word_ridges": [1.0], "components": [8], "judge": [1.0, 1.0, 8]}
+        options = options | one | {"rounds": 1}
     chosen = recipe.method | {name: value for name, value in options.items() if name in recipe.method}
     changed = {"backbone": backbone, "method": chosen, "batch_size": min(recipe.batch_size, 100)}
     return recipe.model_dump() | changed

@@ -14,6 +14,7 @@ from ncl_bench.data.pairs.forms import (
     CAPTION_COLUMNS,
     EXPECTED,
     IMAGE_COLUMNS,
+    NUMBER,
     PICTURE_COLUMNS,
     PICTURE_ENDINGS,
     URL,
@@ -97,7 +98,7 @@ def _refuse_rows_as_names(name: str, columns: Sequence[str]) -> None:
     """Refuse a table whose first line is a row already: its first pair would be lost."""
     seen = next((c for c in columns if c.lower().endswith(PICTURE_ENDINGS) or URL.fullmatch(c.strip())), None)
     if seen is None and any(" " in c.strip() for c in columns):
-        seen = next((c for c in columns if c.strip().isdecimal()), None)
+        seen = next((c for c in columns if NUMBER.fullmatch(c.strip())), None)
     if seen is not None:
         raise DataError(
             f"{name}: the first line holds no names of columns but {listed(columns, 5)}; write a line of names above "

@@ -66,6 +66,7 @@ METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 EXPECTED = "a table of images and captions (.csv, .tsv, .txt, .jsonl, .json or .parquet)"
 _NUMBERED = re.compile(r"(?P<id>(?P<image>\S.*?)#(?:[A-Za-z]+#)?\d+)[\t ]+(?P<caption>.*)")
 URL = re.compile(r"https?://\S+")
+NUMBER = re.compile(r"[0-9]{1,19}")
 LARGEST_TEXT = 10_000_000
 """Largest text of one caption or of the facts of one picture, in bytes."""
 LARGEST_PICTURE = 300_000_000
@@ -727,8 +728,8 @@ def _read_karpathy(path: Path) -> tuple[list[str], Rows]:
         return ["image", "caption"], _coco_rows(path, images, content["annotations"])
     if not isinstance(images, list):
         raise DataError(
-            f"{path} has no list `images`, expected Karpathy's dataset_*.json or COCO's captions; convert it to "
-            "CSV with the columns image and caption"
+            f"{path} has no list `images`, expected Karpathy's dataset_*.json, or lists `images` and `annotations`; "
+            "convert it to CSV with the columns image and caption"
         )
     return ["image", "split", "caption"], _karpathy_rows(path, images)
 

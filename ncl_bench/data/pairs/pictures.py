@@ -11,6 +11,7 @@ import numpy as np
 
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pairs.columns import OwnPairs
+from ncl_bench.data.pairs.forms import NUMBER
 from ncl_bench.errors import DataError, listed, shown
 from ncl_bench.files import atomic_path, normalized, sha256_of_file
 from ncl_bench.progress import Progress, silent
@@ -98,7 +99,7 @@ def _named_by_the_table(pairs: OwnPairs, index: "FileIndex") -> list[str]:
         if filled and sum(index.holds(cell) for cell in filled) * 2 > len(filled):
             return cells
     stems = sorted(Path(path).stem for path in index.paths if path.lower().endswith(ENDINGS[1:]))
-    numbers = {int(stem) for stem in stems if stem.isascii() and stem.isdecimal() and len(stem) < 20}
+    numbers = {int(stem) for stem in stems if NUMBER.fullmatch(stem)}
     if len(stems) != n or numbers != set(range(n)):
         if not stems:
             raise DataError(_download(pairs, index.folder))

@@ -217,7 +217,7 @@ def test_sgr_of_an_earlier_run_folder_names_the_kernel_that_is_left() -> None:
 
 
 def test_unknown_names_and_options_are_refused() -> None:
-    with pytest.raises(RecipeError, match="clip, imram, saf, scan, sgr, vse_infinity, vsrn"):
+    with pytest.raises(RecipeError, match="clip, imram, linear, saf, scan, sgr, vse_infinity, vsrn"):
         build_backbone("sgraf", None, feature_dim=66, n_regions=16, vocabulary_size=40)
     for name in NAMES:
         with pytest.raises(ValidationError):

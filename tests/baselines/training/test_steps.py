@@ -133,7 +133,7 @@ def test_another_plan_is_stretched_over_the_same_steps(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("unscored")
 def test_what_a_passed_over_epoch_makes_anew_is_made_anew(tmp_path: Path) -> None:
-    rounds = few_digits_recipe("crcl", rounds=[1, 1, 1, 1], freeze_epochs=1)
+    rounds = few_digits_recipe("crcl", rounds=[1, 1, 1, 1], freeze_epochs=1, selection="published")
     running = trainer(rounds | {"steps": 20}, tmp_path)
     running.run(quiet())
     assert [entry.round for entry in running.history] == [0, 2]

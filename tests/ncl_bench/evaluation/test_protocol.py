@@ -120,7 +120,7 @@ def test_wrong_scores_are_refused(scores: NDArray[np.generic], words: str) -> No
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(DataError, match=r"flickr9k.*flickr30k"):
         evaluate(trained_scores(), dataset="flickr9k")
-    with pytest.raises(DataError, match=r"train.*dev, test"):
+    with pytest.raises(ScoresError, match=r"train.*test, dev"):
         evaluate(trained_scores(), dataset="digits", split="train")
 
 

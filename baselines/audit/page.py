@@ -174,7 +174,7 @@ def _slider(audit: Audit, values: NDArray[np.float32]) -> dict[str, Any]:
     return {
         "low": low,
         "high": high,
-        "digits": 4 if threshold is None else 0 if by_rank else 3,
+        "decimals": 4 if threshold is None else 0 if by_rank else 3,
         "steps": STEPS,
         "start": min(start, STEPS - 1),
         "called": called,

@@ -32,6 +32,8 @@ from ncl_bench.data.columns import Int64Array
 from ncl_bench.errors import TrainingError
 
 FOLDS = 3
+FIRST_EPOCH = 0, "fit", 0
+"""Round, phase and number of the first epoch."""
 FEWEST_CAPTIONS = 3
 """Captions that a word must occur in."""
 IMAGES_PER_COMPONENT = 5
@@ -182,6 +184,8 @@ class CCA(Method):
         image_rows = batches.shown_images
         images: NDArray[np.float32] | None = None
         read = []
+        # a resumed run reads in the order of the first epoch too, so that the last bits of the weights agree
+        batches.epoch_key = FIRST_EPOCH
         for batch in batches.covering("read"):
             pooled = network.pooled(batch.image_features, batch.image_lengths).cpu().numpy()
             if images is None:

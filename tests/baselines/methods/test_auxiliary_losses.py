@@ -90,12 +90,16 @@ CASES: dict[str, tuple[str, Run, Tensor]] = {
     "osa": ("osa", with_memory("similarity", SIMILARITIES, from_batches), pair_weight(SIMILARITIES, 0.0)),
     "pc2, warm-up": ("pc2", lambda m, b, step: m.matched_step(0, b, None, step), EVERY_PAIR),
     "pc2": ("pc2", lambda m, b, step: m.matched_step(0, b, TRUST, step), TRUST),
-    "pc2, borrowed captions": ("pc2", lambda m, b, step: m.pseudo_captioned_step(0, b, b, step), NO_PAIR),
+    "pc2, borrowed captions": (
+        "pc2",
+        lambda m, b, step: m.pseudo_captioned_step(0, b, b, b.pair_ids, step),
+        NO_PAIR,
+    ),
     "pcsr, warm-up": ("pcsr", first_epoch, EVERY_PAIR),
     "pcsr": ("pcsr", lambda m, b, step: m.clean_step(0, b, TRUST, step), TRUST),
     "pcsr, borrowed captions": (
         "pcsr",
-        lambda m, b, step: m.borrowed_step(0, b, b, step, robust=True),
+        lambda m, b, step: m.borrowed_step(0, b, b, b.pair_ids, step, robust=True),
         NO_PAIR,
     ),
     "sps, warm-up": ("sps", first_epoch, EVERY_PAIR),

@@ -114,7 +114,7 @@ def test_a_checkpoint_of_another_run_is_one_sentence(state: dict, tmp_path: Path
         train(digits_job(TRIPLET), tmp_path / "run")
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [name for name in METHODS if not METHODS[name].closed_form])
 def test_every_method_estimates_from_0_to_1_and_goes_on_with_the_same_bits_past_a_damaged_checkpoint(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

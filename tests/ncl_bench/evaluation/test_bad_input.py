@@ -418,6 +418,8 @@ def test_damaged_submissions_are_read_or_refused(tmp_path: Path) -> None:
         assert read_submission(tmp_path) == stated
 
     assert_damage_is_refused(seeds, read, YAML)
-    assert_refused(read, seeds[0].replace(b"networks: 1", b"networks: 0x" + b"f" * 5_000), "networks")
+    assert_refused(
+        read, seeds[0].replace(b"networks: 1", b"networks: 0x" + b"f" * 5_000), "is not plain YAML"
+    )
     line_end = seeds[0].replace(b"file: test.npy", b'file: "a\\e[2J\\nb"')
     assert_refused(read, line_end, "holds the control character U+001B")

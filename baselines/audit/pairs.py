@@ -21,10 +21,9 @@ from baselines.audit.judge import BETTER, SAMPLE, Judged, judge_split
 from baselines.audit.lemon import LEMON, MOST_REFERENCE, lemon
 from baselines.kit.batches import TrainingBatches, derive_seed
 from baselines.kit.distributed import device_for
-from baselines.kit.losses import mean_triplet
+from baselines.kit.losses import matching_prediction, mean_triplet
 from baselines.kit.method import Method
 from baselines.kit.mixture import clean_posterior
-from baselines.methods.ncr import matching_prediction
 from baselines.training.job import FinishedRun
 from baselines.training.scoring import score_rows
 from baselines.training.statement import CLEAN_PROBABILITY

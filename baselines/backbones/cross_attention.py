@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 from torch.nn import functional
 
-from baselines.backbones.encoders import EPSILON, WordEncoder, unit_length, valid_items, xavier_linear
+from baselines.backbones.encoders import EPSILON, WordEncoder, unit_length, xavier_linear
 from baselines.backbones.pairwise import (
     SLOPE,
     Block,
@@ -25,7 +25,7 @@ from baselines.backbones.pairwise import (
     recomputed,
 )
 from baselines.kit.backbone import Backbone, Encoded
-from baselines.kit.batches import memory_budget
+from baselines.kit.batches import memory_budget, valid_items
 
 SMALLEST_PRODUCT, SMALLEST_SQUARE = 1e-8, 1e-24
 """Lower bounds of the product of two lengths in a cosine, and of one length."""

@@ -28,11 +28,6 @@ def unit_length(x: Tensor) -> Tensor:
     return x / (length + EPSILON)
 
 
-def valid_items(lengths: Tensor, longest: int, device: torch.device) -> Tensor:
-    """Bool ``(n, longest)`` on ``device``: True for the first ``lengths[i]`` items of row i."""
-    return to_device(torch.arange(longest) < lengths[:, None], device)
-
-
 def xavier_linear(n_in: int, n_out: int) -> nn.Linear:
     """A linear layer with uniform Xavier weights and zero bias."""
     layer = nn.Linear(n_in, n_out)

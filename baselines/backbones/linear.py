@@ -11,9 +11,9 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from baselines.backbones.encoders import unit_length, valid_items
+from baselines.backbones.encoders import unit_length
 from baselines.kit.backbone import CosineBackbone, Encoded, overall
-from baselines.kit.batches import to_device
+from baselines.kit.batches import to_device, valid_items
 from baselines.kit.cca import Projections
 
 

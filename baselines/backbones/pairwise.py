@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from baselines.backbones.encoders import unit_length, valid_items
-from baselines.kit.batches import memory_budget, to_device
+from baselines.backbones.encoders import unit_length
+from baselines.kit.batches import memory_budget, to_device, valid_items
 
 SHARPNESS = 9.0
 SLOPE = 0.1

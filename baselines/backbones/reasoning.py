@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from baselines.backbones.encoders import EPSILON, unit_length, valid_items, xavier_linear
-from baselines.kit.batches import to_device
+from baselines.backbones.encoders import EPSILON, unit_length, xavier_linear
+from baselines.kit.batches import to_device, valid_items
 
 
 class GlobalVector(nn.Module):

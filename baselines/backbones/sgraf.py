@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 from torch.nn import functional
 
-from baselines.backbones.encoders import WordEncoder, unit_length, valid_items, xavier_linear
+from baselines.backbones.encoders import WordEncoder, unit_length, xavier_linear
 from baselines.backbones.pairwise import (
     SHARPNESS,
     SLOPE,
@@ -45,7 +45,7 @@ from baselines.backbones.squared_difference import (
     positionwise_difference,
 )
 from baselines.kit.backbone import Backbone, Encoded, IntraModal
-from baselines.kit.batches import memory_budget
+from baselines.kit.batches import memory_budget, valid_items
 from baselines.kit.distributed import of_all_captions, own_strips, split_by_captions, summed_over_ranks
 
 INTRA_MODAL_OFFSET = 1e-6

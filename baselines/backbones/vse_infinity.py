@@ -22,9 +22,9 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from baselines.backbones.encoders import WordEncoder, both_directions, unit_length, valid_items, xavier_linear
+from baselines.backbones.encoders import WordEncoder, both_directions, unit_length, xavier_linear
 from baselines.kit.backbone import CosineBackbone, Encoded
-from baselines.kit.batches import to_device
+from baselines.kit.batches import to_device, valid_items
 
 OUT_OF_RANGE = -10000.0
 MOMENTUM = 0.1

@@ -95,6 +95,11 @@ def to_device(values: Tensor, device: torch.device) -> Tensor:
     return (values.pin_memory() if device.type == "cuda" else values).to(device, non_blocking=True)
 
 
+def valid_items(lengths: Tensor, longest: int, device: torch.device) -> Tensor:
+    """Bool ``(n, longest)`` on ``device``: True for the first ``lengths[i]`` items of row i."""
+    return to_device(torch.arange(longest) < lengths[:, None], device)
+
+
 @runtime_checkable
 class AugmentedImages(Protocol):
     """Images that are augmented at random in training."""

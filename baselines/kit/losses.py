@@ -3,8 +3,14 @@
 ``similarities`` is ``(B, B)`` with images as rows and captions as columns; the diagonal holds the given pairs.
 """
 
+import math
+from typing import Literal
+
 import torch
 from torch import Tensor
+
+Curve = Literal["exponential", "linear", "sin"]
+DENOMINATOR_FLOOR = 1e-10
 
 
 def hinge_costs(
@@ -73,3 +79,33 @@ def matching_probability(similarities: Tensor, temperature: float) -> Tensor:
     """Softmax probability of the given pair within the batch, ``(B,)`` in [0, 1], averaged over both directions."""
     logits = similarities / temperature
     return (logits.softmax(dim=1).diagonal() + logits.softmax(dim=0).diagonal()) / 2
+
+
+def matching_log_probabilities(similarities: Tensor, temperature: float) -> Tensor:
+    """Logarithm of p in CRCL Eq. 3 for image queries, ``(B, B)``; transpose the similarities for caption queries."""
+    logits = similarities / temperature
+    # the code adds 1e-10 to the denominator of Eq. 3: one more candidate, whose logit is log(1e-10)
+    floor = logits.new_full((len(logits), 1), math.log(DENOMINATOR_FLOOR))
+    return torch.cat([logits, floor], dim=1).log_softmax(dim=1)[:, :-1]
+
+
+def soft_margin(labels: Tensor, margin: float, curve: Curve = "exponential", base: float = 10.0) -> Tensor:
+    """NCR Eq. 7, shape of ``labels``, in [0, margin]: small for doubtful pairs, ``margin`` for certain ones."""
+    if curve == "exponential":
+        return margin * (base**labels - 1) / (base - 1)
+    if curve == "linear":
+        return margin * labels
+    return margin * (torch.sin(math.pi * labels - math.pi / 2) + 1) / 2
+
+
+def matching_prediction(similarities: Tensor, margin: float) -> Tensor:
+    """P of NCR Eq. 5, ``(B,)`` in [0, 1]: margin over the negatives, relative to the batch's best tenth."""
+    caption_costs, image_costs = hinge_costs(similarities, margin)
+    # s of Eq. 5 subtracts the mean similarity of the negatives; the code works with costs, so a negative that is
+    # further away than the margin, and the own entry, count as exactly the margin away
+    mean_cost = (caption_costs.mean(dim=1) + image_costs.mean(dim=0)) / 2
+    advantage = (margin - mean_cost).clamp(0, margin)
+    # tau: the largest 10 %, and one more; the code clamps before this mean, Eq. 5 means s itself
+    anchor = advantage.topk(len(advantage) // 10 + 1).values.mean()
+    # no pair of the batch has an advantage: the code goes on with 0 / 0, we with 0
+    return (advantage / anchor).nan_to_num(0.0).clamp(0, 1)

@@ -25,10 +25,9 @@ from baselines.kit.backbone import Backbone, overall
 from baselines.kit.batches import Batch, TrainingBatches
 from baselines.kit.co_teaching import CoTeaching
 from baselines.kit.distributed import fitted_once
-from baselines.kit.losses import hardest_triplet, mean_triplet
+from baselines.kit.losses import Curve, hardest_triplet, mean_triplet, soft_margin
 from baselines.kit.method import EpochPlan, Step, WarmUpThenStepDecay
 from baselines.kit.mixture import BetaMixture, clean_posterior, fitted_for, is_clean, min_max_normalised
-from baselines.methods.ncr import Curve, soft_margin
 
 Faults = Literal["repaired", "published"]
 

@@ -35,11 +35,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from baselines.backbones.vse_infinity import centred_by_batch
+from baselines.kit.augmentation import augmented
 from baselines.kit.batches import Batch, TrainingBatches
 from baselines.kit.co_teaching import CoTeaching
 from baselines.kit.losses import hardest_triplet, mean_triplet
 from baselines.kit.method import EpochPlan, Modules, Setting, Step, WarmUpThenStepDecay, adamw
-from baselines.methods.crcl import augmented
 from ncl_bench.errors import RecipeError
 
 SMALLEST_TARGET = 1e-7

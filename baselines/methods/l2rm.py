@@ -24,11 +24,10 @@ from torch import Tensor, nn
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch, TrainingBatches, derive_seed, to_device
 from baselines.kit.distributed import fitted_once
-from baselines.kit.losses import hardest_triplet, info_nce, mean_triplet
+from baselines.kit.losses import hardest_triplet, info_nce, matching_log_probabilities, mean_triplet
 from baselines.kit.method import EpochPlan, Method, PairMemory, Setting, Step, WarmUpThenStepDecay
 from baselines.kit.mixture import BetaMixture, by_moments, fitted, min_max_normalised, two_means
 from baselines.kit.transport import partial_transport
-from baselines.methods.crcl import matching_log_probabilities
 from ncl_bench.errors import TrainingError
 
 LABEL_FLOOR = 1e-7

@@ -17,7 +17,6 @@ Deviations between paper and published code, each at its line; we follow the cod
   * Adam's rate is the default 1e-3 in the paper; the code has 2e-4 and a decay.
 """
 
-import math
 from typing import Annotated, Literal
 
 import torch
@@ -27,10 +26,8 @@ from torch import Tensor
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch, TrainingBatches
 from baselines.kit.co_teaching import CoTeaching
-from baselines.kit.losses import hardest_triplet, hinge_costs, mean_triplet
+from baselines.kit.losses import Curve, hardest_triplet, matching_prediction, mean_triplet, soft_margin
 from baselines.kit.method import EpochPlan, Step, WarmUpThenStepDecay
-
-Curve = Literal["exponential", "linear", "sin"]
 
 
 class NCRConfig(WarmUpThenStepDecay):
@@ -74,19 +71,6 @@ def rectified_noisy_label(prediction: Tensor, peer_prediction: Tensor) -> Tensor
     return (prediction + peer_prediction) / 2
 
 
-def matching_prediction(similarities: Tensor, margin: float) -> Tensor:
-    """P of Eq. 5, ``(B,)`` in [0, 1]: margin over the negatives, relative to the batch's best tenth."""
-    caption_costs, image_costs = hinge_costs(similarities, margin)
-    # s of Eq. 5 subtracts the mean similarity of the negatives; the code works with costs, so a negative that is
-    # further away than the margin, and the own entry, count as exactly the margin away
-    mean_cost = (caption_costs.mean(dim=1) + image_costs.mean(dim=0)) / 2
-    advantage = (margin - mean_cost).clamp(0, margin)
-    # tau: the largest 10 %, and one more; the code clamps before this mean, Eq. 5 means s itself
-    anchor = advantage.topk(len(advantage) // 10 + 1).values.mean()
-    # no pair of the batch has an advantage: the code goes on with 0 / 0, we with 0
-    return (advantage / anchor).nan_to_num(0.0).clamp(0, 1)
-
-
 def ncr_triplet(similarities: Tensor, labels: Tensor, config: NCRConfig) -> Tensor:
     """L_soft of Eq. 6, ``(B,)``: hardest negatives, margin from the label.
 
@@ -102,15 +86,6 @@ def ncr_triplet(similarities: Tensor, labels: Tensor, config: NCRConfig) -> Tens
     # which is right for image queries; the paper has one margin per pair
     rows, columns = margins[:, None], margins[None, :]
     return hardest_triplet(similarities, rows, rows if config.label_shape == "published" else columns)
-
-
-def soft_margin(labels: Tensor, margin: float, curve: Curve = "exponential", base: float = 10.0) -> Tensor:
-    """Eq. 7, shape of ``labels``, in [0, margin]: small for doubtful pairs, ``margin`` for certain ones."""
-    if curve == "exponential":
-        return margin * (base**labels - 1) / (base - 1)
-    if curve == "linear":
-        return margin * labels
-    return margin * (torch.sin(math.pi * labels - math.pi / 2) + 1) / 2
 
 
 class NCR(CoTeaching):

@@ -34,10 +34,9 @@ from torch import Tensor
 from baselines.kit.backbone import Backbone, Encoded
 from baselines.kit.batches import Batch, TrainingBatches, to_device
 from baselines.kit.co_teaching import Faults
-from baselines.kit.losses import hardest_triplet, info_nce
+from baselines.kit.losses import hardest_triplet, info_nce, soft_margin
 from baselines.kit.method import EpochPlan, Modules, PairMemory, Selection, Setting, Step, WarmUpThenStepDecay
-from baselines.methods.ncr import soft_margin
-from baselines.methods.pc2 import (
+from baselines.kit.pseudo_classification import (
     FLOOR,
     PseudoClassified,
     borrowed,

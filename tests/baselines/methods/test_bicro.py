@@ -28,7 +28,7 @@ from torch import Tensor, nn
 import baselines.methods.bicro as bicro
 from baselines.kit.backbone import Encoded, overall
 from baselines.kit.batches import Batch
-from baselines.kit.losses import hardest_triplet, mean_triplet
+from baselines.kit.losses import hardest_triplet, mean_triplet, soft_margin
 from baselines.kit.method import EpochPlan, Setting
 from baselines.kit.mixture import BetaMixture, fitted_for, is_clean, min_max_normalised, mixture_posterior
 from baselines.methods.bicro import (
@@ -45,7 +45,6 @@ from baselines.methods.bicro import (
     smallest_losses,
     soft_label,
 )
-from baselines.methods.ncr import soft_margin
 
 TIED = ("all_equal", "ties", "near_0_and_1")
 CURVES = ("exponential", "linear", "sin")

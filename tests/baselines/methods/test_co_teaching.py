@@ -9,11 +9,11 @@ from support.parity import FILES, Golden, batch_of, names_between, network_of, s
 from support.rounding import assert_near
 from torch import Tensor, nn
 
-from baselines.kit.losses import hardest_triplet, info_nce, mean_triplet
+from baselines.kit.losses import hardest_triplet, info_nce, mean_triplet, soft_margin
 from baselines.kit.method import EpochPlan, Setting
 from baselines.methods import METHODS
 from baselines.methods.bicro import BiCroConfig, bicro_triplet
-from baselines.methods.ncr import NCRConfig, ncr_triplet, soft_margin
+from baselines.methods.ncr import NCRConfig, ncr_triplet
 from baselines.methods.pc2 import PC2Config, pc2_triplet
 
 S = torch.rand(6, 6, generator=torch.Generator().manual_seed(0))

@@ -21,9 +21,11 @@ from support.parity import (
 from support.rounding import assert_near
 from torch import Tensor
 
+from baselines.kit.augmentation import BLANK
 from baselines.kit.batches import Batch
+from baselines.kit.losses import matching_log_probabilities
 from baselines.kit.method import EpochPlan, Setting
-from baselines.methods.crcl import BLANK, CRCL, CRCLConfig, matching_log_probabilities
+from baselines.methods.crcl import CRCL, CRCLConfig
 
 BACKBONES = (("sgr", "sgr"), ("saf", "saf"), ("vse", "vse_infinity"))
 OPTIONS = {

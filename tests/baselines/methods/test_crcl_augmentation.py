@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from baselines.kit.augmentation import BLANK, blank_regions, change_words, compacted, drop_regions
 from baselines.kit.batches import Batch
-from baselines.methods.crcl import BLANK, blank_regions, change_words, compacted, drop_regions
 
 MASK, VOCABULARY = 99, 100
 

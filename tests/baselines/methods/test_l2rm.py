@@ -24,11 +24,10 @@ from support.rounding import assert_near, assert_stored
 from torch import Tensor, nn
 
 from baselines.kit.batches import Batch
-from baselines.kit.losses import hardest_triplet, info_nce, mean_triplet
+from baselines.kit.losses import hardest_triplet, info_nce, matching_log_probabilities, mean_triplet
 from baselines.kit.method import EpochPlan, Setting
 from baselines.kit.mixture import by_moments, fitted
 from baselines.kit.transport import partial_transport
-from baselines.methods.crcl import matching_log_probabilities
 from baselines.methods.l2rm import (
     L2RM,
     CostFunction,

@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 import baselines.methods.ncr
 from baselines.kit.batches import Batch
-from baselines.kit.losses import hardest_triplet, mean_triplet
+from baselines.kit.losses import hardest_triplet, matching_prediction, mean_triplet
 from baselines.kit.method import EpochPlan, Setting
-from baselines.methods.ncr import NCR, NCRConfig, matching_prediction, ncr_triplet
+from baselines.methods.ncr import NCR, NCRConfig, ncr_triplet
 
 BACKBONES = ("sgr", "saf")
 

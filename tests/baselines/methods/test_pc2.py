@@ -32,10 +32,8 @@ from baselines.kit.batches import Batch
 from baselines.kit.losses import mean_triplet
 from baselines.kit.method import EpochPlan, Setting
 from baselines.kit.mixture import clean_posterior, is_clean, min_max_normalised
-from baselines.methods.pc2 import (
+from baselines.kit.pseudo_classification import (
     FLOOR,
-    PC2,
-    PC2Config,
     PseudoClassifier,
     borrowed,
     classification_loss,
@@ -43,11 +41,10 @@ from baselines.methods.pc2 import (
     entropy,
     most_alike,
     oscillation,
-    pc2_triplet,
     rectified_label,
     resized,
-    warmup_triplet,
 )
+from baselines.methods.pc2 import PC2, PC2Config, pc2_triplet, warmup_triplet
 from baselines.published.weights import translate
 
 NETWORKS = ("sgr", "saf")

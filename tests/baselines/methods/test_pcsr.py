@@ -33,7 +33,7 @@ from baselines.kit.batches import Batch, to_device
 from baselines.kit.losses import hardest_triplet, info_nce, mean_triplet
 from baselines.kit.method import EpochPlan, Setting
 from baselines.kit.mixture import clean_posterior, exceeds, is_clean
-from baselines.methods.pc2 import (
+from baselines.kit.pseudo_classification import (
     FLOOR,
     PseudoClassifier,
     borrowed,

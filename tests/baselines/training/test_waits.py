@@ -16,12 +16,12 @@ from support.stand_in_device import DEVICE, OnDevice, StandIn, stand_in
 from support.tiny_clip import MODEL, WORDS, clip_batch
 
 from baselines.backbones import BACKBONES, build_backbone
+from baselines.kit.augmentation import blank_regions, change_words, drop_regions
 from baselines.kit.backbone import Encoded
 from baselines.kit.batches import Batch, TrainingBatches, collate
 from baselines.kit.method import EpochPlan
 from baselines.kit.transport import partial_transport
 from baselines.methods import METHODS
-from baselines.methods.crcl import blank_regions, change_words, drop_regions
 from baselines.training.job import TrainingJob, build_method, trusted_rows, with_own_images
 from baselines.training.recipe import Recipe
 from baselines.training.step import READ_EVERY, OptimiserStep

@@ -16,6 +16,7 @@ from leaderboard.results import Run, read_measured, read_published
 from leaderboard.significance import SignificanceTest
 from ncl_bench.evaluation.difference import Hits
 from ncl_bench.evaluation.metrics import RECALLS
+from ncl_bench.evaluation.people import Agreement
 from ncl_bench.lookalike import lookalike
 from ncl_bench.papers import (
     PUBLISHED,
@@ -259,10 +260,10 @@ def read_content(root: Path, *, published: bool, dataset: str = "", progress: Pr
     families = read_families()
     folder = published_folder(root)
     reported = read_published(families, folder) if published else []
-    measured, hits = read_measured(root, families, progress, dataset=dataset)
-    submitted = _with_lone_ablations(measured)
+    measured = read_measured(root, families, progress, dataset=dataset)
+    submitted = _with_lone_ablations(measured.entries)
     seeds = (*reported, *with_look_alikes(submitted, families))
-    rows, significantly_different = compared(seeds, hits)
+    rows, significantly_different = compared(seeds, measured.hits, measured.agreements)
     return Content(
         seeds,
         rows,
@@ -273,15 +274,20 @@ def read_content(root: Path, *, published: bool, dataset: str = "", progress: Pr
     )
 
 
-def compared(seeds: Iterable[Entry], hits: Mapping[Run, Hits]) -> tuple[list[Row], SignificanceTest]:
+def compared(
+    seeds: Iterable[Entry],
+    hits: Mapping[Run, Hits],
+    agreements: Mapping[tuple[str, str], Agreement] | None = None,
+) -> tuple[list[Row], SignificanceTest]:
     """Merge seeds and rank the rows; several seeds that are too few for a rank have an interval of rSum.
 
     Args:
         seeds: all entries, of any conditions.
         hits: of every measured run.
+        agreements: with experts, see :class:`~leaderboard.significance.SignificanceTest`.
     """
     rows = [entry.row() for entry in merge_seeds(seeds)]
-    significantly_different = SignificanceTest(hits, rows)
+    significantly_different = SignificanceTest(hits, rows, agreements)
     for row in rows:
         if (
             row["preliminary"]

@@ -2,8 +2,9 @@
 
 ``s0_whole_i2t`` holds the ranks of seed 0 among all items, ``s0_folds_i2t`` the ranks within folds. If the scores were
 known, ``s0_whole_i2t_ties`` says how much ties raise each rank. Where people judged pairs of the test split,
-``s0_judged_expert`` holds what they say in the order of the scores, without the pairs themselves. Sizes are checked
-before an array is decompressed.
+``s0_judged_expert`` holds what they say in the order of the scores, without the pairs themselves, and
+``s0_crossed_pairs``, ``_images`` and ``_captions`` what a test over images and captions needs; rows added by earlier
+versions lack these three. Sizes are checked before an array is decompressed.
 
 The YAML file of a row is written after its ranks and decides which seeds the row has. Arrays of other seeds are left by
 an addition that was stopped in between: they are not read, and the next addition to the row drops or replaces them.
@@ -31,6 +32,9 @@ from ncl_bench.npy import NPZ_ERRORS, npz_bytes, read_npz_array
 
 _DTYPES = (np.dtype("<u2"), np.dtype("<u4"))
 _SAID = (np.dtype("u1"),)
+_PLACES, _INFLUENCES = (np.dtype("<u2"),), (np.dtype("<f4"),)
+_ROUNDING = 1e-3
+"""Share of the largest influence by which float32 influences may miss a sum of 0."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 """Fixed time stamp, so that the same ranks give the same bytes."""
 _STOPPED = 8
@@ -53,17 +57,19 @@ def write_ranks(path: Path, counted: Mapping[str, Counted]) -> None:
                 member.compress_type = zipfile.ZIP_DEFLATED
                 member.create_system = 3  # Unix, on every system, for equal bytes
                 content = io.BytesIO()
-                if array.dtype != np.uint8:
+                if array.dtype == np.int64:
                     array = array.astype(_DTYPES[int(array.max() > 0xFFFF)])
                 np.save(content, array, allow_pickle=False)
                 archive.writestr(member, content.getvalue())
     write_bytes(path, out.getvalue())
 
 
-def arrays_of(counted: Counted) -> Iterator[tuple[str, NDArray[np.integer]]]:
+def arrays_of(counted: Counted) -> Iterator[tuple[str, NDArray[np.generic]]]:
     """Names and arrays of one seed in the file, without the seed prefix, such as ``whole_i2t``."""
     for kind, said in counted.judged.items():
         yield f"judged_{kind}", said
+    for kind, values in counted.crossed.items():
+        yield f"crossed_{kind}", values
     for kind, ranks in (("whole", counted.whole), ("folds", counted.folds)):
         if ranks is None:
             continue
@@ -94,7 +100,8 @@ def read_ranks(path: Path, seeds: Sequence[str], spec: DatasetSpec) -> dict[str,
     n_queries = {"i2t": n_images, "t2i": n_captions}
     n_seeds = len(seeds)
     of_kind = 2 * sum(npz_bytes((n,), _DTYPES) for n in n_queries.values())  # ranks and ties
-    of_people = sum(npz_bytes((n,), _SAID) for n, _ in spec.judged.values())
+    of_people = sum(npz_bytes((n,), _SAID) + npz_bytes((n,), _PLACES) for n, _ in spec.judged.values())
+    of_people += sum(npz_bytes((n,), _INFLUENCES) for n in n_queries.values()) if spec.judged else 0
     largest = (n_seeds + _STOPPED) * (len(kinds) * of_kind + of_people) + npz_bytes((0,), _DTYPES)
     try:
         size = path.stat().st_size
@@ -110,7 +117,10 @@ def read_ranks(path: Path, seeds: Sequence[str], spec: DatasetSpec) -> dict[str,
                     _ranks(arrays, f"s{seed}_{kind}", kinds[kind], spec, n_queries) for kind in kinds
                 )
                 judged = _judged(arrays, f"s{seed}_judged", spec)
-                found[seed] = Counted(whole, within[0] if within else None, None, "", judged=judged)
+                crossed = _crossed(arrays, f"s{seed}_crossed", judged, n_queries)
+                found[seed] = Counted(
+                    whole, within[0] if within else None, None, "", judged=judged, crossed=crossed
+                )
     except NPZ_ERRORS as error:
         raise SubmissionError(f"{path} cannot be read as .npz ({error}); {_AGAIN}") from None
     return found
@@ -128,10 +138,8 @@ class _Arrays:
     def has(self, name: str) -> bool:
         return f"{name}.npy" in self.members
 
-    def read(
-        self, name: str, n: int, dtypes: Collection[np.dtype[Any]] = _DTYPES
-    ) -> NDArray[np.unsignedinteger]:
-        """Read unsigned integers ``(n,)``."""
+    def read(self, name: str, n: int, dtypes: Collection[np.dtype[Any]] = _DTYPES) -> NDArray[Any]:
+        """Read numbers ``(n,)`` of one of the types."""
         info = self.members.get(f"{name}.npy")
         if info is None:
             raise SubmissionError(f"{self.path} lacks {name}, the ranks of a seed of the YAML file; {_AGAIN}")
@@ -169,6 +177,27 @@ def _judged(arrays: _Arrays, name: str, spec: DatasetSpec) -> dict[str, NDArray[
             raise SubmissionError(
                 f"{arrays.path}: {name}_{kind} is no order of what people say of {spec.name}'s pairs; {_AGAIN}"
             )
+    return found
+
+
+def _crossed(
+    arrays: _Arrays, name: str, judged: Mapping[str, NDArray[np.uint8]], n_queries: Mapping[str, int]
+) -> dict[str, NDArray[np.generic]]:
+    """What tests of agreement over images and captions need; empty where the row has none."""
+    if "expert" not in judged or not arrays.has(f"{name}_pairs"):
+        return {}
+    places = arrays.read(f"{name}_pairs", len(judged["expert"]), _PLACES)
+    if not np.array_equal(np.sort(places), np.arange(len(places))):
+        raise SubmissionError(f"{arrays.path}: {name}_pairs is no order of the judged pairs; {_AGAIN}")
+    found: dict[str, NDArray[np.generic]] = {"pairs": places}
+    for kind, side in (("images", "i2t"), ("captions", "t2i")):
+        values = arrays.read(f"{name}_{kind}", n_queries[side], _INFLUENCES)
+        total = values.sum(dtype=np.float64) if np.isfinite(values).all() else np.nan
+        if not abs(total) <= _ROUNDING * np.abs(values).max():
+            raise SubmissionError(
+                f"{arrays.path}: {name}_{kind} add up to {total:g}, influences add up to 0; {_AGAIN}"
+            )
+        found[kind] = values
     return found
 
 

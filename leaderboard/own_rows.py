@@ -9,11 +9,12 @@ from leaderboard.add import RowStands, new_row
 from leaderboard.board import Content, boards, compared, read_content
 from leaderboard.entries import Condition, Entry, Row
 from leaderboard.evidence import hits_of
-from leaderboard.results import Run, entries_of
+from leaderboard.results import entries_of
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.difference import Hits
 from ncl_bench.evaluation.metrics import RECALLS
+from ncl_bench.evaluation.people import agreement_of
 from ncl_bench.evaluation.protocol import fold_size, measure, open_scores, protocol_result, ranks_under
 from ncl_bench.papers import read_families
 from ncl_bench.progress import Progress, silent
@@ -78,7 +79,8 @@ def with_mine(
         The content, and ``file`` of the user's rows. A submission already on the board keeps its row there.
     """
     own: list[Entry] = []
-    hits: dict[Run, Hits] = {}
+    standing = content.significantly_different
+    hits, agreements = dict(standing.hits), dict(standing.agreements)
     files: set[str] = set()
     for folder in dict.fromkeys(given):
         if asked is not None and folder.is_file():
@@ -103,11 +105,13 @@ def with_mine(
                 )
             hits[run] = answered
             own.append(entry)
+        if (agreement := agreement_of(row.counted.judged, row.counted.crossed)) is not None:
+            agreements[name, row.record.key] = agreement
         files.add(name)
     if not own:
         return content, files
     seeds = (*content.seeds, *own)
-    rows, significantly_different = compared(seeds, {**content.significantly_different.hits, **hits})
+    rows, significantly_different = compared(seeds, hits, agreements)
     return replace(content, seeds=seeds, rows=rows, significantly_different=significantly_different), files
 
 

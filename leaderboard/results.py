@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -28,7 +28,7 @@ from ncl_bench.errors import NclBenchError, SubmissionError
 from ncl_bench.evaluation.difference import Hits
 from ncl_bench.evaluation.evaluate import check_noise
 from ncl_bench.evaluation.metrics import RECALLS
-from ncl_bench.evaluation.people import agreement_in_order
+from ncl_bench.evaluation.people import Agreement, agreement_in_order, agreement_of
 from ncl_bench.evaluation.protocol import IMAGES_PER_FOLD, fold_size, protocol_result, ranks_under
 from ncl_bench.evaluation.ranks import Counted
 from ncl_bench.evaluation.results import ProtocolResult
@@ -57,6 +57,21 @@ DISAGREEMENT = "Other papers print another rSum"
 """Start of the remark on papers that print other numbers for the same row."""
 Run = tuple[str, str, str]
 """Name of a condition, key of a seed, and protocol."""
+
+
+class Measured(NamedTuple):
+    """The entries of a leaderboard's results, and their evidence.
+
+    Attributes:
+        entries: one per seed and protocol.
+        hits: of each run and protocol.
+        agreements: agreement with experts by name of a condition and key of a seed, if its evidence holds images and
+            captions.
+    """
+
+    entries: list[Entry]
+    hits: dict[Run, Hits]
+    agreements: dict[tuple[str, str], Agreement]
 
 
 def read_published(families: dict[str, Family], folder: Path = PUBLISHED) -> list[Entry]:
@@ -149,7 +164,7 @@ def _with_findings(entry: Entry, paper: Paper) -> Entry:
 
 def read_measured(
     root: Path, families: dict[str, Family], progress: Progress = silent, *, dataset: str = ""
-) -> tuple[list[Entry], dict[Run, Hits]]:
+) -> Measured:
     """Read the entries of a leaderboard's results, one per seed and protocol.
 
     Args:
@@ -157,13 +172,9 @@ def read_measured(
         families: the methods.
         progress: reports the results evaluated.
         dataset: read only the results on this dataset.
-
-    Returns:
-        The entries, and the hits by run and protocol.
     """
     results = read_results(root, dataset)
-    entries: list[Entry] = []
-    hits: dict[Run, Hits] = {}
+    found = Measured([], {}, {})
     owners: dict[str, str] = {}
     with progress("evaluate results", len(results.files)) as advance:
         for name, file in results.files.items():
@@ -180,10 +191,13 @@ def read_measured(
                 )
                 evaluated = entries_of(file.header, record, counted[record.key], families, status, name)
                 for entry, answered in evaluated:
-                    hits[name, record.key, entry.condition.protocol] = answered
-                    entries.append(entry)
+                    found.hits[name, record.key, entry.condition.protocol] = answered
+                    found.entries.append(entry)
+                one = counted[record.key]
+                if (agreement := agreement_of(one.judged, one.crossed)) is not None:
+                    found.agreements[name, record.key] = agreement
             advance(1)
-    return entries, hits
+    return found
 
 
 def entries_of(

@@ -21,6 +21,7 @@ from leaderboard.entries import Row
 from leaderboard.results import Run
 from ncl_bench.evaluation.difference import Hits, difference_interval, pair_variances, significant_pairs
 from ncl_bench.evaluation.metrics import CONFIDENCE, Float64Array, resamples
+from ncl_bench.evaluation.people import Agreement, agreement_interval
 
 DRAWS = 2_000
 SEED = 0
@@ -36,10 +37,17 @@ class SignificanceTest:
     Args:
         hits: hits of every measured entry before seeds are merged, by row file, seed and protocol.
         rows: all rows that may be compared, of any conditions, from :meth:`leaderboard.entries.Entry.row`.
+        agreements: agreement with experts by row file and seed, of runs whose evidence knows images and captions.
     """
 
-    def __init__(self, hits: Mapping[Run, Hits], rows: Iterable[Row]) -> None:
+    def __init__(
+        self,
+        hits: Mapping[Run, Hits],
+        rows: Iterable[Row],
+        agreements: Mapping[tuple[str, str], Agreement] | None = None,
+    ) -> None:
         self.hits = hits
+        self.agreements = agreements or {}
         conditions: dict[str, list[Row]] = {}
         for row in rows:
             if self._models(row):
@@ -80,6 +88,19 @@ class SignificanceTest:
             return None
         parts, others = (np.stack([model.parts() for model in each]) for each in (mine, theirs))
         return difference_interval(parts, others, mine[0].images_per_fold)
+
+    def agreement(self, row: Row, other: Row | None = None) -> tuple[float, float] | None:
+        """95 % interval of a row's agreement with experts, over images, captions and seeds; None without evidence.
+
+        Args:
+            row: of any condition.
+            other: a second row: the interval is that of the difference, row minus other, on the same pairs.
+        """
+        sides = [
+            [self.agreements.get((one["file"], run)) for run in one["runs"]] for one in (row, other) if one
+        ]
+        known = [[run for run in side if run is not None] for side in sides]
+        return agreement_interval(*known) if all(known) and known == sides else None
 
     def rank_intervals(self, rows: Sequence[Row]) -> list[tuple[int, int] | None]:
         """Simultaneous 95 % interval of the rank of each row among rows of one condition; None without evidence.

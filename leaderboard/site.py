@@ -4,6 +4,7 @@ import base64
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -26,8 +27,35 @@ from ncl_bench.noise.similar import share_without_common_word
 from ncl_bench.papers import Family, command_lines, drawn_noise
 
 STATIC = Path(__file__).parent / "static"
+Interval = tuple[float, float]
 _ANSWERED = ("single", "ensemble", "pretrained")
 """Groups of a table whose best row is named."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Agreement with experts under one condition, the best first, preliminary rows last.
+
+    Attributes:
+        rows: all rows whose agreement is known.
+        figure: agreement against rSum.
+        intervals: of each row, 95 % over images, captions and seeds; None if its evidence lacks images and captions.
+        ranks: one plus the number of rows above that agree significantly more; None without an interval or with too few
+            seeds.
+        differences: of the ranked rows, each row minus each column and its 95 % interval; None on the diagonal.
+    """
+
+    condition: Condition
+    rows: list[Row]
+    figure: object
+    intervals: list[Interval | None]
+    ranks: list[int | None]
+    differences: list[list[tuple[float, float, float] | None]]
+
+    @property
+    def ranked(self) -> list[Row]:
+        """Rows and columns of ``differences``."""
+        return [row for row, rank in zip(self.rows, self.ranks, strict=True) if rank is not None]
 
 
 def site_files(content: Content, cards: Path, links: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
@@ -86,11 +114,8 @@ def _measured(content: Content) -> dict[str, dict[str, Any]]:
     return {"measured.html": measured, "detection.html": detection, "gain.html": gain}
 
 
-def _judged(content: Content) -> list[tuple[Condition, list[Row], object]]:
-    """Rows whose agreement with people is known, by condition, the best agreement first, and their figure.
-
-    The condition with the most ranked rows comes first; within one, preliminary rows come last.
-    """
+def _judged(content: Content) -> list[Judged]:
+    """Rows whose agreement with people is known, by condition; the condition with the most ranked rows comes first."""
     found = []
     for group in grouped((row for row in content.rows if row["people"]), "slug").values():
         rows = sorted(group, key=lambda row: (row["preliminary"], -row["people"]["expert_tau_c"]))
@@ -105,8 +130,30 @@ def _judged(content: Content) -> list[tuple[Condition, list[Row], object]]:
             x_title="rSum",
             y_title="experts, tau-c",
         )
-        found.append((condition, rows, figure))
-    return sorted(found, key=lambda one: -sum(row["ranked"] for row in one[1]))
+        found.append(Judged(condition, rows, figure, *_by_agreement(rows, content)))
+    return sorted(found, key=lambda one: -sum(row["ranked"] for row in one.rows))
+
+
+def _by_agreement(
+    rows: Sequence[Row], content: Content
+) -> tuple[list[Interval | None], list[int | None], list[list[tuple[float, float, float] | None]]]:
+    """Intervals, ranks and differences of :class:`Judged`."""
+    test = content.significantly_different.agreement
+    intervals = [test(row) for row in rows]
+    ranks: list[int | None] = [None] * len(rows)
+    differences: list[list[tuple[float, float, float] | None]] = []
+    tested = [at for at, interval in enumerate(intervals) if interval and not rows[at]["preliminary"]]
+    rank = 1
+    for place, at in enumerate(tested):
+        line = []
+        for other in tested:
+            interval = None if other == at else test(rows[at], rows[other])
+            values = [rows[one]["people"]["expert_tau_c"] for one in (at, other)]
+            line.append(None if interval is None else (values[0] - values[1], *interval))
+        rank = max(rank, 1 + sum(one is not None and one[2] < 0 for one in line[:place]))
+        ranks[at] = rank
+        differences.append(line)
+    return intervals, ranks, differences
 
 
 def _labelled() -> list[tuple[str, int, int]]:

@@ -16,7 +16,7 @@ from ncl_bench.evaluation.difference import Hits, difference_interval
 from ncl_bench.evaluation.evaluate import Opened, open_submission
 from ncl_bench.evaluation.metrics import CUTOFFS, Float64Array, bootstrap_recalls, hits_per_image, intervals
 from ncl_bench.evaluation.pages import check_picture, plot_difference, plot_runs
-from ncl_bench.evaluation.people import MEASURES, Agreement, agreements, image_counts, judged_scores
+from ncl_bench.evaluation.people import MEASURES, Agreement, agreement_interval, agreements, judged_scores
 from ncl_bench.evaluation.protocol import (
     count,
     expected_shape,
@@ -57,7 +57,7 @@ class Difference(Record):
         spreads: standard deviation over the runs of each side; None for a single run.
         difference: first minus second.
         interval: 95 % interval of the difference. Bootstrap over images if both sides have one run; otherwise over
-            training runs and images.
+            training runs and images. Of agreement with people: over images, captions and training runs.
         verdict: which side is better, or that they do not differ significantly.
     """
 
@@ -224,14 +224,9 @@ def compare_agreement(
     """
     found = {}
     for name in sides[0][0]:
-        first, second = (np.stack([run[name].parts() for run in side]) for side in sides)
-        if len(first) == len(second) == 1:
-            counts = image_counts(first.shape[1])
-            a, b = (side[0][name].resampled(counts) for side in sides)  # the same images for both
-            interval = intervals((a - b)[:, None])[0]
-        else:
-            interval = difference_interval(first, second, first.shape[1])
-        found[name] = _difference(first, second, interval, names)
+        runs = [[run[name] for run in side] for side in sides]
+        first, second = (np.array([[run.value] for run in side]) for side in runs)
+        found[name] = _difference(first, second, agreement_interval(*runs), names)
     return found
 
 
@@ -377,7 +372,7 @@ def _name_of(side: Sequence[Path]) -> str:
 
 def _agreements(opened: Opened, judgements: Mapping[str, Judgements]) -> dict[str, Agreement]:
     scores = opened.sources["test"][0]
-    return agreements(judged_scores(scores, judgements), judgements, scores.shape[0])
+    return agreements(judged_scores(scores, judgements), judgements, scores.shape)
 
 
 def _plot(

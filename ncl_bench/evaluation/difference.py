@@ -64,17 +64,34 @@ def difference_interval(
         images_per_fold: divides ``n_images``; ``n_images`` itself without folds.
     """
     difference = float(first.mean() - second.mean())
-    seeds, seeds_squared, both = _of_seeds(first, second)
+    several = len(first) > 1 and len(second) > 1
+    both = sum(_interaction(one) / one.size for one in (first, second)) if several else 0.0
     # paired: both groups answer the same queries, so what is hard for all cancels. The interaction is part of
     # the seeds' variance too and counts once; by chance it may exceed this part
     images = max(_of_images(first.mean(axis=0) - second.mean(axis=0), images_per_fold) - both, 0.0)
-    variance = seeds + images
+    return interval_of(difference, first.mean(axis=1), second.mean(axis=1), images, first.shape[1] - 1)
+
+
+def interval_of(
+    difference: float, first: Float64Array, second: Float64Array, data: float, freedom: int
+) -> tuple[float, float]:
+    """95 % interval of the difference of two groups' mean values, over training seeds and what they are measured on.
+
+    Args:
+        difference: first group minus second.
+        first: float ``(n_seeds,)``, value of each model of one group.
+        second: the same for the other group.
+        data: variance of the difference over what both are measured on, without the interaction with seeds.
+        freedom: its degrees of freedom.
+    """
+    seeds, seeds_squared = _of_seeds(first, second)
+    variance = seeds + data
     # identical runs: the degrees of freedom would be 0 / 0
     if variance == 0.0:
         return difference, difference
     # Satterthwaite: a sum of variances with different degrees of freedom
-    freedom = variance**2 / (seeds_squared + images**2 / (first.shape[1] - 1))
-    margin = float(stdtrit(freedom, 0.5 + CONFIDENCE / 200) * np.sqrt(variance))
+    joint = variance**2 / (seeds_squared + data**2 / freedom)
+    margin = float(stdtrit(joint, 0.5 + CONFIDENCE / 200) * np.sqrt(variance))
     return difference - margin, difference + margin
 
 
@@ -175,21 +192,20 @@ _STEPS = 64
 """The quantile is tabulated at degrees of freedom in steps of 1 / 64."""
 
 
-def _of_seeds(first: Float64Array, second: Float64Array) -> tuple[float, float, float]:
-    """Variance due to seeds; its square over its degrees of freedom; the interaction to subtract from the images."""
-    models = (first, second)
-    known = [one for one in models if len(one) > 1]
-    # two single runs: only images vary, and the test compares two trained models
+def _of_seeds(first: Float64Array, second: Float64Array) -> tuple[float, float]:
+    """Variance due to seeds of two groups of values, and its square over its degrees of freedom."""
+    groups = (first, second)
+    known = [one for one in groups if len(one) > 1]
+    # two single runs: only what they are measured on varies, and the test compares two trained models
     if not known:
-        return 0.0, 0.0, 0.0
+        return 0.0, 0.0
     # the group with several seeds lends its spread to the single run; which part of it is interaction is
     # unknown there, so nothing is subtracted
     if len(known) == 1:
-        lent = known[0].mean(axis=1).var(ddof=1) * (1 / len(first) + 1 / len(second))
-        return lent, lent**2 / (len(known[0]) - 1), 0.0
-    of_means = [one.mean(axis=1).var(ddof=1) / len(one) for one in models]
-    squared = sum(value**2 / (len(one) - 1) for value, one in zip(of_means, models, strict=True))
-    return sum(of_means), squared, sum(_interaction(one) / one.size for one in models)
+        lent = known[0].var(ddof=1) * (1 / len(first) + 1 / len(second))
+        return lent, lent**2 / (len(known[0]) - 1)
+    of_means = [one.var(ddof=1) / len(one) for one in groups]
+    return sum(of_means), sum(value**2 / (len(one) - 1) for value, one in zip(of_means, groups, strict=True))
 
 
 def _of_images(differences: Float64Array, images_per_fold: int) -> float:

@@ -1,26 +1,29 @@
 """The protocol ``people``: does a model order pairs of image and caption as people do (docs/protocol.md, People)?
 
 Recall asks which of a query's candidates comes first. The judgements of Flickr8K's test split ask more: similarities of
-different images and captions are compared with each other. Three statistics compare an order with judgements, and all
-are a ratio of the same kind. Let observation ``i`` belong to image ``a(i)``, and let a bootstrap resample hold image
-``a`` ``w[a]`` times. The number of concordant minus discordant pairs of observations is a quadratic form in ``w``::
+different images and captions are compared with each other. Tau-b, tau-c and AUROC compare an order with judgements.
+With weights ``w`` of the observations, all three are ``offset + scale * A / sqrt(B C)`` of quadratic forms in ``w``::
 
-    P - Q = 1/2 sum_ab w[a] w[b] C[a, b],   C[a, b] = sum_(i of a, j of b) sign(s_i - s_j) sign(y_i - y_j)
+    A = sum_ij w[i] w[j] sign(s_i - s_j) sign(y_i - y_j)    concordant minus discordant pairs, twice
+    B, C                                                    the pairs that could be either
 
-So ``C`` is computed once, and a thousand resamples cost one product of matrices. All sums are sums of integers in
-float64, so they are exact in any order and equal on every CPU.
+So the derivative by each weight is known exactly: the influence of an observation (the infinitesimal jackknife; Efron
+1982, section 6.3). Judged pairs share images and captions, so the influences within an image depend on each other, and
+so do those within a caption. The variance over both is that of the sums over images, plus that of the sums over
+captions, minus that of the single pairs, which both hold (Cameron, Gelbach and Miller 2011). All sums of signs are
+integers in float64, so they are exact in any order and equal on every CPU.
 """
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.data.judgements import Judgements
-from ncl_bench.evaluation.metrics import RESAMPLES, Float64Array, resamples
-from ncl_bench.evaluation.metrics import intervals as percentiles
-from ncl_bench.evaluation.ranks import Int64Array
+from ncl_bench.evaluation.difference import interval_of
+from ncl_bench.evaluation.metrics import Float64Array
 from ncl_bench.evaluation.results import PeopleResult
 from ncl_bench.evaluation.scores import BLOCK, Rows
 
@@ -31,82 +34,63 @@ TIED = 128
 """Bit 7 of :func:`in_order`."""
 DESCRIBES = 3
 """Median rating from which on a caption describes the image, up to minor mistakes."""
-PAIRS_AT_ONCE = 160
-"""Observations per block of the order; balances the pairs within blocks against the product over blocks."""
 
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
-    """A statistic of agreement as a function of how often each image counts.
-
-    ``offset + scale * q(C) / sqrt(q(D1) q(D2))`` with quadratic forms ``q(M) = w M w``. Tau-b, tau-c and AUROC differ
-    in ``D1``, ``D2`` and the two numbers.
+    """A statistic of agreement, and how far each judged pair, image and caption moves it.
 
     Attributes:
-        concordance: ``C``, float64 ``(n_images, n_images)``.
-        first, second: ``D1`` and ``D2``.
-        scale, offset: the two numbers.
+        value: the statistic.
+        pairs: float64 ``(n_pairs,)``, its derivative by the weight of each judged pair; the sum is 0.
+        images: float64 ``(n_images,)``, sums of ``pairs`` over the pairs of each image.
+        captions: float64 ``(n_captions,)``, sums of ``pairs`` over the pairs of each caption.
     """
 
-    concordance: Float64Array
-    first: "_Form"
-    second: "_Form"
-    scale: float
-    offset: float = 0.0
-
-    @property
-    def value(self) -> float:
-        """The statistic of the images as they are."""
-        return float(self.resampled(np.ones((1, len(self.concordance))))[0])
-
-    def resampled(self, counts: Float64Array) -> Float64Array:
-        """The statistic of each resample.
-
-        Args:
-            counts: float64 ``(resamples, n_images)``, how often a resample holds each image.
-
-        Returns:
-            float64 ``(resamples,)``.
-        """
-        above = np.einsum("ra,ra->r", counts @ self.concordance, counts)
-        below = self.first.of(counts) * self.second.of(counts)
-        values: Float64Array = self.offset + self.scale * above / np.sqrt(below)
-        return values
-
-    def parts(self) -> Float64Array:
-        """Contribution of each image, float64 ``(n_images,)``; their mean is the statistic.
-
-        The statistic plus ``n_images`` times its derivative by the image's count (the infinitesimal jackknife; Efron
-        1982, section 6.3). The variance of the mean of these parts is that of the statistic over images, to first
-        order, so the test of the recalls serves here too.
-        """
-        one = np.ones(len(self.concordance))
-        slope = self.concordance @ one
-        above, first, second = slope.sum(), self.first.of(one[None])[0], self.second.of(one[None])[0]
-        change = 2 * slope - above * (self.first.slope() / first + self.second.slope() / second)
-        parts: Float64Array = self.value + len(one) * self.scale * change / np.sqrt(first * second)
-        return parts
+    value: float
+    pairs: Float64Array
+    images: Float64Array
+    captions: Float64Array
 
 
-@dataclass(frozen=True, eq=False)
-class _Form:
-    """The quadratic form ``sum_k signs[k] (w factors[:, k])^2 - w ties w``."""
+def agreement_interval(first: Sequence[Agreement], second: Sequence[Agreement] = ()) -> tuple[float, float]:
+    """95 % interval of the mean agreement of runs, over images, captions and training seeds together.
 
-    factors: Float64Array
-    signs: Float64Array
-    ties: Float64Array | None = None
+    Args:
+        first: the runs of one side, of one measure.
+        second: runs of another side on the same judgements: the interval is that of the difference, first minus second.
+    """
+    sides = [_stacked(side) for side in (first, second) if side]
+    difference = [one.mean(axis=0) for one in sides[0]]
+    if second:
+        difference = [mine - other.mean(axis=0) for mine, other in zip(difference, sides[1], strict=True)]
+    # the interaction of a seed with images and captions is part of the variance over seeds too, and counts once
+    both = sum(_interaction(side) for side in sides) if all(len(side[0]) > 1 for side in sides) else 0.0
+    mine, theirs = (np.array([one.value for one in side] or [0.0, 0.0]) for side in (first, second))
+    # images or captions that the judged pairs have, whichever are fewer
+    n = max(min(int(np.count_nonzero(one)) for one in difference[1:]), 2)
+    data = max(_crossed(*difference) - both, 0.0) * n / (n - 1)
+    return interval_of(float(mine.mean() - theirs.mean()), mine, theirs, data, n - 1)
 
-    def of(self, counts: Float64Array) -> Float64Array:
-        """Value for each row of ``counts``."""
-        value: Float64Array = (counts @ self.factors) ** 2 @ self.signs
-        if self.ties is not None:
-            value -= np.einsum("ra,ra->r", counts @ self.ties, counts)
-        return value
 
-    def slope(self) -> Float64Array:
-        """Half of the gradient where every image counts once."""
-        slope: Float64Array = self.factors @ (self.signs * self.factors.sum(axis=0))
-        return slope if self.ties is None else slope - self.ties.sum(axis=0)
+def _stacked(side: Sequence[Agreement]) -> list[Float64Array]:
+    """Influences of all runs by pair, image and caption, each float64 ``(n_runs, n)``."""
+    return [
+        np.stack(kind) for kind in zip(*((one.pairs, one.images, one.captions) for one in side), strict=True)
+    ]
+
+
+def _crossed(pairs: Float64Array, images: Float64Array, captions: Float64Array) -> float:
+    """Variance over images and captions crossed; never below that over either alone."""
+    of_images, of_captions = float(images @ images), float(captions @ captions)
+    return max(of_images + of_captions - float(pairs @ pairs), of_images, of_captions)
+
+
+def _interaction(side: Sequence[Float64Array]) -> float:
+    """Variance of a side's mean by what only one of its runs shows of images and captions."""
+    rest = [one - one.mean(axis=0) for one in side]
+    n = len(rest[0])
+    return sum(_crossed(*(one[run] for one in rest)) for run in range(n)) / (n * (n - 1))
 
 
 def judged_scores(scores: Rows, judgements: Mapping[str, Judgements]) -> dict[str, Float64Array]:
@@ -133,7 +117,7 @@ def judged_scores(scores: Rows, judgements: Mapping[str, Judgements]) -> dict[st
 
 
 def agreements(
-    scores: Mapping[str, Float64Array], judgements: Mapping[str, Judgements], n_images: int
+    scores: Mapping[str, Float64Array], judgements: Mapping[str, Judgements], shape: tuple[int, int]
 ) -> dict[str, Agreement]:
     """The measures of one model.
 
@@ -141,7 +125,7 @@ def agreements(
         scores: ``expert`` and ``crowd``, or one of them, to the similarities of the judged pairs, ``(n,)``; only their
             order counts.
         judgements: the judgements of the same pairs by the same keys.
-        n_images: images of the split.
+        shape: images and captions of the split.
 
     Returns:
         Name from ``MEASURES`` to the measure.
@@ -150,54 +134,59 @@ def agreements(
     if "expert" in scores:
         expert = judgements["expert"]
         others = ~expert.own
-        image, score, ratings = expert.image[others], scores["expert"][others], expert.judged[others]
-        people = ratings.shape[1]
-        # each of the three ratings is an observation of its own, as Hessel et al. (2021) count
-        found["expert_tau_c"] = _tau_c(
-            np.repeat(score, people), ratings.ravel(), np.repeat(image, people), n_images
-        )
-        found["expert_auroc"] = _auroc(score, np.median(ratings, axis=1) >= DESCRIBES, image, n_images)
+        score, ratings = scores["expert"][others], expert.judged[others]
+        positive = np.median(ratings, axis=1) >= DESCRIBES
+        found["expert_tau_c"] = _on(expert, others, _tau_c(score, ratings), shape)
+        found["expert_auroc"] = _on(expert, others, _auroc(score, positive), shape)
     if "crowd" in scores:
         crowd = judgements["crowd"]
-        share, others = crowd.judged[:, 0], ~crowd.own
-        found["crowd_tau_b"] = _tau_b(scores["crowd"], share, crowd.image, n_images)
-        found["crowd_auroc"] = _auroc(
-            scores["crowd"][others], share[others] > 0.5, crowd.image[others], n_images
-        )
+        score, share, others = scores["crowd"], crowd.judged[:, 0], ~crowd.own
+        found["crowd_tau_b"] = _on(crowd, np.ones_like(others), _tau_b(score, share), shape)
+        found["crowd_auroc"] = _on(crowd, others, _auroc(score[others], share[others] > 0.5), shape)
     return found
+
+
+def _on(
+    judgements: Judgements, kept: NDArray[np.bool_], found: "Statistic", shape: tuple[int, int]
+) -> Agreement:
+    value, pairs = found
+    image, caption = judgements.image[kept], judgements.caption[kept]
+    images, captions = (
+        np.bincount(of, pairs, n).astype(np.float64) for of, n in zip((image, caption), shape, strict=True)
+    )
+    return Agreement(value, pairs, images, captions)
 
 
 def people_of(
     scores: Mapping[str, Float64Array],
     judgements: Mapping[str, Judgements],
-    n_images: int,
+    shape: tuple[int, int],
     *,
     intervals: bool = True,
 ) -> dict[str, PeopleResult]:
-    """Every measure of one model, with its interval over images.
+    """Every measure of one model, with its interval over images and captions.
 
     Args:
-        scores, judgements, n_images: see :func:`agreements`.
+        scores, judgements, shape: see :func:`agreements`.
         intervals: compute the 95 % intervals.
     """
-    counts = image_counts(n_images)
     found = {}
-    for name, one in agreements(scores, judgements, n_images).items():
-        interval = percentiles(one.resampled(counts)[:, None])[0] if intervals else None
+    for name, one in agreements(scores, judgements, shape).items():
         expert = judgements["expert"] if name == "expert_tau_c" else None
         found[name] = PeopleResult(
             value=one.value,
-            interval=interval,
+            interval=_within(name, agreement_interval([one])) if intervals else None,
             printed=PRINTED.get(name),
-            ceiling=None if expert is None else ceiling(expert, n_images),
-            persons=() if expert is None else persons(expert, n_images),
+            ceiling=None if expert is None else ceiling(expert),
+            persons=() if expert is None else persons(expert),
         )
     return found
 
 
-def image_counts(n_images: int) -> Float64Array:
-    """How often each bootstrap resample of the recalls holds each image, float64 ``(1000, n_images)``."""
-    return resamples(n_images, n_images, RESAMPLES)[0].astype(np.float64)
+def _within(name: str, interval: tuple[float, float]) -> tuple[float, float]:
+    """The interval without what the measure cannot be."""
+    lowest, highest = (0.0, 1.0) if name.endswith("auroc") else (-100.0, 100.0)
+    return max(interval[0], lowest), min(interval[1], highest)
 
 
 def in_order(
@@ -219,19 +208,70 @@ def in_order(
     found = {}
     for kind, own_scores in scores.items():
         one = judgements[kind]
-        said = one.rows[:, 2:]
-        if kind == "expert":
-            kept, low, middle, high = ~one.own, *(np.sort(said, axis=1) - 1).T
-            code = low << 4 | middle << 2 | high
-        else:
-            kept, code = (
-                np.ones(len(said), np.bool_),
-                one.own.astype(np.int64) << 6 | said[:, 0] << 3 | said[:, 1],
-            )
+        kept = ~one.own if kind == "expert" else np.ones_like(one.own)
+        code = _said(one)
         order = np.lexsort((code[kept], own_scores[kept]))  # equal scores say nothing of their own order
         tied = np.diff(own_scores[kept][order], prepend=-np.inf) == 0
         found[kind] = (code[kept][order] | tied.astype(np.int64) << 7).astype(np.uint8)
     return found
+
+
+def crossing(
+    scores: Mapping[str, Float64Array], judgements: Mapping[str, Judgements], shape: tuple[int, int]
+) -> dict[str, NDArray[np.generic]]:
+    """What a test of ``expert_tau_c`` over images and captions needs beside :func:`in_order`; it names no judged pair.
+
+    Args:
+        scores, judgements, shape: see :func:`agreements`.
+
+    Returns:
+        ``pairs``, uint16: place of each pair in the order of :func:`in_order`; ``images`` and ``captions``, float32, as
+        in :class:`Agreement`. The pairs are sorted by a hash of image and caption, so that all models have one order,
+        which only the judgements tell. Empty without experts.
+    """
+    if "expert" not in scores:
+        return {}
+    expert, found = judgements["expert"], agreements({"expert": scores["expert"]}, judgements, shape)
+    kept = ~expert.own
+    order = np.lexsort((_said(expert)[kept], scores["expert"][kept]))
+    place = np.empty(len(order), np.uint16)
+    place[order] = np.arange(len(order))
+    names = [
+        hashlib.sha256(f"{image} {caption}".encode()).digest() for image, caption in expert.rows[kept, :2]
+    ]
+    return {
+        "pairs": place[sorted(range(len(names)), key=names.__getitem__)],
+        "images": found["expert_tau_c"].images.astype(np.float32),
+        "captions": found["expert_tau_c"].captions.astype(np.float32),
+    }
+
+
+def agreement_of(
+    said: Mapping[str, NDArray[np.uint8]], crossed: Mapping[str, NDArray[np.generic]]
+) -> Agreement | None:
+    """``expert_tau_c`` from :func:`in_order` and :func:`crossing` alone; None without either."""
+    if "expert" not in said or not crossed:
+        return None
+    place, ratings = _experts_in_order(said["expert"])
+    value, pairs = _tau_c(place.astype(np.float64), ratings.astype(np.float64))
+    images, captions = (crossed[name].astype(np.float64) for name in ("images", "captions"))
+    return Agreement(value, pairs[crossed["pairs"].astype(np.int64)], images, captions)
+
+
+def _experts_in_order(codes: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Place of each pair, equal for equal similarities, ``(n,)``, and its ratings in ascending order, ``(n, 3)``."""
+    code = (codes % TIED).astype(np.int64)
+    return np.cumsum(codes < TIED), np.stack([code >> 4, code >> 2 & 3, code & 3], axis=1) + 1
+
+
+def _said(judgements: Judgements) -> NDArray[np.int64]:
+    """What people said of each pair, as a code of :func:`in_order` without bit 7."""
+    said = judgements.rows[:, 2:]
+    if judgements.kind == "crowd":
+        return judgements.own.astype(np.int64) << 6 | said[:, 0] << 3 | said[:, 1]
+    low, middle, high = (np.sort(said, axis=1) - 1).T
+    code: NDArray[np.int64] = low << 4 | middle << 2 | high
+    return code
 
 
 def agreement_in_order(said: Mapping[str, NDArray[np.uint8]]) -> dict[str, float]:
@@ -243,141 +283,98 @@ def agreement_in_order(said: Mapping[str, NDArray[np.uint8]]) -> dict[str, float
 
     found = {}
     for kind, codes in said.items():
-        place = np.cumsum(codes < TIED)  # grows where the similarity does
-        code = codes % TIED
         if kind == "expert":
-            ratings = np.stack([code >> 4, code >> 2 & 3, code & 3], axis=1) + 1
+            place, ratings = _experts_in_order(codes)
             tau = kendalltau(np.repeat(place, ratings.shape[1]), ratings.ravel(), variant="c")
             found["expert_tau_c"] = 100 * float(tau.statistic)
             found["expert_auroc"] = float(roc_auc_score(ratings[:, 1] >= DESCRIBES, place))  # 1: the median
         else:
+            place, code = np.cumsum(codes < TIED), codes % TIED
             own, yes, no = code >> 6 == 1, code >> 3 & 7, code & 7
             found["crowd_tau_b"] = 100 * float(kendalltau(place, yes / (yes + no), variant="b").statistic)
             found["crowd_auroc"] = float(roc_auc_score((yes > no)[~own], place[~own]))
     return found
 
 
-def ceiling(judgements: Judgements, n_images: int) -> float:
+def ceiling(judgements: Judgements) -> float:
     """Tau-c of the experts' mean rating against their ratings: no order of pairs agrees much better with them."""
-    mean = {"expert": judgements.judged.mean(axis=1)}
-    return agreements(mean, {"expert": judgements}, n_images)["expert_tau_c"].value
+    ratings = judgements.judged[~judgements.own]
+    return _tau_c(ratings.mean(axis=1), ratings)[0]
 
 
-def persons(judgements: Judgements, n_images: int) -> tuple[float, ...]:
+def persons(judgements: Judgements) -> tuple[float, ...]:
     """Tau-c of each expert's rating against the mean of the others: the level of one person."""
-    others = ~judgements.own
-    image, ratings = judgements.image[others], judgements.judged[others]
+    ratings = judgements.judged[~judgements.own]
     return tuple(
-        _tau_c(np.delete(ratings, one, axis=1).mean(axis=1), ratings[:, one], image, n_images).value
+        _tau_c(np.delete(ratings, one, axis=1).mean(axis=1), ratings[:, [one]])[0]
         for one in range(ratings.shape[1])
     )
 
 
-def _tau_b(scores: Float64Array, judged: Float64Array, image: Int64Array, n_images: int) -> Agreement:
+Statistic = tuple[float, Float64Array]
+"""A statistic, and the influence of each pair on it, float64 ``(n,)``."""
+
+
+def _tau_b(scores: Float64Array, judged: Float64Array) -> Statistic:
     """Kendall's tau-b times 100 (Kendall 1945): ties of either side leave its denominator."""
-    per_image, levels = _counts(judged, image, n_images)
-    alone, ones = np.ones(1), np.ones(levels.shape[1])
-    first = _Form(per_image, alone, _ties(scores, image, n_images))
-    second = _Form(np.hstack([per_image, levels]), np.concatenate([alone, -ones]))
-    return Agreement(concordance(scores, judged, image, n_images), first, second, scale=100.0)
+    untied = [len(judged) - _times(values) for values in (scores, judged)]
+    return _ratio(concordance(scores, judged), untied[0], untied[1], 100.0)
 
 
-def _tau_c(scores: Float64Array, judged: Float64Array, image: Int64Array, n_images: int) -> Agreement:
-    """Stuart's tau-c times 100 (Stuart 1953): ``2 m (P - Q) / (n^2 (m - 1))`` with ``m`` levels of the shorter side."""
-    per_image, levels = _counts(judged, image, n_images)
-    m = min(levels.shape[1], len(np.unique(scores)))
-    every = _Form(per_image, np.ones(1))
-    return Agreement(
-        concordance(scores, judged, image, n_images),
-        every,
-        every,
-        scale=100.0 * m / (m - 1) if m > 1 else 0.0,
-    )
+def _tau_c(scores: Float64Array, ratings: Float64Array) -> Statistic:
+    """Stuart's tau-c times 100 (Stuart 1953): ``2 m (P - Q) / (n^2 (m - 1))`` with ``m`` levels of the shorter side.
+
+    Each of the ratings ``(n, people)`` of a pair is an observation of its own, as Hessel et al. (2021) count.
+    """
+    people = ratings.shape[1]
+    concordant = concordance(np.repeat(scores, people), ratings.ravel())
+    m = min(len(np.unique(ratings)), len(np.unique(scores)))
+    every = np.full(len(concordant), len(concordant), np.float64)
+    value, influence = _ratio(concordant, every, every, 100.0 * m / (m - 1) if m > 1 else 0.0)
+    return value, influence.reshape(-1, people).sum(axis=1)
 
 
-def _auroc(scores: Float64Array, positive: NDArray[np.bool_], image: Int64Array, n_images: int) -> Agreement:
+def _auroc(scores: Float64Array, positive: NDArray[np.bool_]) -> Statistic:
     """Area under the ROC curve: the probability that a positive pair scores above a negative one, ties half."""
-    per_image, levels = _counts(positive, image, n_images)
-    # positives times negatives, twice: p q + q p = ((p + q)^2 - (p - q)^2) / 2
-    pairs = _Form(np.hstack([per_image, levels[:, 1:] - levels[:, :1]]), np.array([0.5, -0.5]))
-    return Agreement(concordance(scores, positive, image, n_images), pairs, pairs, scale=0.5, offset=0.5)
+    others = np.where(positive, np.sum(~positive), np.sum(positive)).astype(np.float64)
+    value, influence = _ratio(concordance(scores, positive), others, others, 0.5)
+    return 0.5 + value, influence
 
 
-def _counts(
-    judged: NDArray[np.generic], image: Int64Array, n_images: int
-) -> tuple[Float64Array, Float64Array]:
-    """Observations of each image, ``(n_images, 1)``, and of each image and level, ``(n_images, levels)``."""
-    values, level = np.unique(judged, return_inverse=True)
-    n_levels = len(values)
-    flat = np.bincount(image * n_levels + level, minlength=n_images * n_levels)
-    levels = flat.reshape(n_images, n_levels).astype(np.float64)
-    return levels.sum(axis=1, keepdims=True), levels
+def _ratio(concordant: Float64Array, first: Float64Array, second: Float64Array, scale: float) -> Statistic:
+    """``scale * A / sqrt(B C)`` and its derivatives; each argument is half the derivative of a form, and sums to it."""
+    above, below = concordant.sum(), np.sqrt(first.sum() * second.sum())
+    change = 2 * concordant - above * (first / first.sum() + second / second.sum())
+    return float(scale * above / below), scale * change / below
 
 
-def _ties(scores: Float64Array, image: Int64Array, n_images: int) -> Float64Array:
-    """Pairs of observations with equal scores, by their images: float64 ``(n_images, n_images)``; ordered pairs."""
-    from scipy.sparse import csr_array
-
-    group = np.unique(scores, return_inverse=True)[1]
-    members = csr_array((np.ones(len(group)), (group, image)), shape=(int(group.max()) + 1, n_images))
-    return np.asarray((members.T @ members).toarray(), np.float64)
+def _times(values: NDArray[np.generic]) -> Float64Array:
+    """How often each value stands among all, float64 ``(n,)``."""
+    _, group, times = np.unique(values, return_inverse=True, return_counts=True)
+    found: Float64Array = times[group].astype(np.float64)
+    return found
 
 
-def concordance(
-    scores: Float64Array, judged: NDArray[np.generic], image: Int64Array, n_images: int
-) -> Float64Array:
-    """Concordant minus discordant pairs of observations, by their images.
-
-    The order is cut into blocks. Pairs of different blocks are counted by one product of (block, level) counts, pairs
-    within a block one by one.
+def concordance(scores: Float64Array, judged: NDArray[np.generic]) -> Float64Array:
+    """Concordant minus discordant partners of each observation, float64 ``(n,)``.
 
     Args:
         scores: float ``(n,)``.
         judged: ``(n,)``, few different values.
-        image: int64 ``(n,)``, image of each observation.
-        n_images: images of the split.
-
-    Returns:
-        ``C`` of the module's docstring, float64 ``(n_images, n_images)``.
     """
     order = np.argsort(scores, kind="stable")
-    rank = np.unique(scores, return_inverse=True)[1][order]
-    values, level = np.unique(judged, return_inverse=True)
-    level, of = level[order], image[order]
-    n_levels = len(values)
-    block = _blocks(rank)
-    n_blocks = int(block[-1]) + 1
-    counts = np.zeros((n_blocks, n_levels, n_images), np.float32)
-    np.add.at(counts, (block, level, of), 1)
-    lower = np.cumsum(counts, axis=0) - counts  # observations of earlier blocks
-    total = counts.sum(axis=1, keepdims=True)
-    upto = np.cumsum(counts, axis=1)
-    higher_level = (total - upto) - (upto - counts)  # observations of higher minus those of lower levels
-    flat = (n_blocks * n_levels, n_images)
-    before = (lower.reshape(flat).T @ higher_level.reshape(flat)).astype(
-        np.float64
-    )  # exact: entries below 2^24
-    starts = np.flatnonzero(np.diff(block, prepend=-1))
-    for start, stop in zip(starts, [*starts[1:], len(rank)], strict=True):
-        if rank[start] == rank[stop - 1]:
-            continue  # one long tie
-        here = slice(start, stop)
-        sign = np.sign(level[here] - level[here, None]) * (rank[here] > rank[here, None])
-        i, j = np.nonzero(sign)
-        np.add.at(before, (of[here][i], of[here][j]), sign[i, j])
-    found: Float64Array = before + before.T
+    ordered, level = scores[order], np.unique(judged, return_inverse=True)[1][order]
+    n, n_levels = len(scores), int(level.max()) + 1
+    upto = np.zeros((n + 1, n_levels))  # observations of each level among the first
+    upto[np.arange(1, n + 1), level] = 1
+    np.cumsum(upto, axis=0, out=upto)
+    # of each level: those with a lower score minus those with a higher one
+    lower = (
+        upto[np.searchsorted(ordered, ordered)] - upto[-1] + upto[np.searchsorted(ordered, ordered, "right")]
+    )
+    to_level = np.cumsum(lower, axis=1)
+    here = np.arange(n), level
+    found = np.empty(n)
+    # lower levels should score lower, higher levels higher
+    found[order] = (to_level[here] - lower[here]) - (to_level[:, -1] - to_level[here])
     return found
-
-
-def _blocks(rank: Int64Array) -> Int64Array:
-    """Block of each place of the order; a tie is never cut, and a long one has a block of its own."""
-    first = np.flatnonzero(np.diff(rank, prepend=-1))
-    size = np.diff(first, append=len(rank))
-    block = np.empty(len(first), np.int64)
-    number, filled = -1, PAIRS_AT_ONCE
-    for place, n in enumerate(size.tolist()):
-        if filled + n > PAIRS_AT_ONCE:
-            number, filled = number + 1, 0
-        block[place] = number
-        filled += n
-    return np.repeat(block, size)

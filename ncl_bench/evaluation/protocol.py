@@ -468,15 +468,16 @@ def with_people(
     """
     if evaluation.split != "test" or not spec.origin.judgements:
         return evaluation, counted
-    from ncl_bench.evaluation.people import in_order, judged_scores, people_of
+    from ncl_bench.evaluation.people import crossing, in_order, judged_scores, people_of
 
     judgements = local_judgements(spec, root)
     if judgements:
-        scores, n_images = judged_scores(sides[0], judgements), sides[0].shape[0]
-        people = people_of(scores, judgements, n_images, intervals=intervals)
-        return (
-            evaluation.model_copy(update={"people": people}),
-            replace(counted, judged=in_order(scores, judgements)),
+        scores = judged_scores(sides[0], judgements)
+        people = people_of(scores, judgements, sides[0].shape, intervals=intervals)
+        return evaluation.model_copy(update={"people": people}), replace(
+            counted,
+            judged=in_order(scores, judgements),
+            crossed=crossing(scores, judgements, sides[0].shape),
         )
     files = " and ".join(spec.origin.judgements.values())
     note = f"agreement with people needs {spec.name} prepared with {files}; name the folder of the dataset with --root"

@@ -70,6 +70,8 @@ class Counted:
         directions: direction to the counts of its own matrix, if each direction has one.
         judged: kind of people's judgements to what they say in the order of the scores, see
             :func:`ncl_bench.evaluation.people.in_order`; empty where people judged no pairs.
+        crossed: what tests of that agreement over images and captions need, see
+            :func:`ncl_bench.evaluation.people.crossing`; empty where it is not known.
     """
 
     whole: Ranks
@@ -79,6 +81,7 @@ class Counted:
     unscored: Unscored | None = None
     directions: Mapping[str, "Counted"] = field(default_factory=dict)
     judged: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
+    crossed: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ class PeopleResult(_Finite):
 
     Attributes:
         value: rank correlation times 100, or AUROC in [0, 1].
-        interval: 95 % bootstrap interval over images; None if not requested.
+        interval: 95 % interval over images and captions; None if not requested.
         printed: a value that a paper prints for the same pairs, with its model, as a reference; None if there is none.
         ceiling: the value of the people's own mean; None if it is not known.
         persons: the value of each person against the mean of the others; empty if it is not known.

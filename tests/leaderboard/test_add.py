@@ -33,7 +33,7 @@ def test_a_row_holds_what_evaluate_says(make: Maker, tmp_path: Path) -> None:
     report, _ = evaluate_submission(open_submission(folder))
     path = add(folder, tmp_path / "board")
     assert path.parent == tmp_path / "board/results/digits/crcl"
-    (entry,), hits = read_measured(tmp_path / "board", read_families())
+    (entry,), hits, _ = read_measured(tmp_path / "board", read_families())
     result = report.splits["test"].default
     assert {**entry.recalls.values, "r_sum": pytest.approx(entry.r_sum)} == result.recalls()
     assert entry.intervals["t2i_r5"] == (result.t2i.intervals or {})["r5"]
@@ -47,7 +47,7 @@ def test_maintainers_list_what_they_trained(make: Maker, tmp_path: Path) -> None
     for seed in (1, 0):
         write_rows([new_row(make(tmp_path / str(seed), seed=seed), board)], board, reproduced=True)
     add(make(tmp_path / "other", method="Other", difficulty=1.6), board)
-    entries, _ = read_measured(board, read_families())
+    entries = read_measured(board, read_families()).entries
     found = {(entry.method, entry.status) for entry in entries}
     assert found == {("CRCL", "reproduced"), ("Other", "submitted")}
     (listed,) = yaml.safe_load((board / "reproduced.yaml").read_text(encoding="utf-8")).values()
@@ -341,7 +341,7 @@ def test_a_row_says_which_pre_training_and_stands_apart(make: Maker, tmp_path: P
     encoder = "CLIP ViT-B/32 (openai, sha256 0123456789ab)"
     make(tmp_path / "clip", pretrained_encoder=encoder, notes="A remark.")
     add(tmp_path / "clip", tmp_path / "board")
-    (entry,), _ = read_measured(tmp_path / "board", read_families())
+    (entry,), *_ = read_measured(tmp_path / "board", read_families())
     assert entry.features == "pretrained"
     assert entry.notes == (f"Pre-trained encoder: {encoder}.", "A remark.")
 
@@ -351,5 +351,5 @@ def test_a_network_that_reads_captions_in_its_own_way_stands_beside_the_others(
     make: Maker, tmp_path: Path, tokenizer: str, text: str
 ) -> None:
     add(make(tmp_path / "a", tokenizer=tokenizer), tmp_path / "board")
-    (entry,), _ = read_measured(tmp_path / "board", read_families())
+    (entry,), *_ = read_measured(tmp_path / "board", read_families())
     assert entry.condition.text == text

@@ -86,6 +86,52 @@ def test_what_nobody_said_is_refused(tmp_path: Path, said: np.ndarray, message: 
         read_ranks(tmp_path / "a.npz", ["0"], spec)
 
 
+def influences(n: int) -> np.ndarray:
+    drawn = np.random.default_rng(0).normal(size=n)
+    return (drawn - drawn.mean()).astype(np.float32)
+
+
+CROSSED = {
+    "pairs": np.array([3, 0, 1, 2], np.uint16),
+    "images": influences(200),
+    "captions": influences(1_000),
+}
+
+
+def with_crossed(**changed: np.ndarray) -> Counted:
+    return Counted(ranks(), None, None, "", judged={"expert": SAID}, crossed=CROSSED | changed)
+
+
+def test_what_a_test_over_images_and_captions_needs_comes_back(tmp_path: Path) -> None:
+    spec = replace(DIGITS, judged={"expert": (4, SORTED)})
+    write_ranks(tmp_path / "a.npz", {"0": with_crossed()})
+    found = read_ranks(tmp_path / "a.npz", ["0"], spec)["0"].crossed
+    assert found.keys() == CROSSED.keys()
+    assert all(
+        np.array_equal(found[name], one) and found[name].dtype == one.dtype for name, one in CROSSED.items()
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"pairs": np.array([3, 0, 1, 1], np.uint16)}, "s0_crossed_pairs is no order of the judged pairs"),
+        ({"images": influences(200) + np.float32(0.1)}, "s0_crossed_images add up to 20, influences add up"),
+        ({"captions": np.full(1_000, np.nan, np.float32)}, "s0_crossed_captions add up to nan"),
+        ({"images": np.array([np.inf, -np.inf] * 100, np.float32)}, "s0_crossed_images add up to nan"),
+        ({"captions": influences(999)}, "s0_crossed_captions holds float32 of shape"),
+        ({"images": influences(200).astype(np.float64)}, "s0_crossed_images holds float64"),
+    ],
+)
+def test_influences_that_no_order_has_are_refused(
+    tmp_path: Path, changed: dict[str, np.ndarray], message: str
+) -> None:
+    spec = replace(DIGITS, judged={"expert": (4, SORTED)})
+    write_ranks(tmp_path / "a.npz", {"0": with_crossed(**changed)})
+    with pytest.raises(SubmissionError, match=message):
+        read_ranks(tmp_path / "a.npz", ["0"], spec)
+
+
 @pytest.mark.parametrize(
     ("rank", "message"),
     [(0, "s0_whole_t2i is 0 for query 7, expected 1 to 200"), (201, "is 201 for query 7, expected 1 to 200")],

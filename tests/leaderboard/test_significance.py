@@ -23,7 +23,7 @@ from ncl_bench.papers import read_families
 
 
 def test_close_rows_share_a_rank_and_distant_ones_do_not(small_board: Path) -> None:
-    entries, hits = read_measured(small_board, read_families())
+    entries, hits, _ = read_measured(small_board, read_families())
     rows = [entry.row() for entry in entries]
     significantly_different = SignificanceTest(hits, rows)
     crcl = [row for row in rows if row["method"] == "CRCL" and row["noise_ratio"] == 0.4]
@@ -135,7 +135,7 @@ def test_twelve_equal_methods_rarely_have_a_rank_interval_without_rank_1() -> No
 
 
 def test_a_rank_interval_counts_rows_that_are_surely_better_or_worse(ranked_board: Path) -> None:
-    entries, hits = read_measured(ranked_board, read_families())
+    entries, hits, _ = read_measured(ranked_board, read_families())
     rows, significance = compared(entries, hits)
     for condition in {row["slug"] for row in rows}:
         best, worst = (row for row in rows if row["slug"] == condition)

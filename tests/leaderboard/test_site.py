@@ -6,10 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from leaderboard.board import Content, compared, merge_seeds
-from leaderboard.entries import Entry
+from leaderboard.entries import Condition, Entry
 from leaderboard.site import site_files
 from ncl_bench.evaluation.metrics import RECALLS
+from ncl_bench.evaluation.people import Agreement, agreement_interval
 
 CARDS = Path(__file__).parents[2] / "dataset_cards"
 
@@ -123,3 +126,52 @@ def test_the_header_has_the_links_that_a_build_knows(printed: Content) -> None:
     assert '<a href="../docs/index.html">Documentation</a>' in pages["methods/ncr.html"]
     assert '<a href="https://example.org/code">Repository</a>' in pages["methods/ncr.html"]
     assert ">Documentation<" not in site_files(printed, CARDS)["index.html"]
+
+
+def judged(printed: Content, agreements: dict[str, float], drawn: dict[str, Agreement]) -> str:
+    """The page People with a row of three seeds per method, of whom ``drawn`` have evidence of images and captions."""
+    paper = first(printed, lambda entry: entry.r_sum and not entry.doubts)
+    condition = Condition(dataset="flickr8k", protocol="1k", noise_unit="caption", noise_ratio=0.4)
+    added, known = [], {}
+    for method, tau in agreements.items():
+        for seed in range(3):
+            people = {"expert_tau_c": tau, "expert_auroc": 0.9, "crowd_tau_b": 29.0, "crowd_auroc": 0.8}
+            facts = {"file": f"flickr8k/{method}", "method": method, "condition": condition, "people": people}
+            added.append(ours(paper, 0.0, seed, **facts))
+            if method in drawn:
+                known[f"flickr8k/{method}", str(seed)] = drawn[method]
+    seeds = (*printed.seeds, *added)
+    rows, test = compared(seeds, {}, known)
+    return site_files(replace(printed, seeds=seeds, rows=rows, significantly_different=test), CARDS)[
+        "people.html"
+    ]
+
+
+def agreement(value: float, of_pairs: list[float]) -> Agreement:
+    """Two pairs share an image, two share a caption."""
+    a, b, c, d = of_pairs
+    return Agreement(value, np.array(of_pairs), np.array([a + b, c + d]), np.array([a + c, b, d]))
+
+
+def test_a_rank_of_agreement_counts_the_rows_that_agree_significantly_more(printed: Content) -> None:
+    hard = [1.0, -0.6, 0.5, -0.9]  # the same pairs are hard for all
+    drawn = {
+        "A": agreement(52.0, hard),
+        "B": agreement(51.0, [1.1, -0.5, 0.4, -1.0]),
+        "C": agreement(40.0, hard),
+    }
+    page = judged(printed, {"A": 52.0, "B": 51.0, "C": 40.0, "D": 45.0}, drawn)
+    rows = re.findall(r"<tr><th scope=\"row\"><a [^>]*>([A-D])</a>.*?</tr>", page, re.S)
+    assert rows == ["A", "B", "D", "C"]
+    ranks = re.findall(r"</td><td class=\"n\">(\d|–)</td><td class=\"n\">90.0", page)
+    assert ranks == ["1", "1", "–", "3"]
+    assert "<b>+12.0</b>" in page
+    assert "Differences of tau-c between 3 rows" in page
+    low, high = agreement_interval([drawn["A"]] * 3)
+    assert f"<small>{low:.1f}–{high:.1f}</small>" in page
+
+
+def test_without_evidence_of_images_and_captions_the_page_says_so(printed: Content) -> None:
+    page = judged(printed, {"A": 52.0, "B": 51.0}, {})
+    assert "No row here has an interval" in page
+    assert "Differences of tau-c" not in page

@@ -13,13 +13,15 @@ from ncl_bench.data import DATASETS, ROOT_VARIABLE, load_dataset
 from ncl_bench.data.judgements import Judgements
 from ncl_bench.data.prepare import prepare
 from ncl_bench.evaluation.compare import compare_agreement
-from ncl_bench.evaluation.difference import difference_interval
-from ncl_bench.evaluation.metrics import resamples
 from ncl_bench.evaluation.people import (
+    Agreement,
     agreement_in_order,
+    agreement_interval,
+    agreement_of,
     agreements,
     ceiling,
     concordance,
+    crossing,
     in_order,
     persons,
 )
@@ -27,6 +29,7 @@ from ncl_bench.evaluation.protocol import evaluate_scores
 from ncl_bench.evaluation.results import lines_of_labels
 
 N_IMAGES = 40
+SHAPE = (N_IMAGES, 5 * N_IMAGES)
 
 
 def judgements(n_expert: int = 300, n_crowd: int = 900) -> dict[str, Judgements]:
@@ -69,43 +72,87 @@ def expected(scores: dict[str, NDArray[np.float64]], judged: dict[str, Judgement
 def test_the_measures_are_those_of_the_libraries(step: float) -> None:
     judged = judgements()
     scores = {kind: similarities(step)[one.image, one.caption] for kind, one in judged.items()}
-    found = agreements(scores, judged, N_IMAGES)
+    found = agreements(scores, judged, SHAPE)
     assert {name: one.value for name, one in found.items()} == pytest.approx(
         expected(scores, judged), rel=1e-12
     )
 
 
-def test_a_resample_counts_an_image_as_often_as_it_was_drawn() -> None:
+@pytest.mark.parametrize("step", [0.0, 0.5])
+def test_the_influence_of_a_pair_is_the_change_when_it_counts_more(step: float) -> None:
+    judged = judgements()
+    scores = {kind: similarities(step)[one.image, one.caption] for kind, one in judged.items()}
+    found = agreements(scores, judged, SHAPE)
+    often = 20
+    for kind, names in {
+        "expert": ("expert_tau_c", "expert_auroc"),
+        "crowd": ("crowd_tau_b", "crowd_auroc"),
+    }.items():
+        one = judged[kind]
+        for pair in np.flatnonzero(~one.own)[:5]:
+            times = np.full(len(one.rows), often)
+            times[pair] += 1
+            copied = {kind: Judgements(kind, np.repeat(one.rows, times, axis=0), 5)}
+            moved = agreements({kind: np.repeat(scores[kind], times)}, copied, SHAPE)
+            for name in names:
+                place = pair if name == "crowd_tau_b" else np.count_nonzero(~one.own[:pair])
+                change = often * (moved[name].value - found[name].value)
+                assert change == pytest.approx(
+                    found[name].pairs[place], abs=1e-3 * abs(found[name].pairs).max()
+                ), name
+
+
+def test_influences_of_images_and_captions_are_sums_over_their_pairs() -> None:
     judged = judgements()
     scores = {kind: similarities(0.1)[one.image, one.caption] for kind, one in judged.items()}
-    counts = resamples(N_IMAGES, N_IMAGES, 100)[0][:3].astype(np.float64)
-    found = agreements(scores, judged, N_IMAGES)
-    for number, count in enumerate(counts):
-        copied, of = {}, {}
-        for kind, one in judged.items():
-            times = count[one.image].astype(int)
-            rows = np.repeat(one.rows, times, axis=0)
-            copied[kind] = Judgements(kind, rows, 5)
-            of[kind] = np.repeat(scores[kind], times)
-        want = expected(of, copied)
-        for name, agreement in found.items():
-            assert agreement.resampled(counts)[number] == pytest.approx(want[name], rel=1e-9), name
+    one, crowd = agreements(scores, judged, SHAPE)["crowd_tau_b"], judged["crowd"]
+    assert one.pairs.sum() == pytest.approx(0, abs=1e-12 * abs(one.pairs).sum())
+    assert one.images[3] == pytest.approx(one.pairs[crowd.image == 3].sum())
+    assert one.captions[17] == pytest.approx(one.pairs[crowd.caption == 17].sum())
+    assert not one.captions[16]  # nobody judged it
 
 
-def test_the_parts_of_the_images_average_to_the_measure_and_spread_as_the_resamples_do() -> None:
-    judged = judgements()
-    scores = {
-        "expert": judged["expert"].judged.mean(axis=1)
-        + similarities(0.1)[judged["expert"].image, judged["expert"].caption],
-        "crowd": similarities(0.1)[judged["crowd"].image, judged["crowd"].caption],
-    }
-    counts = resamples(N_IMAGES, N_IMAGES, 1_000)[0].astype(np.float64)
-    for name, one in agreements(scores, judged, N_IMAGES).items():
-        parts = one.parts()
-        assert parts.mean() == pytest.approx(one.value, rel=1e-9), name
-        assert parts.std(ddof=1) / N_IMAGES**0.5 == pytest.approx(one.resampled(counts).std(), rel=0.25), name
-        low, high = difference_interval(parts[None], parts[None] - 50 * abs(one.value), N_IMAGES)
-        assert low <= 50 * abs(one.value) <= high
+def drawn(random: np.random.Generator, n: int = 100) -> Agreement:
+    """Agreement of a model on new images and captions; both move the similarities and the ratings of their pairs."""
+    image, caption = np.divmod(random.permutation(n * n)[:2_000], n)
+
+    def moved() -> NDArray[np.float64]:
+        return random.normal(size=n)[image] + random.normal(size=n)[caption]
+
+    shared = moved() + 0.3 * random.normal(size=2_000)
+    rating = np.digitize(shared, [-1.5, 0, 1.5]) + 1
+    rows = np.column_stack([image, 5 * caption + 2, rating, rating, rating])
+    judged = {"expert": Judgements("expert", rows, 5)}
+    return agreements({"expert": shared + moved()}, judged, (n, 5 * n))["expert_tau_c"]
+
+
+def test_intervals_cover_new_images_and_captions() -> None:
+    random = np.random.default_rng(5)
+    found = [drawn(random) for _ in range(300)]
+    values = np.array([one.value for one in found])
+    low, high = np.array([agreement_interval([one]) for one in found]).T
+    inside = np.mean((low <= values.mean()) & (values.mean() <= high))
+    assert 0.92 <= inside <= 0.98
+    over_images = np.array([2 * np.sqrt(one.images @ one.images) for one in found])
+    assert np.mean(abs(values - values.mean()) <= over_images) < 0.87  # images alone are too narrow
+
+
+def test_models_that_differ_by_seed_alone_rarely_differ_significantly() -> None:
+    random, judged = np.random.default_rng(6), judgements()
+    expert = judged["expert"]
+    shared = expert.judged.mean(axis=1)
+
+    def side(n: int) -> list[Agreement]:
+        noise = random.normal(size=(n, len(shared))) + random.normal(size=(n, 1)) * random.normal(
+            size=(1, 300)
+        )
+        return [agreements({"expert": shared + one}, judged, SHAPE)["expert_tau_c"] for one in noise]
+
+    outside = 0
+    for _ in range(100):
+        low, high = agreement_interval(side(3), side(3))
+        outside += low > 0 or high < 0
+    assert outside <= 6
 
 
 def test_the_ceiling_is_the_mean_rating_against_the_ratings() -> None:
@@ -113,7 +160,7 @@ def test_the_ceiling_is_the_mean_rating_against_the_ratings() -> None:
     others = ~expert.own
     ratings = expert.judged[others]
     want = 100 * kendalltau(np.repeat(ratings.mean(axis=1), 3), ratings.ravel(), variant="c").statistic
-    assert ceiling(expert, N_IMAGES) == pytest.approx(want, rel=1e-12)
+    assert ceiling(expert) == pytest.approx(want, rel=1e-12)
 
 
 def test_the_level_of_a_person_is_one_rating_against_the_mean_of_the_others() -> None:
@@ -123,19 +170,15 @@ def test_the_level_of_a_person_is_one_rating_against_the_mean_of_the_others() ->
         100 * kendalltau(ratings[:, one], np.delete(ratings, one, axis=1).mean(axis=1), variant="c").statistic
         for one in range(3)
     ]
-    assert persons(expert, N_IMAGES) == pytest.approx(want, rel=1e-12)
+    assert persons(expert) == pytest.approx(want, rel=1e-12)
 
 
 @pytest.mark.parametrize("longest_tie", [1, 5, 500])
-def test_blocks_count_every_pair_once(longest_tie: int) -> None:
+def test_concordance_counts_every_partner_once(longest_tie: int) -> None:
     random = np.random.default_rng(2)
-    n = 700  # several blocks
-    scores = random.permutation(n) // longest_tie
-    judged, image = random.integers(0, 5, n), random.integers(0, 7, n)
+    scores, judged = random.permutation(700) // longest_tie, random.integers(0, 5, 700)
     sign = np.sign(scores[:, None] - scores) * np.sign(judged[:, None] - judged)
-    want = np.zeros((7, 7))
-    np.add.at(want, (image[:, None], image[None]), sign)
-    np.testing.assert_array_equal(concordance(scores, judged, image, 7), want)
+    np.testing.assert_array_equal(concordance(scores, judged), sign.sum(axis=1))
 
 
 @pytest.mark.parametrize("step", [0.0, 0.5])
@@ -144,13 +187,31 @@ def test_the_order_alone_gives_the_values_and_names_no_pair(step: float) -> None
     scores = {kind: similarities(step)[one.image, one.caption] for kind, one in judged.items()}
     said = in_order(scores, judged)
     assert agreement_in_order(said) == pytest.approx(expected(scores, judged), rel=1e-12)
+    crossed = crossing(scores, judged, SHAPE)
     # the order of the files, which would tell the pairs, is gone
     shuffled = {kind: np.random.default_rng(2).permutation(len(one.rows)) for kind, one in judged.items()}
-    again = in_order(
-        {kind: scores[kind][order] for kind, order in shuffled.items()},
-        {kind: Judgements(kind, judged[kind].rows[order], 5) for kind, order in shuffled.items()},
-    )
+    others = {kind: scores[kind][order] for kind, order in shuffled.items()}
+    files = {kind: Judgements(kind, judged[kind].rows[order], 5) for kind, order in shuffled.items()}
+    again = in_order(others, files)
     assert all(np.array_equal(said[kind], again[kind]) for kind in said)
+    if not step:  # ties with equal ratings may stand in any order
+        assert all(np.array_equal(one, crossing(others, files, SHAPE)[kind]) for kind, one in crossed.items())
+
+
+@pytest.mark.parametrize("step", [0.0, 0.5])
+def test_the_evidence_gives_the_intervals_of_a_row_and_of_two_rows(step: float) -> None:
+    judged = judgements()
+    full, kept = [], []
+    for run in range(3):
+        noise = np.random.default_rng(run).normal(size=300)
+        score = judged["expert"].judged.mean(axis=1) + noise
+        scores = {"expert": np.round(score / step) * step if step else score}
+        full.append(agreements(scores, judged, SHAPE)["expert_tau_c"])
+        kept.append(agreement_of(in_order(scores, judged), crossing(scores, judged, SHAPE)))
+    assert agreement_interval(kept) == pytest.approx(agreement_interval(full), rel=1e-5)
+    assert agreement_interval(kept[:1], kept[1:]) == pytest.approx(
+        agreement_interval(full[:1], full[1:]), rel=1e-5
+    )
 
 
 @pytest.fixture
@@ -191,7 +252,7 @@ def test_a_side_that_agrees_more_is_better(runs: int) -> None:
         for run in range(runs):
             noise = np.random.default_rng(run).normal(size=800)
             scores = {"expert": weight * judged["expert"].judged.mean(axis=1) + noise}
-            side.append(agreements(scores, judged, N_IMAGES))
+            side.append(agreements(scores, judged, SHAPE))
         sides.append(side)
     found = compare_agreement((sides[0], sides[1]))["expert_tau_c"]
     assert found.verdict == "A is better"

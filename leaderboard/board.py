@@ -131,19 +131,43 @@ def ranked(rows: Sequence[Row], significantly_different: Differ) -> list[Row]:
 
 
 def _folded(rows: Sequence[Row]) -> list[list[Row]]:
-    """Group rows of one method with the same recalls, the method's own paper first, with all remarks."""
-    groups: dict[tuple[object, ...], list[Row]] = {}
-    for number, row in enumerate(rows):
-        printed = row["printed_r_sum"] if None in row["recalls"].values.values() else None
-        same = (row["quoted_as"], row["recalls"], printed)
-        facts = (row["doubts"], row["extra"], row["selection"], row["noise"])
-        groups.setdefault((*same, *facts) if row["status"] == "reported" else (number,), []).append(row)
+    """Group printed rows of one method with the same numbers, the method's own paper first, with all remarks."""
+    groups: list[list[Row]] = []
+    of_model: dict[tuple[object, ...], list[list[Row]]] = {}
+    for row in rows:
+        facts = (bool(row["doubts"]), row["extra"], row["selection"], row["noise"])
+        known = of_model.setdefault((row["quoted_as"], *facts), [])
+        printed = row["status"] == "reported"
+        group = next((one for one in known if printed and all(_agree(row, other) for other in one)), None)
+        if group is None:
+            groups.append([])
+            group = groups[-1]
+            if printed:
+                known.append(group)
+        group.append(row)
     folded = []
-    for group in groups.values():
-        lead, *also = sorted(group, key=lambda row: (not row["own"], row["printed_gap"] is not None))
-        notes = tuple(dict.fromkeys(note for row in (lead, *also) for note in row["notes"]))
-        folded.append([lead | {"notes": notes}, *also])
+    for group in groups:
+        lead, *also = sorted(
+            group,
+            key=lambda row: (
+                *(not row["own"], row["printed_gap"] is not None),
+                None in row["recalls"].values.values(),
+            ),
+        )
+        remarks = {
+            name: tuple(dict.fromkeys(text for row in (lead, *also) for text in row[name]))
+            for name in ("doubts", "notes")
+        }
+        folded.append([lead | remarks, *also])
     return folded
+
+
+def _agree(first: Row, second: Row) -> bool:
+    """Whether two rows print the same sum, or none, and the same of every recall that both print."""
+    pairs = zip(first["recalls"].values.values(), second["recalls"].values.values(), strict=True)
+    shared = [(a, b) for a, b in pairs if a is not None and b is not None]
+    sums = ["" if row["r_sum"] is None else f"{row['r_sum']:.1f}" for row in (first, second)]
+    return sums[0] == sums[1] and bool(sums[0] or shared) and all(a == b for a, b in shared)
 
 
 def boards(rows: Iterable[Row]) -> list[Row]:

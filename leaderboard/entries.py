@@ -39,7 +39,7 @@ Setting = Annotated[LongText, Matching(r"[a-z0-9_.]+=.*", "a recipe option and i
 
 
 DERIVED = (
-    *("r_sum", "n_seeds", "label", "differs", "tuned", "printed_gap", "quoted_as"),
+    *("r_sum", "n_seeds", "label", "differs", "tuned", "printed_gap", "quoted_as", "dev"),
     *("comparable", "preliminary", "ranked"),
 )
 """What a row adds to the fields of its entry."""
@@ -292,6 +292,14 @@ class Entry(Record):
         """Whether only its number of seeds keeps a measured entry from a rank; a closed form needs one."""
         few = self.status != "reported" and not self.closed_form and self.n_seeds < SEEDS_FOR_A_RANK
         return few and self.comparable
+
+    @property
+    def dev(self) -> tuple[float, float] | None:
+        """Highest rSum on dev and that after the last epoch, means over seeds; None without curves."""
+        if not self.curves:
+            return None
+        n = len(self.curves)
+        return sum(max(one.dev) for one in self.curves) / n, sum(one.dev[-1] for one in self.curves) / n
 
     @property
     def n_seeds(self) -> int:

@@ -31,6 +31,8 @@ _FACTS = (
     "pairs_seen",
     "cost",
     "last_epoch",
+    "dev_best",
+    "dev_last",
     "kind",
     "status",
     "source",
@@ -70,6 +72,7 @@ def _csv_texts(row: Row) -> Row:
         **{f"eccv_{name}": row["eccv"].get(name) for name in _ECCV},
         **{name: row["people"].get(name) for name in MEASURES},
         **{name: " ".join(map(str, row[name])) for name in ("seeds", "doubts", "notes")},
+        **dict(zip(("dev_best", "dev_last"), row["dev"] or (None, None), strict=True)),
         "preliminary": "yes" if row["preliminary"] else "",
         "r_sum_low": low,
         "r_sum_high": high,
@@ -211,19 +214,38 @@ def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]], number
 def _quoted_once(
     lines: Mapping[tuple[str, ...], dict[float, Row]],
 ) -> dict[tuple[str, ...], dict[float, Row]]:
-    """Merge lines of several papers with the same numbers into one that names all papers."""
-    groups: dict[tuple[object, ...], list[tuple[str, ...]]] = {}
-    for key, points in lines.items():
-        numbers = tuple(sorted((ratio, _value(row)) for ratio, row in points.items()))
-        lead = next(iter(points.values()))
-        same = (lead["quoted_as"][:-1], numbers) if lead["status"] == "reported" else (key,)
-        groups.setdefault(same, []).append(key)
-    once = {}
-    for keys in groups.values():
-        first = min(keys, key=lambda key: not any(row["own"] for row in lines[key].values()))
-        sources = [first[-1], *(key[-1] for key in keys if key != first)]
-        once[(*first[:-1], "; ".join(dict.fromkeys(sources)))] = lines[first]
-    return once
+    """Merge lines in which several papers print one model into one that names all of them.
+
+    Their numbers must agree wherever two of them print one, and agree at least once.
+    """
+    merged: list[tuple[list[tuple[str, ...]], dict[float, Row]]] = []
+
+    def order(key: tuple[str, ...]) -> tuple[bool, int]:
+        return not any(row["own"] for row in lines[key].values()), -len(lines[key])
+
+    for key in sorted(lines, key=order):
+        points = lines[key]
+        same = (group for group in merged if _same_model(group[1], points))
+        keys, union = next(same, ([], {}))
+        if not keys:
+            merged.append((keys, union))
+        keys.append(key)
+        union |= {ratio: row for ratio, row in points.items() if ratio not in union}
+    return {
+        (*keys[0][:-1], "; ".join(dict.fromkeys(key[-1] for key in keys))): points for keys, points in merged
+    }
+
+
+def _same_model(first: Mapping[float, Row], second: Mapping[float, Row]) -> bool:
+    """Whether the rows of two lines are printed, name one model, and have the same numbers at all shared ratios."""
+    leads = [next(iter(points.values())) for points in (first, second)]
+    shared = first.keys() & second.keys()
+    return (
+        all(lead["status"] == "reported" for lead in leads)
+        and leads[0]["quoted_as"][:-1] == leads[1]["quoted_as"][:-1]
+        and bool(shared)
+        and all(_value(first[ratio]) == _value(second[ratio]) for ratio in shared)
+    )
 
 
 def _key(row: Row, content: Content) -> tuple[str, ...]:

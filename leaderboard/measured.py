@@ -205,9 +205,7 @@ def drops(lines: Sequence[Row], content: Content) -> list[Row]:
             "title": title,
             "here": of[False]["drop"] if False in of else None,
             "tuned": of[True]["drop"] if True in of else None,
-            "printed": printed_drops(
-                next(iter(of.values()))["first"]["family"], content.rows, content.papers
-            ),
+            "printed": printed_drops(next(iter(of.values()))["first"], content.rows, content.papers),
         }
         for title, of in found.items()
     ]
@@ -272,8 +270,10 @@ def collapsed(row: Row) -> bool:
     return WARM_UP in row["method"] and bool(ends) and statistics.fmean(ends) < FALLEN
 
 
-def printed_drops(family: str, rows: Iterable[Row], papers: Mapping[str, Paper]) -> list[tuple[str, float]]:
-    """Drops that papers print for a method at the ratio of the reference noise, without doubtful rows.
+def printed_drops(ours: Row, rows: Iterable[Row], papers: Mapping[str, Paper]) -> list[tuple[str, float]]:
+    """Drops that papers print for the method of a row at the ratio of the reference noise, without doubtful rows.
+
+    Networks on other features lose other shares, so only rows on the same kind of features as ours are compared.
 
     Returns:
         Dataset, backbone, noise and sources, and the percentage. A drop that several papers print for one row is listed
@@ -282,7 +282,8 @@ def printed_drops(family: str, rows: Iterable[Row], papers: Mapping[str, Paper])
     usable = [
         row
         for row in sorted(rows, key=itemgetter("number"))
-        if row["status"] == "reported" and row["family"] == family and row["ranked"]
+        if row["status"] == "reported" and row["ranked"]
+        if all(row[name] == ours[name] for name in ("family", "features"))
         if row["noise_ratio"] in (0.0, REFERENCE[1])
     ]
     found: dict[tuple[str, str], list[str]] = {}

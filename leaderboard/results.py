@@ -321,7 +321,7 @@ def entry_of(
         "noise": noise_used(header),
         "selection": header.selection_split,
         "recipe": recipe_kind(header),
-        "notes": _notes(header),
+        "notes": [*_notes(header), *_repairs(header, families.get(family or ""))],
         "settings": changed_settings(header),
         "precision": setup.precision if setup else "",
         "budget": setup.budget if setup else None,
@@ -386,6 +386,17 @@ def _intervals(result: ProtocolResult) -> dict[str, tuple[float, float]]:
         f"{side}_{name}": ends for side, one in sides.items() for name, ends in (one.intervals or {}).items()
     }
     return found | ({} if result.r_sum_interval is None else {"r_sum": result.r_sum_interval})
+
+
+THE_CODES_FAULT = "the code's fault"
+"""In the name of a method trained with ``method.faults=published``."""
+
+
+def _repairs(header: Header, family: Family | None) -> list[str]:
+    """What a row by a recipe of this repository repairs in the authors' code."""
+    if family is None or not family.repaired or not header.recipes or THE_CODES_FAULT in header.method:
+        return []
+    return [f"Repairs the authors' code ({family.repaired}); method.faults=published keeps its faults."]
 
 
 def _notes(header: Header) -> list[str]:

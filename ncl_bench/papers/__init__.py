@@ -68,6 +68,7 @@ class Family(Record):
         compared: name to a recipe beside which its rows are shown, though the recipe does not reproduce them.
         code_unit: noise unit of the published code, for rows of which no paper states it.
         backbones: for a plain model: backbones of its own recipes.
+        repaired: faults of its authors' code that its recipes repair; ``method.faults=published`` keeps them.
         base: name in results of the plain loss that it is built on, among the controls.
         settings: ``--set`` options of the printed rows at some noise ratios, such as ``{"coco 0.6":
             "method.epochs=2"}``.
@@ -86,6 +87,7 @@ class Family(Record):
     compared: dict[str, str] = Field(default_factory=dict)
     code_unit: Literal["caption", "image", ""] = ""
     backbones: tuple[str, ...] = ()
+    repaired: Annotated[str, Field(max_length=200)] = ""
     base: str = ""
     settings: dict[str, str] = Field(default_factory=dict)
 

@@ -177,6 +177,25 @@ def test_a_row_that_is_quoted_under_a_name_with_its_backbone_stands_once_with_al
     assert leads["own", "GSC-SGR"]["notes"] == ("as printed", "as quoted")
 
 
+def test_a_paper_that_prints_the_sum_alone_is_a_source_of_the_row_with_the_same_sum() -> None:
+    whole, other = entry(400, source="whole"), entry(420, source="other", method="M400")
+    alone = Entry.model_validate(
+        whole.model_dump() | {"recalls": {}, "printed_r_sum": 400.0, "source": "alone"}
+    )
+    rows = ranked_rows(alone, whole, other)
+    assert [(row["source"], row["also"]) for row in rows] == [
+        ("other", ()),
+        ("whole", ("alone",)),
+        ("alone", None),
+    ]
+
+
+def test_doubtful_copies_are_one_row_with_all_doubts() -> None:
+    first, second = (entry(400, source=name, doubts=(f"odd in {name}",)) for name in ("a", "b"))
+    lead, _ = ranked_rows(first, second)
+    assert (lead["also"], lead["doubts"]) == (("b",), ("odd in a", "odd in b"))
+
+
 def test_seeds_become_mean_deviation_and_count() -> None:
     seeds = [(0, 390.0, "reproduced"), (1, 402.0, "submitted"), (2, 408.0, "reproduced")]
     rows = [

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from leaderboard.add import add
-from leaderboard.board import read_content
+from leaderboard.board import Content, read_content
 from leaderboard.exports import bibtex_text, csv_text, latex, tables
 from leaderboard.site import site_files
 from ncl_bench.evaluation.metrics import RECALLS
@@ -30,6 +30,24 @@ def test_the_csv_holds_every_row(small_board: Path) -> None:
     measured = [line for line in lines if line["source"] == "submission"]
     assert {line["seeds"] for line in measured} == {"0 1"}
     assert all(float(line["r_sum_std"]) > 0 for line in measured)
+
+
+def test_papers_that_print_a_part_of_a_line_are_its_sources(printed: Content) -> None:
+    lines = [line.split(" | ") for line in tables(printed).splitlines() if line.startswith("| BiCro")]
+    flickr = [line for line in lines if "504.7" in line]
+    assert [(line[0], line[-1]) for line in flickr] == [
+        (
+            "| BiCro",
+            "CRCL, NeurIPS 2023; UCPM, TIP 2025; GSC, CVPR 2024; IN2R, ICML 2026; UGNCL, SIGIR 2024 |",
+        )
+    ]
+
+
+def test_lines_with_another_number_are_not_merged(printed: Content) -> None:
+    text = tables(printed)
+    body = text[text.index("### MS-COCO, mean of five 1K folds, caption noise") :].split("###")[1]
+    lines = [line for line in body.splitlines() if line.startswith("| NCR | SGR")]
+    assert [re.findall(r"51[68]\.\d", line) for line in lines] == [["516.6"], ["518.5"]]
 
 
 def test_a_preliminary_row_is_marked_wherever_rows_are_written(

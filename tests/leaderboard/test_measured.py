@@ -273,7 +273,13 @@ def test_printed_drops_name_their_papers_once_and_leave_doubtful_rows_out() -> N
         for source, doubts in (("one", ()), ("two", ()), ("three", ("odd",)))
         for r_sum, cell in ((500.0, clean), (450.0, noisy))
     ]
-    found = printed_drops("m", board_of([row.row() for row in rows], SignificanceTest({}, ())), papers)
+    encoder = {"features": "pretrained", "encoder": "CLIP", "backbone": "CLIP"}
+    rows += [
+        entry(r_sum, condition=cell, status="reported", source="one", **encoder)
+        for r_sum, cell in ((540.0, clean), (530.0, noisy))
+    ]
+    ours = entry(300.0).row()
+    found = printed_drops(ours, board_of([row.row() for row in rows], SignificanceTest({}, ())), papers)
     assert found == [("Flickr30K, 1K test, SGR, caption noise (one, two)", 10.0)]
 
 

@@ -1,11 +1,13 @@
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from baselines.recipes import recipe_names
+from leaderboard.add import add
 from leaderboard.entries import Condition
-from leaderboard.results import commands, own_key, read_published
+from leaderboard.results import commands, own_key, read_measured, read_published
 from leaderboard.site import family_recipes
 from ncl_bench.errors import SubmissionError
 from ncl_bench.papers import read_families
@@ -140,3 +142,23 @@ def test_a_damaged_list_of_methods_is_refused(tmp_path: Path, text: str, message
     path.write_text(text, encoding="utf-8")
     with pytest.raises(SubmissionError, match=message):
         read_families(path)
+
+
+@pytest.mark.parametrize(("method", "named"), [("BiCro", True), ("BiCro (the code's faults)", False)])
+def test_a_row_says_what_it_repairs_in_the_authors_code(
+    make: Callable[..., Path], tmp_path: Path, method: str, named: bool
+) -> None:
+    recipes = ("bicro/digits_vse_infinity",)
+    add(make(tmp_path / "a", method=method, recipes=recipes), tmp_path / "board")
+    (entry,), *_ = read_measured(tmp_path / "board", read_families())
+    assert any(note.startswith("Repairs the authors' code (the surest") for note in entry.notes) == named
+
+
+def test_every_method_with_an_option_for_faults_says_what_it_repairs() -> None:
+    methods = Path(__file__).parents[2] / "baselines" / "methods"
+    # the shared schedule of fine-tuning is DCL's
+    reads = {
+        path.stem for path in methods.glob("*.py") if "faults: published" in path.read_text(encoding="utf-8")
+    }
+    reads |= {path.stem for path in methods.glob("*.py") if ".faults" in path.read_text(encoding="utf-8")}
+    assert reads == {family.recipes for family in read_families().values() if family.repaired}

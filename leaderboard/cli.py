@@ -1,4 +1,4 @@
-"""Commands of the leaderboard: build, add, table, diff, import-published."""
+"""Commands of the leaderboard: build, add, table, diff."""
 
 from pathlib import Path
 from shlex import quote
@@ -242,21 +242,3 @@ def diff(
     if only_new:
         gate.refuse_touched(base, root, author)
         gate.refuse_moved_by_code(found, code)
-
-
-@board.command()
-def import_published(
-    collected: Annotated[Path, typer.Argument(help="CSV file with one row per published result.")],
-    root: Root = ROOT,
-) -> None:
-    """Copy the results of a collected table into published/results.csv.
-
-    Example: ncl-bench leaderboard import-published published_results.csv
-    """
-    from leaderboard.board import own_published
-    from ncl_bench.files import sole_owner
-    from ncl_bench.papers import import_published as run
-
-    with sole_owner(root):
-        n_rows = run(collected, (own_published(root) or root / "published") / "results.csv")
-    typer.echo(f"{n_rows:,} rows")

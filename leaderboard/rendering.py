@@ -4,6 +4,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ncl_bench.rendering import environment
+
 if TYPE_CHECKING:
     from jinja2 import Environment
 
@@ -17,18 +19,9 @@ def render(template: str, **values: Any) -> str:
 
 @cache
 def _environment() -> "Environment":
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["recall"] = format_recall
-    return environment
+    found = environment(TEMPLATES)
+    found.filters["recall"] = format_recall
+    return found
 
 
 def format_recall(value: float | None) -> str:

@@ -33,7 +33,7 @@ _ANSWERED = ("single", "ensemble", "pretrained")
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedBoard:
     """Agreement with experts under one condition, the best first, preliminary rows last.
 
     Attributes:
@@ -114,7 +114,7 @@ def _measured(content: Content) -> dict[str, dict[str, Any]]:
     return {"measured.html": measured, "detection.html": detection, "gain.html": gain}
 
 
-def _judged(content: Content) -> list[Judged]:
+def _judged(content: Content) -> list[JudgedBoard]:
     """Rows whose agreement with people is known, by condition; the condition with the most ranked rows comes first."""
     found = []
     for group in grouped((row for row in content.rows if row["people"]), "slug").values():
@@ -130,14 +130,14 @@ def _judged(content: Content) -> list[Judged]:
             x_title="rSum",
             y_title="experts, tau-c",
         )
-        found.append(Judged(condition, rows, figure, *_by_agreement(rows, content)))
+        found.append(JudgedBoard(condition, rows, figure, *_by_agreement(rows, content)))
     return sorted(found, key=lambda one: -sum(row["ranked"] for row in one.rows))
 
 
 def _by_agreement(
     rows: Sequence[Row], content: Content
 ) -> tuple[list[Interval | None], list[int | None], list[list[tuple[float, float, float] | None]]]:
-    """Intervals, ranks and differences of :class:`Judged`."""
+    """Intervals, ranks and differences of :class:`JudgedBoard`."""
     test = content.significantly_different.agreement
     intervals = [test(row) for row in rows]
     ranks: list[int | None] = [None] * len(rows)

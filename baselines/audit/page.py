@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, StrictUndefined
 from numpy.typing import NDArray
 
 from baselines.audit.labels import (
@@ -19,6 +18,7 @@ from baselines.audit.labels import (
 from baselines.audit.result import RESULT, Audit, write_table
 from ncl_bench.files import write_text
 from ncl_bench.plugins import command_name
+from ncl_bench.rendering import environment
 
 PAGE, TEMPLATE = "index.html", Path(__file__).parent / "page.html.j2"
 SHOWN, MOST_SHOWN, OF_A_REASON, SUREST, NAMED = 200, 1_000, 200, 50, 20
@@ -68,25 +68,26 @@ def write(folder: Path, audit: Audit, name: str) -> None:
         "slider": _slider(audit, values),
         "command": f"{command_name()} audit apply {name}",
     }
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    page = (
+        environment(TEMPLATE.parent)
+        .get_template(TEMPLATE.name)
+        .render(
+            result=result,
+            data=data,
+            left_out={
+                reason: [
+                    f"row {row + 1}" + (f" ({audit.images[row]})" if audit.images[row] else "")
+                    for row in np.flatnonzero(audit.left_out == reason)[:NAMED].tolist()
+                ]
+                for reason in result.left_out
+            },
+            doubled=list(audit.doubled.items())[:NAMED],
+            result_file=RESULT,
+            n_wrong=None if audit.truth is None else int((~audit.truth).sum()),
+            n_first=min(SHOWN, result.n_judged),
+        )
     )
-    page = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
-        result=result,
-        data=data,
-        left_out={
-            reason: [
-                f"row {row + 1}" + (f" ({audit.images[row]})" if audit.images[row] else "")
-                for row in np.flatnonzero(audit.left_out == reason)[:NAMED].tolist()
-            ]
-            for reason in result.left_out
-        },
-        doubled=list(audit.doubled.items())[:NAMED],
-        result_file=RESULT,
-        n_wrong=None if audit.truth is None else int((~audit.truth).sum()),
-        n_first=min(SHOWN, result.n_judged),
-    )
-    write_text(folder / PAGE, page + "\n")
+    write_text(folder / PAGE, page)
 
 
 def _groups(audit: Audit) -> list[tuple[str, str, int, list[int]]]:

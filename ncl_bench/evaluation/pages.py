@@ -21,6 +21,7 @@ from ncl_bench.evaluation.ranks import Counted, Ranks
 from ncl_bench.evaluation.scores import top_items
 from ncl_bench.extras import require
 from ncl_bench.files import atomic_path, write_text
+from ncl_bench.rendering import environment
 
 SHOWN = 5
 THUMBNAIL = 240
@@ -167,14 +168,8 @@ def write_examples(path: Path, failures: list[Failure], title: str) -> None:
         failures: failures to show, in order.
         title: title of the page.
     """
-    from jinja2 import Environment, StrictUndefined
-
-    # captions are foreign text: escape every value, and fail on a misspelt name
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    write_text(path, template.render(title=title, failures=failures) + "\n")
+    template = environment(TEMPLATE.parent).get_template(TEMPLATE.name)
+    write_text(path, template.render(title=title, failures=failures))
 
 
 PICTURES = (".svg", ".png", ".pdf")

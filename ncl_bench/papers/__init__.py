@@ -9,14 +9,13 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
 from ncl_bench.errors import SubmissionError, unknown_name
-from ncl_bench.files import as_csv, from_csv_cell, read_table, write_text
+from ncl_bench.files import from_csv_cell, read_table
 from ncl_bench.schema import Link, LongText, Name, Record, ShownText, Text, checked, read_yaml
 
 PUBLISHED = Path(__file__).parent / "published"
@@ -474,44 +473,3 @@ def _read_csv(path: Path) -> dict[str, dict[str, str]]:
     """The lines of a table by their places, ``FILE line N``."""
     rows = read_table(path, SubmissionError, expected="a CSV file", filled=False)[1]
     return {where: {name: from_csv_cell(cell) for name, cell in row.items()} for where, row in rows}
-
-
-_COLLECTED = {"source": "source_key", "r_sum": "rsum_reported"}
-"""Columns of results.csv that a collected table names otherwise."""
-_UNIT_OF_TYPE = {"none": "none", "real": "natural"}
-
-
-def import_published(collected: Path, target: Path) -> int:
-    """Write ``target`` from a collected CSV file.
-
-    Args:
-        collected: CSV with one row per published number: ``source_key``, ``table``, ``method``, ``backbone``,
-            ``dataset``, ``protocol``, ``noise_type``, ``noise_ratio``, ``noise_unit``, ``tokenizer``, six recalls and
-            ``rsum_reported``.
-        target: the CSV file to write.
-
-    Returns:
-        The number of rows.
-
-    Raises:
-        SubmissionError: there is no row, a column is missing or a row is repeated.
-    """
-    needed = ["noise_type", *(_COLLECTED.get(name, name) for name in COLUMNS)]
-    table = read_table(collected, SubmissionError, needed, expected="a collected table", filled=False)[1]
-    written: dict[tuple[str, ...], list[str]] = {}
-    places: dict[tuple[str, ...], str] = {}
-    for where, cells in table:
-        line = {name: from_csv_cell(cells[_COLLECTED.get(name, name)]) for name in COLUMNS}
-        line["noise_unit"] = _UNIT_OF_TYPE.get(cells["noise_type"], line["noise_unit"])
-        key = tuple(line[name] for name in COLUMNS if name not in (*_RECALLS, "r_sum"))
-        if places.setdefault(key, where) != where:
-            raise SubmissionError(
-                f"{where} repeats {places[key]}: {', '.join(filter(None, key))}; remove one of the two"
-            )
-        written[key] = list(line.values())
-    if not written:
-        raise SubmissionError(
-            f"{collected} has no rows, expected one per published result below the names of columns"
-        )
-    write_text(target, as_csv(chain([COLUMNS], written.values())))
-    return len(written)

@@ -29,7 +29,6 @@ from ncl_bench.files import (
     write_bytes,
     write_text,
 )
-from ncl_bench.papers import import_published
 from ncl_bench.schema import read_yaml
 
 torch = pytest.importorskip("torch")
@@ -161,7 +160,6 @@ def test_a_pipe_is_refused_and_not_opened(tmp_path: Path) -> None:
         "result.json": lambda path: read_result(path.parent),
         "image_files/manifest.json": lambda path: read_image_files(path.parents[1]),
         "images.csv": read_images,
-        "published.csv": lambda path: import_published(path, tmp_path / "target.csv"),
     }
     for name, read in readers.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)

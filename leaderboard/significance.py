@@ -5,8 +5,8 @@ rank has an interval that holds for all rows of a table at once, with 95 % confi
 that are surely better, up to the number of rows that are not surely worse. A row is surely better if the simultaneous
 interval of the difference lies above 0. Its width is a multiple of each pair's standard error, the same for all pairs:
 the 98 % quantile of the largest studentised difference in a bootstrap over seeds and images together. The 95 % quantile
-would hold in too few tables, because a bootstrap of a few seeds is too narrow: of simulated tables of equal methods, 4
-to 11 % had a row that is surely better. With 98 % it is 1 to 4 % (``pytest -m slow`` of test_significance.py).
+would hold in too few tables, because a bootstrap of a few seeds is too narrow: of simulated tables of equal methods,
+up to 8 % had a row that is surely better. With 98 % it is at most 5 % (``pytest -m slow`` of test_significance.py).
 
 Three seeds of one row have only ten different samples, so the bootstrap draws deviations of seeds from all rows of the
 table, scaled by ``sqrt(n / (n - 1))`` for ``n`` seeds, because deviations from a mean are too small by that factor.

@@ -37,7 +37,9 @@ def load_results() -> "pd.DataFrame":
             "an installed package holds only the printed rows; use a clone of the repository for measured rows",
             stacklevel=2,
         )
-    rows = [entry.row() | {"seed": "".join(entry.runs)} for entry in read_content(root, published=True).seeds]
+    rows = [
+        entry.flat() | {"seed": "".join(entry.runs)} for entry in read_content(root, published=True).seeds
+    ]
     facts = [name for name in Entry.model_fields if name not in ("condition", "recalls", "spread")]
     return pd.DataFrame(rows, columns=[*Condition.model_fields, "seed", *facts, *RECALLS, "r_sum"])
 
@@ -79,7 +81,6 @@ def table(
     import pandas as pd
 
     from leaderboard.own_rows import chosen_boards
-    from ncl_bench.evaluation.metrics import RECALLS
 
     given = [mine] if isinstance(mine, str | PathLike) else list(mine)
     place = Path(__file__).parent if root is None else Path(root)
@@ -88,21 +89,20 @@ def table(
     )
     lines = [
         {
-            "protocol": board["condition"].protocol,
-            "table": category["title"],
-            "rank": row["rank"],
-            "method": row["label"],
-            "backbone": row["backbone"],
-            **{name: row[name] for name in (*RECALLS, "r_sum")},
-            "r_sum_std": row["spread"].get("r_sum"),
-            "seeds": row["n_seeds"],
-            "source": content.papers[row["source"]].short
-            if row["source"] in content.papers
-            else row["status"],
-            "mine": row["file"] in files,
+            "protocol": board.condition.protocol,
+            "table": category.title,
+            "rank": row.rank,
+            "method": row.label,
+            "backbone": row.backbone,
+            **row.recalls.values,
+            "r_sum": row.r_sum,
+            "r_sum_std": row.spread.get("r_sum"),
+            "seeds": row.n_seeds,
+            "source": content.papers[row.source].short if row.source in content.papers else row.status,
+            "mine": row.file in files,
         }
         for board in boards
-        for category in board["categories"]
-        for row in category["rows"]
+        for category in board.categories
+        for row in category.rows
     ]
     return pd.DataFrame(lines).astype({"rank": "Int64"})

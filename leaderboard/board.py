@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from leaderboard.entries import STATUSES, Entry, Recalls, Row
+from leaderboard.entries import STATUSES, Condition, Entry, Recalls, Row
 from leaderboard.results import Run, read_measured, read_published
 from leaderboard.significance import SignificanceTest
 from ncl_bench.evaluation.difference import Hits
@@ -41,44 +41,68 @@ CATEGORIES = {
     "encoder-unstated": "Encoder not stated",
     "controls": "Ablations and controls on clean pairs, not ranked",
 }
+Shown = TypeVar("Shown")
+Key = TypeVar("Key")
 Differ = Callable[[Sequence[Row]], NDArray[np.bool_]]
 """Test which pairs of rows of one condition differ significantly, bool ``(n, n)``."""
 
 
-def category_of(row: Row) -> str:
-    """Key in ``CATEGORIES`` of the rows that a row is comparable with."""
-    if row["kind"] != "method":
-        return "controls"
-    if row["features"] != "region":
-        return "encoder-unstated" if row["features"] == "unknown" else str(row["features"])
-    return "extra" if row["extra"] else str(row["networks"]).replace("unknown", "unstated")
+@dataclass(frozen=True)
+class Category:
+    """The rows of a board that are ranked against each other.
+
+    Attributes:
+        key: in ``CATEGORIES``, or ``all``.
+        title: shown above the rows.
+        rows: those that lead, best first.
+    """
+
+    key: str
+    title: str
+    rows: list[Row]
 
 
-def grouped(rows: Iterable[Row], *names: str) -> dict[tuple[Any, ...], list[Row]]:
-    """Rows by their values in some columns, in the order in which these first appear."""
-    groups: dict[tuple[Any, ...], list[Row]] = {}
+@dataclass(frozen=True)
+class Board:
+    """The rows of one condition.
+
+    Attributes:
+        condition: of all rows.
+        n: number of rows, also of those that others lead.
+        categories: in the order of ``CATEGORIES``.
+        eccv, people: whether any row was evaluated with the labels of ECCV Caption, or with people's judgements.
+    """
+
+    condition: Condition
+    n: int
+    categories: list[Category]
+    eccv: bool
+    people: bool
+
+
+def grouped(rows: Iterable[Shown], key: Callable[[Shown], Key]) -> dict[Key, list[Shown]]:
+    """Rows by a key, in the order in which the keys first appear."""
+    groups: dict[Key, list[Shown]] = {}
     for row in rows:
-        groups.setdefault(tuple(row[name] for name in names), []).append(row)
+        groups.setdefault(key(row), []).append(row)
     return groups
 
 
-def board_of(rows: Iterable[Row], significantly_different: Differ) -> list[Row]:
+def board_of(entries: Iterable[Entry], significantly_different: Differ) -> list[Row]:
     """Rank all rows within their condition and category.
 
     Args:
-        rows: from :meth:`Entry.row`, of any conditions, seeds merged.
+        entries: of any conditions, seeds merged.
         significantly_different: tests every pair, such as :class:`~leaderboard.significance.SignificanceTest`.
 
     Returns:
-        The rows in the order of the pages, with ``number``, their place in ``rows``, ``category``, ``rank`` (None
-        without one) and ``also``: the sources of other rows with the same numbers; None in those rows, which follow
-        the one that leads them.
+        The rows in the order of the pages; ``number`` is their place in ``entries``.
     """
     keys = list(CATEGORIES)
-    rows = [row | {"number": number, "category": category_of(row)} for number, row in enumerate(rows)]
+    rows = [Row.of(entry, number=number) for number, entry in enumerate(entries)]
 
     def group(row: Row) -> tuple[object, ...]:
-        return *row["condition"].order, keys.index(row["category"]), _encoder(row)
+        return *row.condition.order, keys.index(row.category), _encoder(row)
 
     groups = groupby(sorted(rows, key=group), key=group)
     return [row for _, members in groups for row in ranked(list(members), significantly_different)]
@@ -89,11 +113,9 @@ def with_rank_intervals(rows: Sequence[Row], significance: SignificanceTest) -> 
 
     It is None without a rank or evidence. ``rows`` are from :func:`ranked`.
     """
-    rows = [dict(row) for row in rows]
-    leads = [row for row in rows if row["rank"] is not None and row["also"] is not None]
-    for row, interval in zip(leads, significance.rank_intervals(leads), strict=True):
-        row["rank_interval"] = interval
-    return rows
+    leads = [row for row in rows if row.rank is not None and row.also is not None]
+    intervals = dict(zip((row.number for row in leads), significance.rank_intervals(leads), strict=True))
+    return [row.model_copy(update={"rank_interval": intervals.get(row.number)}) for row in rows]
 
 
 def ranked(rows: Sequence[Row], significantly_different: Differ) -> list[Row]:
@@ -107,26 +129,27 @@ def ranked(rows: Sequence[Row], significantly_different: Differ) -> list[Row]:
     ordered = sorted(
         rows,
         key=lambda row: (
-            *(row["preliminary"], -(row["r_sum"] or 0.0)),
-            *(row["method"], row["backbone"], row["source"], row["table"]),
+            *(row.preliminary, -(row.r_sum or 0.0)),
+            *(row.method, row.backbone, row.source, row.table),
         ),
     )
     folded = _folded(ordered)
-    leads = [lead for lead, *_ in folded if lead["ranked"]]
+    leads = [lead for lead, *_ in folded if lead.ranked]
     apart = significantly_different(leads)
-    shown = [f"{lead['r_sum']:.1f}" for lead in leads]
+    shown = [f"{lead.r_sum:.1f}" for lead in leads]
     placed: list[Row] = []
     rank = place = above = 0
     for lead, *also in folded:
-        if lead["ranked"]:
+        if lead.ranked:
             if shown[place] != shown[place - 1]:  # rows with equal printed sums share a rank
                 above = place
             rank = max(rank, 1 + int(apart[:above, place].sum()))
             place += 1
-        own = rank if lead["ranked"] else None
+        own = rank if lead.ranked else None
         facts = {"rank": own, "rank_interval": None}
-        placed.append(lead | facts | {"also": tuple(other["source"] for other in also)})
-        placed += [other | facts | {"also": None} for other in also]
+        sources = tuple(other.source for other in also)
+        placed.append(lead.model_copy(update=facts | {"also": sources}))
+        placed += [other.model_copy(update=facts | {"also": None}) for other in also]
     return placed
 
 
@@ -135,9 +158,9 @@ def _folded(rows: Sequence[Row]) -> list[list[Row]]:
     groups: list[list[Row]] = []
     of_model: dict[tuple[object, ...], list[list[Row]]] = {}
     for row in rows:
-        facts = (bool(row["doubts"]), row["extra"], row["selection"], row["noise"])
-        known = of_model.setdefault((row["quoted_as"], *facts), [])
-        printed = row["status"] == "reported"
+        facts = (bool(row.doubts), row.extra, row.selection, row.noise)
+        known = of_model.setdefault((row.quoted_as, *facts), [])
+        printed = row.status == "reported"
         group = next((one for one in known if printed and all(_agree(row, other) for other in one)), None)
         if group is None:
             groups.append([])
@@ -150,48 +173,43 @@ def _folded(rows: Sequence[Row]) -> list[list[Row]]:
         lead, *also = sorted(
             group,
             key=lambda row: (
-                *(not row["own"], row["printed_gap"] is not None),
-                None in row["recalls"].values.values(),
+                *(not row.own, row.printed_gap is not None),
+                None in row.recalls.values.values(),
             ),
         )
         remarks = {
-            name: tuple(dict.fromkeys(text for row in (lead, *also) for text in row[name]))
+            name: tuple(dict.fromkeys(text for row in (lead, *also) for text in getattr(row, name)))
             for name in ("doubts", "notes")
         }
-        folded.append([lead | remarks, *also])
+        folded.append([lead.model_copy(update=remarks), *also])
     return folded
 
 
 def _agree(first: Row, second: Row) -> bool:
     """Whether two rows print the same sum, or none, and the same of every recall that both print."""
-    pairs = zip(first["recalls"].values.values(), second["recalls"].values.values(), strict=True)
+    pairs = zip(first.recalls.values.values(), second.recalls.values.values(), strict=True)
     shared = [(a, b) for a, b in pairs if a is not None and b is not None]
-    sums = ["" if row["r_sum"] is None else f"{row['r_sum']:.1f}" for row in (first, second)]
+    sums = ["" if row.r_sum is None else f"{row.r_sum:.1f}" for row in (first, second)]
     return sums[0] == sums[1] and bool(sums[0] or shared) and all(a == b for a, b in shared)
 
 
-def boards(rows: Iterable[Row]) -> list[Row]:
-    """The boards of ranked rows in their order: one per condition, with a table per category.
-
-    A board has its ``condition``, the number ``n`` of its rows, ``categories``, and ``eccv`` and ``people``: whether
-    any row was evaluated with the labels of ECCV Caption, or with people's judgements. A category has ``key``,
-    ``title`` and the ``rows`` that lead.
-    """
+def boards(rows: Iterable[Row]) -> list[Board]:
+    """The boards of ranked rows in their order: one per condition, with a table per category."""
     found = []
-    for shown in grouped(rows, "slug").values():
+    for shown in grouped(rows, lambda row: row.condition).values():
         categories = []
-        for (key, encoder), group in groupby(shown, key=lambda row: (row["category"], _encoder(row))):
+        for (key, encoder), group in groupby(shown, key=lambda row: (row.category, _encoder(row))):
             title = f"{CATEGORIES[key]}: {encoder}" if encoder else CATEGORIES[key]
-            leads = [row for row in group if row["also"] is not None]
-            categories.append({"key": key, "title": title, "rows": leads})
-        more = {name: any(row[name] for row in shown) for name in ("eccv", "people")}
-        found.append({"condition": shown[0]["condition"], "n": len(shown), "categories": categories} | more)
+            leads = [row for row in group if row.also is not None]
+            categories.append(Category(key, title, leads))
+        eccv, people = (any(getattr(row, name) for row in shown) for name in ("eccv", "people"))
+        found.append(Board(shown[0].condition, len(shown), categories, eccv, people))
     return found
 
 
 def _encoder(row: Row) -> str:
     """Rows on pre-trained encoders are divided by encoder."""
-    return row["encoder"] if row["category"] == "pretrained" else ""
+    return row.encoder if row.category == "pretrained" else ""
 
 
 def merge_seeds(entries: Iterable[Entry]) -> list[Entry]:
@@ -310,18 +328,19 @@ def compared(
         hits: of every measured run.
         agreements: with experts, see :class:`~leaderboard.significance.SignificanceTest`.
     """
-    rows = [entry.row() for entry in merge_seeds(seeds)]
-    significantly_different = SignificanceTest(hits, rows, agreements)
-    for row in rows:
+    merged = merge_seeds(seeds)
+    significantly_different = SignificanceTest(hits, merged, agreements)
+    for number, entry in enumerate(merged):
         if (
-            row["preliminary"]
-            and not row["intervals"]
-            and (interval := significantly_different.interval(row))
+            entry.preliminary
+            and not entry.intervals
+            and (interval := significantly_different.interval(entry))
         ):
             # two seeds alone may give more than rSum can be
-            row["intervals"] = {"r_sum": (max(interval[0], 0.0), min(interval[1], 600.0))}
-    board = board_of(rows, significantly_different)
-    groups = groupby(board, key=lambda row: (row["slug"], row["category"], _encoder(row)))
+            limited = {"r_sum": (max(interval[0], 0.0), min(interval[1], 600.0))}
+            merged[number] = entry.model_copy(update={"intervals": limited})
+    board = board_of(merged, significantly_different)
+    groups = groupby(board, key=lambda row: (row.condition.slug, row.category, _encoder(row)))
     ranked_rows = [
         row for _, members in groups for row in with_rank_intervals(list(members), significantly_different)
     ]

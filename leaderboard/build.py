@@ -72,7 +72,7 @@ def built(
     files[ROWS] = csv_text(content.rows)
     files["data/sources.bib"] = bibtex_text(content.papers)
     for board in boards(content.rows):
-        files[f"data/latex/{board['condition'].slug}.tex"] = latex_text(paper_tables(board))
+        files[f"data/latex/{board.condition.slug}.tex"] = latex_text(paper_tables(board))
     chart = plain_chart(content.rows, content.papers)
     if chart:
         files[PLOT] = chart

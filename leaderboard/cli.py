@@ -1,5 +1,6 @@
 """Commands of the leaderboard: build, add, table, diff."""
 
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Literal
@@ -175,7 +176,7 @@ def table(
         )
     found = [table for board in boards for table in exports.paper_tables(board, files)]
     if not ranks:
-        found = [one | {"lines": [line | {"rank": ""} for line in one["lines"]]} for one in found]
+        found = [replace(one, lines=[replace(line, rank="") for line in one.lines]) for one in found]
     text = {
         "markdown": lambda: exports.markdown_text(found, content.papers),
         "latex": lambda: exports.latex_text(found),

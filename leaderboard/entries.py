@@ -43,8 +43,6 @@ DERIVED = (
     *("comparable", "preliminary", "ranked"),
 )
 """What a row adds to the fields of its entry."""
-Row = dict[str, Any]
-"""An entry as a row: columns of :meth:`Entry.row`, and once it is ranked those of ``leaderboard.board.board_of``."""
 
 
 class Condition(Record):
@@ -229,10 +227,19 @@ class Entry(Record):
             raise ValueError("neither a recall nor a printed rSum is given")
         return self
 
-    def row(self) -> Row:
+    def flat(self) -> dict[str, Any]:
         """The entry as one flat row: its condition's fields, its own, the six recalls, and :data:`DERIVED`."""
         fields = {**dict(self.condition), "slug": self.condition.slug} | dict(self) | self.recalls.values
         return fields | {name: getattr(self, name) for name in DERIVED}
+
+    @property
+    def category(self) -> str:
+        """Key in ``leaderboard.board.CATEGORIES`` of the entries that it is comparable with."""
+        if self.kind != "method":
+            return "controls"
+        if self.features != "region":
+            return "encoder-unstated" if self.features == "unknown" else self.features
+        return "extra" if self.extra else self.networks.replace("unknown", "unstated")
 
     @property
     def label(self) -> str:
@@ -305,3 +312,31 @@ class Entry(Record):
     def n_seeds(self) -> int:
         """Number of independent results; the averaged networks of one result count once, whatever their seeds."""
         return len(self.runs) or len(self.seeds)
+
+
+class Row(Entry):
+    """An entry with its place among the others of its condition and category.
+
+    Attributes:
+        number: place in the order of reading.
+        rank: one more than the number of better rows that differ significantly; None without a rank.
+        rank_interval: simultaneous 95 % interval of the rank; None without a rank or evidence.
+        also: sources of other rows with the same numbers; None in those rows, which follow the one that leads them.
+        shown_as: name in place of the label.
+    """
+
+    number: int = 0
+    rank: int | None = None
+    rank_interval: tuple[int, int] | None = None
+    also: tuple[str, ...] | None = ()
+    shown_as: ShownText = ""
+
+    @classmethod
+    def of(cls, entry: Entry, **facts: Any) -> Self:
+        """The entry with further facts; both are checked already."""
+        return cls.model_construct(**{**dict(entry), **facts})
+
+    @property
+    def label(self) -> str:
+        """See :attr:`Entry.label`."""
+        return self.shown_as or super().label

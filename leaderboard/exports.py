@@ -5,8 +5,10 @@ A table for a paper holds one category of a board as LaTeX, Markdown or CSV.
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from leaderboard.board import Content, grouped
+from leaderboard.board import Board, Content, grouped
 from leaderboard.entries import SEEDS_FOR_A_RANK, Row
 from leaderboard.figures import by_reference
 from ncl_bench.evaluation.metrics import RECALLS
@@ -61,22 +63,22 @@ def csv_text(rows: Iterable[Row]) -> str:
         *_PRELIMINARY,
         *RANKS[1:],
     )
-    lines = [row | _csv_texts(row) for row in rows]
+    lines = [row.flat() | _csv_texts(row) for row in rows]
     return as_csv([columns, *([_shown(line[name]) for name in columns] for line in lines)])
 
 
-def _csv_texts(row: Row) -> Row:
-    low, high = row["intervals"].get("r_sum", (None, None)) if row["preliminary"] else (None, None)
+def _csv_texts(row: Row) -> dict[str, Any]:
+    low, high = row.intervals.get("r_sum", (None, None)) if row.preliminary else (None, None)
     return {
-        "r_sum_std": row["spread"].get("r_sum"),
-        **{f"eccv_{name}": row["eccv"].get(name) for name in _ECCV},
-        **{name: row["people"].get(name) for name in MEASURES},
-        **{name: " ".join(map(str, row[name])) for name in ("seeds", "doubts", "notes")},
-        **dict(zip(("dev_best", "dev_last"), row["dev"] or (None, None), strict=True)),
-        "preliminary": "yes" if row["preliminary"] else "",
+        "r_sum_std": row.spread.get("r_sum"),
+        **{f"eccv_{name}": row.eccv.get(name) for name in _ECCV},
+        **{name: row.people.get(name) for name in MEASURES},
+        **{name: " ".join(map(str, getattr(row, name))) for name in ("seeds", "doubts", "notes")},
+        **dict(zip(("dev_best", "dev_last"), row.dev or (None, None), strict=True)),
+        "preliminary": "yes" if row.preliminary else "",
         "r_sum_low": low,
         "r_sum_high": high,
-        **dict(zip(RANKS[1:], row["rank_interval"] or (None, None), strict=True)),
+        **dict(zip(RANKS[1:], row.rank_interval or (None, None), strict=True)),
     }
 
 
@@ -171,15 +173,17 @@ def tables(content: Content) -> str:
 
     Preliminary rows stand on lines of their own below the ranked ones.
     """
-    rows = (
-        row | {"unit": "caption" if row["noise_unit"] == "none" else row["noise_unit"]}
-        for row in content.rows
-        if row["noise_unit"] != "unknown"
-    )
+    rows = [row for row in content.rows if row.condition.noise_unit != "unknown"]
+
+    def place(row: Row) -> tuple[str, str, str, str]:
+        condition = row.condition
+        unit = "caption" if condition.noise_unit == "none" else condition.noise_unit
+        return condition.dataset, condition.protocol, unit, condition.text
+
     parts = []
-    for (_, _, unit, _), group in grouped(rows, "dataset", "protocol", "unit", "text").items():
-        condition = group[0]["condition"].model_copy(update={"noise_ratio": None, "noise_unit": unit})
-        shown = [row for row in group if row["comparable"] and row["category"] in _CATEGORIES]
+    for (_, _, unit, _), group in grouped(rows, place).items():
+        condition = group[0].condition.model_copy(update={"noise_ratio": None, "noise_unit": unit})
+        shown = [row for row in group if row.comparable and row.category in _CATEGORIES]
         body = _table(shown, content)
         if body:
             parts.append(f"### {condition.title}\n\n{body}\n")
@@ -189,11 +193,11 @@ def tables(content: Content) -> str:
 
 
 def _table(rows: Sequence[Row], content: Content) -> str:
-    ratios = sorted({row["noise_ratio"] or 0.0 for row in rows})
-    natural = any(row["noise_ratio"] is None for row in rows)
+    ratios = sorted({row.condition.noise_ratio or 0.0 for row in rows})
+    natural = any(row.condition.noise_ratio is None for row in rows)
     lines: dict[tuple[str, ...], dict[float, Row]] = {}
     for row in rows:
-        lines.setdefault(_key(row, content), {})[row["noise_ratio"] or 0.0] = row
+        lines.setdefault(_key(row, content), {})[row.condition.noise_ratio or 0.0] = row
     lines = _quoted_once(lines)
     heads = ["rSum"] if natural else [f"{100 * ratio:g} %" for ratio in ratios]
     body = []
@@ -221,7 +225,7 @@ def _quoted_once(
     merged: list[tuple[list[tuple[str, ...]], dict[float, Row]]] = []
 
     def order(key: tuple[str, ...]) -> tuple[bool, int]:
-        return not any(row["own"] for row in lines[key].values()), -len(lines[key])
+        return not any(row.own for row in lines[key].values()), -len(lines[key])
 
     for key in sorted(lines, key=order):
         points = lines[key]
@@ -241,24 +245,24 @@ def _same_model(first: Mapping[float, Row], second: Mapping[float, Row]) -> bool
     leads = [next(iter(points.values())) for points in (first, second)]
     shared = first.keys() & second.keys()
     return (
-        all(lead["status"] == "reported" for lead in leads)
-        and leads[0]["quoted_as"][:-1] == leads[1]["quoted_as"][:-1]
+        all(lead.status == "reported" for lead in leads)
+        and leads[0].quoted_as[:-1] == leads[1].quoted_as[:-1]
         and bool(shared)
         and all(_value(first[ratio]) == _value(second[ratio]) for ratio in shared)
     )
 
 
 def _key(row: Row, content: Content) -> tuple[str, ...]:
-    source = content.papers[row["source"]].short if row["source"] in content.papers else row["source"]
-    status = f"{row['status']}, preliminary" if row["preliminary"] else row["status"]
-    return (row["label"], row["backbone"], row["networks"], status, source)
+    source = content.papers[row.source].short if row.source in content.papers else row.source
+    status = f"{row.status}, preliminary" if row.preliminary else row.status
+    return (row.label, row.backbone, row.networks, status, source)
 
 
 def _value(row: Row | None) -> str:
-    if row is None or row["r_sum"] is None:
+    if row is None or row.r_sum is None:
         return "–"
-    spread = f" ± {row['spread']['r_sum']:.1f} ({row['n_seeds']})" if "r_sum" in row["spread"] else ""
-    return f"{row['r_sum']:.1f}{OTHER_SUM * (row['printed_gap'] is not None)}{spread}"
+    spread = f" ± {row.spread['r_sum']:.1f} ({row.n_seeds})" if "r_sum" in row.spread else ""
+    return f"{row.r_sum:.1f}{OTHER_SUM * (row.printed_gap is not None)}{spread}"
 
 
 def escape(text: str) -> str:
@@ -278,56 +282,90 @@ MARKS = {
 }
 
 
-def paper_tables(board: Row, mine: Collection[str] = ()) -> list[Row]:
+@dataclass(frozen=True)
+class PaperLine:
+    """A row of a table for a paper.
+
+    Attributes:
+        rank: such as ``1``, or ``1=`` if shared; empty without one.
+        method: with its marks.
+        backbone: of the row.
+        values: six recalls and rSum with one decimal.
+        best: which of them are the best among the ranked rows.
+        papers: keys of the papers that print it.
+        origin: of a measured row.
+    """
+
+    rank: str
+    method: str
+    backbone: str
+    values: list[str]
+    best: list[bool]
+    papers: tuple[str, ...]
+    origin: str
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A table for a paper: one category of a board.
+
+    Attributes:
+        title: condition and category.
+        lines: best first.
+        notes: on the marks in the lines.
+    """
+
+    title: str
+    lines: list[PaperLine]
+    notes: list[str]
+
+
+def paper_tables(board: Board, mine: Collection[str] = ()) -> list[PaperTable]:
     """Make the tables of a board for a paper, one per category, because rows of two are not comparable.
 
     Args:
         board: from :func:`~leaderboard.board.boards`.
         mine: ``file`` of the user's own rows.
-
-    Returns:
-        ``title``, ``notes`` on the marks in a table, and ``lines``: ``rank``, such as ``1``, or ``1=`` if shared;
-        ``method`` with its marks; ``backbone``; ``values``: six recalls and rSum with one decimal; ``best``: which of
-        them are the best among the ranked rows; ``papers`` that print it, or the ``origin`` of a measured row.
     """
     tables = []
-    for category in board["categories"]:
-        rows = category["rows"]
-        ranks = [row["rank"] for row in rows if row["rank"] is not None]
-        columns = zip(*(_rounded(row) for row in rows if row["rank"] is not None), strict=True)
+    for category in board.categories:
+        rows = category.rows
+        ranks = [row.rank for row in rows if row.rank is not None]
+        columns = zip(*(_rounded(row) for row in rows if row.rank is not None), strict=True)
         best = [max((value for value in column if value is not None), default=None) for column in columns]
         best = best or [None] * len(VALUES)
-        lines = [_line(row, ranks.count(row["rank"]) > 1, best, mine) for row in rows]
-        shown = "".join(line["rank"] + line["method"] for line in lines)
+        lines = [_line(row, row.rank is not None and ranks.count(row.rank) > 1, best, mine) for row in rows]
+        shown = "".join(line.rank + line.method for line in lines)
         notes = [f"{mark} {meaning}" for mark, meaning in MARKS.items() if mark in shown]
-        title = f"{board['condition'].title}: {category['title']}"
-        tables.append({"title": title, "lines": lines, "notes": notes})
+        title = f"{board.condition.title}: {category.title}"
+        tables.append(PaperTable(title, lines, notes))
     return tables
 
 
-def _line(row: Row, shared: bool, best: Sequence[float | None], mine: Collection[str]) -> Row:
-    is_ranked, reported, values = row["rank"] is not None, row["status"] == "reported", _rounded(row)
-    marks = CHOSEN_ON_TEST * (row["selection"] == "test") + DOUBTFUL * bool(row["doubts"])
-    marks += OTHER_SUM * (row["printed_gap"] is not None) + PRELIMINARY * row["preliminary"]
-    texts = [_with_spread(value, row["spread"].get(name)) for name, value in zip(VALUES, values, strict=True)]
-    if "r_sum" in row["intervals"]:
-        texts[-1] += " ({:.1f}–{:.1f})".format(*row["intervals"]["r_sum"])
-    return {
-        "rank": f"{row['rank']}{SHARED * shared}" if is_ranked else "",
-        "method": row["label"] + marks,
-        "backbone": row["backbone"],
-        "values": texts,
-        "best": [
+def _line(row: Row, shared: bool, best: Sequence[float | None], mine: Collection[str]) -> PaperLine:
+    is_ranked, reported, values = row.rank is not None, row.status == "reported", _rounded(row)
+    marks = CHOSEN_ON_TEST * (row.selection == "test") + DOUBTFUL * bool(row.doubts)
+    marks += OTHER_SUM * (row.printed_gap is not None) + PRELIMINARY * row.preliminary
+    texts = [_with_spread(value, row.spread.get(name)) for name, value in zip(VALUES, values, strict=True)]
+    if "r_sum" in row.intervals:
+        texts[-1] += " ({:.1f}–{:.1f})".format(*row.intervals["r_sum"])
+    return PaperLine(
+        rank=f"{row.rank}{SHARED * shared}" if is_ranked else "",
+        method=row.label + marks,
+        backbone=row.backbone,
+        values=texts,
+        best=[
             is_ranked and value is not None and value == top for value, top in zip(values, best, strict=True)
         ],
-        "papers": tuple(dict.fromkeys((row["source"], *row["also"]))) if reported else (),
-        "origin": "" if reported else "ours" if row["file"] in mine else row["status"],
-    }
+        papers=tuple(dict.fromkeys((row.source, *(row.also or ())))) if reported else (),
+        origin="" if reported else "ours" if row.file in mine else row.status,
+    )
 
 
 def _rounded(row: Row) -> list[float | None]:
     """Values with one decimal, so that all rows which print the best number are bold."""
-    return [None if row[name] is None else round(row[name], 1) for name in VALUES]
+    values = {**row.recalls.values, "r_sum": row.r_sum}
+    return [None if value is None else round(value, 1) for value in (values[name] for name in VALUES)]
 
 
 def _with_spread(value: float | None, deviation: float | None) -> str:
@@ -335,31 +373,31 @@ def _with_spread(value: float | None, deviation: float | None) -> str:
     return "–" if value is None else f"{value:.1f}{spread}"
 
 
-def latex_text(tables: Iterable[Row]) -> str:
+def latex_text(tables: Iterable[PaperTable]) -> str:
     r"""Format as LaTeX; needs booktabs. A printed row cites its papers by their keys in the BibTeX export."""
     return "\n".join(map(_latex_table, tables))
 
 
-def _latex_table(table: Row) -> str:
-    ranked = any(line["rank"] for line in table["lines"])
+def _latex_table(table: PaperTable) -> str:
+    ranked = any(line.rank for line in table.lines)
     before = " &" if ranked else ""
     out = [
-        f"% {' '.join(table['title'].split())}; needs booktabs",  # a comment of LaTeX ends with its line
-        *(f"% {note}" for note in table["notes"]),
+        f"% {' '.join(table.title.split())}; needs booktabs",  # a comment of LaTeX ends with its line
+        *(f"% {note}" for note in table.notes),
         rf"\begin{{tabular}}{{{'r' * ranked}llrrrrrrrl}}",
         r"\toprule",
         before + r" & & \multicolumn{3}{c}{Image to text} & \multicolumn{3}{c}{Text to image} & & \\",
         before + r" Method & Backbone & R@1 & R@5 & R@10 & R@1 & R@5 & R@10 & rSum & Source \\",
         r"\midrule",
     ]
-    for line in table["lines"]:
+    for line in table.lines:
         values = [
             rf"\textbf{{{_latex(value)}}}" if best else _latex(value)
-            for value, best in zip(line["values"], line["best"], strict=True)
+            for value, best in zip(line.values, line.best, strict=True)
         ]
-        source = rf"\cite{{{','.join(line['papers'])}}}" if line["papers"] else latex(line["origin"])
-        rank = [line["rank"]] if ranked else []
-        words = [*rank, _latex(line["method"]), _latex(line["backbone"]), *values, source]
+        source = rf"\cite{{{','.join(line.papers)}}}" if line.papers else latex(line.origin)
+        rank = [line.rank] if ranked else []
+        words = [*rank, _latex(line.method), _latex(line.backbone), *values, source]
         out.append(f"{' & '.join(words)} \\\\")
     return "\n".join([*out, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
@@ -368,25 +406,24 @@ def _latex(text: str) -> str:
     return latex(text).replace(DOUBTFUL, "$^{?}$")
 
 
-def markdown_text(tables: Iterable[Row], papers: Mapping[str, Paper]) -> str:
+def markdown_text(tables: Iterable[PaperTable], papers: Mapping[str, Paper]) -> str:
     """Format as Markdown. A printed row links to the papers that print it."""
     return "\n".join(_markdown_table(table, papers) for table in tables)
 
 
-def _markdown_table(table: Row, papers: Mapping[str, Paper]) -> str:
+def _markdown_table(table: PaperTable, papers: Mapping[str, Paper]) -> str:
     sides = [f"{side} R@{k}" for side in ("i2t", "t2i") for k in (1, 5, 10)]
-    ranked = any(line["rank"] for line in table["lines"])
+    ranked = any(line.rank for line in table.lines)
     columns, rows = [*["rank"] * ranked, "method", "backbone", *sides, "rSum", "source"], []
-    for line in table["lines"]:
+    for line in table.lines:
         values = [
-            f"**{value}**" if best else value
-            for value, best in zip(line["values"], line["best"], strict=True)
+            f"**{value}**" if best else value for value, best in zip(line.values, line.best, strict=True)
         ]
-        source = "; ".join(_link(papers[key]) for key in line["papers"]) or line["origin"]
-        rank = [line["rank"]] if ranked else []
-        rows.append([*rank, escape(line["method"]), escape(line["backbone"]), *values, source])
+        source = "; ".join(_link(papers[key]) for key in line.papers) or line.origin
+        rank = [line.rank] if ranked else []
+        rows.append([*rank, escape(line.method), escape(line.backbone), *values, source])
     body = markdown_table(columns, rows, numbers=[*["rank"] * ranked, *sides, "rSum"])
-    parts = [f"**{escape(table['title'])}**", body, *filter(None, ["; ".join(table["notes"])])]
+    parts = [f"**{escape(table.title)}**", body, *filter(None, ["; ".join(table.notes)])]
     return "\n\n".join(parts) + "\n"
 
 
@@ -395,18 +432,18 @@ def _link(paper: Paper) -> str:
     return f"[{escape(paper.short)}]({link})" if link else escape(paper.short)
 
 
-def paper_csv(tables: Iterable[Row]) -> str:
+def paper_csv(tables: Iterable[PaperTable]) -> str:
     """Format as CSV: one line per row; the first column names its table, ``best`` names the bold columns."""
     rows = [["table", "rank", "method", "backbone", *VALUES, "best", "source"]]
     for table in tables:
-        for line in table["lines"]:
-            best = " ".join(name for name, bold in zip(VALUES, line["best"], strict=True) if bold)
-            source = " ".join(line["papers"]) or line["origin"]
-            facts = (line["rank"], line["method"], line["backbone"])
-            rows.append([table["title"], *facts, *line["values"], best, source])
+        for line in table.lines:
+            best = " ".join(name for name, bold in zip(VALUES, line.best, strict=True) if bold)
+            source = " ".join(line.papers) or line.origin
+            facts = (line.rank, line.method, line.backbone)
+            rows.append([table.title, *facts, *line.values, best, source])
     return as_csv(rows)
 
 
-def cited(tables: Iterable[Row], papers: Mapping[str, Paper]) -> dict[str, Paper]:
+def cited(tables: Iterable[PaperTable], papers: Mapping[str, Paper]) -> dict[str, Paper]:
     """The papers that the tables cite, by key."""
-    return {key: papers[key] for table in tables for line in table["lines"] for key in line["papers"]}
+    return {key: papers[key] for table in tables for line in table.lines for key in line.papers}

@@ -14,7 +14,14 @@ import numpy as np
 
 from leaderboard.board import grouped
 from leaderboard.entries import Row
-from leaderboard.measured import at_best_epoch, division_curves, mean_curve, title_of
+from leaderboard.measured import (
+    MeasuredTable,
+    Place,
+    at_best_epoch,
+    division_curves,
+    mean_curve,
+    title_of,
+)
 from leaderboard.rendering import markup, render
 from ncl_bench.papers import Paper
 
@@ -61,8 +68,8 @@ def method_charts(rows: Iterable[Row], family: str, papers: Mapping[str, Paper])
         family: key of the method.
         papers: by key.
     """
-    methods = [row for row in rows if row["kind"] == "method"]
-    return _charts([row for row in methods if row["family"] == family or row["closed_form"]], papers)
+    methods = [row for row in rows if row.kind == "method"]
+    return _charts([row for row in methods if row.family == family or row.closed_form], papers)
 
 
 def overview_charts(rows: Iterable[Row], papers: Mapping[str, Paper]) -> Charts:
@@ -76,14 +83,14 @@ def plain_chart(rows: Iterable[Row], papers: Mapping[str, Paper]) -> str:
     Returns:
         SVG text; empty if no method has rows at two noise ratios.
     """
-    measured = [row for row in rows if row["status"] != "reported"]
+    measured = [row for row in rows if row.status != "reported"]
     for title, series in _series(_overview(measured or rows), papers):
         return curves(series, title=title, x_title="noise ratio, %", y_title="rSum", standalone=True) + "\n"
     return ""
 
 
 def _overview(rows: Iterable[Row]) -> list[Row]:
-    return [row for row in rows if row["comparable"] and row["features"] == "region" and not row["extra"]]
+    return [row for row in rows if row.comparable and row.features == "region" and not row.extra]
 
 
 def _charts(rows: Iterable[Row], papers: Mapping[str, Paper]) -> Charts:
@@ -95,40 +102,45 @@ def _charts(rows: Iterable[Row], papers: Mapping[str, Paper]) -> Charts:
 
 def _series(rows: Iterable[Row], papers: Mapping[str, Paper]) -> Iterator[tuple[str, list[Curve]]]:
     """Per dataset, protocol, text and noise unit: a title and the best curves, from ratio 0 if they can."""
-    named = [row | {"curve": _with_paper(row, papers)} for row in rows if row["noise_unit"] != "natural"]
-    for (*place, unit), group in grouped(named, "dataset", "protocol", "text", "noise_unit").items():
-        names = {row["curve"] for row in group}
+    named = [(_with_paper(row, papers), row) for row in rows if row.condition.noise_unit != "natural"]
+
+    def place(row: Row) -> tuple[str, str, str]:
+        return row.condition.dataset, row.condition.protocol, row.condition.text
+
+    for (here, unit), group in grouped(
+        named, lambda one: (place(one[1]), one[1].condition.noise_unit)
+    ).items():
+        names = {name for name, _ in group}
         clean = [
-            row
-            for row in named
-            if row["noise_unit"] == "none" and row["curve"] in names
-            if [row["dataset"], row["protocol"], row["text"]] == place
+            (name, row)
+            for name, row in named
+            if row.condition.noise_unit == "none" and name in names and place(row) == here
         ]
         series = best_curves([*clean, *group]) if unit != "none" else []
         if not all(curve.control for curve in series):
-            title = group[0]["condition"].model_copy(update={"noise_ratio": None}).title
+            title = group[0][1].condition.model_copy(update={"noise_ratio": None}).title
             yield f"{title}: rSum against noise ratio", series
 
 
 def _with_paper(row: Row, papers: Mapping[str, Paper]) -> str:
     """The method's name, with the paper that prints the number if it is not the method's own."""
-    paper = papers.get(row["source"])
-    foreign = paper is not None and paper.method != row["family"]
-    return f"{row['label']} (in {paper.short.split(',')[0]})" if paper and foreign else row["label"]
+    paper = papers.get(row.source)
+    foreign = paper is not None and paper.method != row.family
+    return f"{row.label} (in {paper.short.split(',')[0]})" if paper and foreign else row.label
 
 
-def best_curves(rows: Sequence[Row]) -> list[Curve]:
-    """Curves of rows of one dataset, protocol and unit that are best at ``REFERENCE_RATIO``, by their ``curve``.
+def best_curves(rows: Sequence[tuple[str, Row]]) -> list[Curve]:
+    """Curves of named rows of one dataset, protocol and unit that are best at ``REFERENCE_RATIO``.
 
     Closed forms are added to them, whatever their place.
     """
     lines: dict[str, dict[float, Row]] = {}
-    for row in rows:
-        if row["noise_ratio"] is not None and row["r_sum"] is not None:
-            points = lines.setdefault(row["curve"], {})
-            held = points.get(row["noise_ratio"])
-            if held is None or held["r_sum"] < row["r_sum"]:
-                points[row["noise_ratio"]] = row
+    for name, row in rows:
+        ratio, value = row.condition.noise_ratio, row.r_sum
+        if ratio is not None and value is not None:
+            points = lines.setdefault(name, {})
+            if ratio not in points or (points[ratio].r_sum or 0.0) < value:
+                points[ratio] = row
     several = {label: points for label, points in lines.items() if len(points) > 1}
     drawn = [_curve(label, [*several[label].values()]) for label in by_reference(several)]
     methods = [curve for curve in drawn if not curve.control]
@@ -137,9 +149,10 @@ def best_curves(rows: Sequence[Row]) -> list[Curve]:
 
 def _curve(label: str, rows: Sequence[Row]) -> Curve:
     points = (
-        (round(100 * row["noise_ratio"], 6), row["r_sum"], row["spread"].get("r_sum", 0.0)) for row in rows
+        (round(100 * (row.condition.noise_ratio or 0.0), 6), row.r_sum or 0.0, row.spread.get("r_sum", 0.0))
+        for row in rows
     )
-    solid, control = any(row["status"] != "reported" for row in rows), rows[0]["closed_form"]
+    solid, control = any(row.status != "reported" for row in rows), rows[0].closed_form
     return Curve(label, tuple(points), solid, control=control)
 
 
@@ -152,14 +165,14 @@ def by_reference(lines: Mapping[Any, Mapping[float, Row]]) -> list[Any]:
     def key(label: Any) -> tuple[bool, bool, float]:
         points = lines[label]
         at = points.get(REFERENCE_RATIO)
-        sums = [row["r_sum"] or 0.0 for row in points.values()]
-        preliminary = any(row["preliminary"] for row in points.values())
-        return preliminary, at is None, -(sum(sums) / len(sums) if at is None else at["r_sum"] or 0.0)
+        sums = [row.r_sum or 0.0 for row in points.values()]
+        preliminary = any(row.preliminary for row in points.values())
+        return preliminary, at is None, -(sum(sums) / len(sums) if at is None else at.r_sum or 0.0)
 
     return sorted(sorted(lines), key=key)
 
 
-def epoch_curves(table: Row, slug: str, of: str) -> Charts:
+def epoch_curves(table: MeasuredTable, slug: str, of: str) -> Charts:
     """Curves over the steps under one noise of the best lines of a measured table.
 
     Args:
@@ -182,13 +195,13 @@ def epoch_curves(table: Row, slug: str, of: str) -> Charts:
     charts: Charts = []
     for tuned, kind in ((False, "default recipes"), (True, "tuned recipes")):
         series, levels = [], []
-        for row in table["places"][slug]:
-            measured = row["curves"] if of in ("auroc", "dev") else division_curves(row)
+        for row in table.places[slug]:
+            measured = row.curves if of in ("auroc", "dev") else division_curves(row)
             name = title_of(row, tuned=False)
-            if row["closed_form"]:
-                level = at_best_epoch(row["curves"], measured, of)
+            if row.closed_form:
+                level = at_best_epoch(row.curves, measured, of)
                 levels += [] if level is None else [(name, factor * level)]
-            elif (points := mean_curve(measured, of)) and row["tuned"] == tuned:
+            elif (points := mean_curve(measured, of)) and row.tuned == tuned:
                 series.append(Curve(name, tuple((x, factor * y, 0.0) for x, y in points), marks=False))
         if series:
             series = series[:MOST_CURVES]
@@ -196,7 +209,7 @@ def epoch_curves(table: Row, slug: str, of: str) -> Charts:
             for name, level in levels:
                 across = ((min(ends), level, 0.0), (max(ends), level, 0.0))
                 series.append(Curve(name, across, marks=False, control=True))
-            whole = f"{title}, {table['places'][slug][0]['condition'].title}"
+            whole = f"{title}, {table.places[slug][0].condition.title}"
             chart = curves(series, title=whole, x_title="steps", y_title=title)
             charts.append((kind, markup(chart)))
     return charts
@@ -317,7 +330,7 @@ def scatter(
     )
 
 
-def forest(rows: Sequence[Row], groups: Sequence[tuple[int, int]], *, title: str) -> object:
+def forest(rows: Sequence[Place], groups: Sequence[tuple[int, int]], *, title: str) -> object:
     """Draw rows of a measured table from top to bottom: mean, interval, and last epoch.
 
     Bars on the right join rows that do not differ significantly. The axis is scaled to the best rows; a row below it is
@@ -328,12 +341,12 @@ def forest(rows: Sequence[Row], groups: Sequence[tuple[int, int]], *, title: str
         groups: first and last row of each bar.
         title: read by screen readers and shown on hover.
     """
-    names = [row["line"] for row in rows]
+    names = [row.line for row in rows]
     left, width, step, top = 16 + 7 * max(map(len, names)), 300, 22, 8
     right, bottom = left + width, top + step * len(rows) + 4
-    sums = [row["r_sum"] or 0.0 for row in rows]
-    ends = [end for row in rows for end in (row["interval"] or ())]
-    ends += [row["last_epoch"] for row in rows if row["last_epoch"] is not None]
+    sums = [row.r_sum or 0.0 for row in rows]
+    ends = [end for row in rows for end in (row.interval or ())]
+    ends += [row.last_epoch for row in rows if row.last_epoch is not None]
     worst, best = min([*sums, *ends]), max(sums)
     focus = best - 3 * (best - float(np.median(sums)))  # shows at least the better half
     scale = ticks(max(worst, focus, 0.0), min(max([*sums, *ends]), 600.0))
@@ -343,18 +356,18 @@ def forest(rows: Sequence[Row], groups: Sequence[tuple[int, int]], *, title: str
         return _number(left + width * share)
 
     levels = [
-        (row["line"], f"{value:.1f}", x(value))
+        (row.line, f"{value:.1f}", x(value))
         for row, value in zip(rows, sums, strict=True)
-        if row["closed_form"] and value >= scale[0]
+        if row.closed_form and value >= scale[0]
     ]
     drawn = []
     for index, (row, value) in enumerate(zip(rows, sums, strict=True)):
-        low, high = row["interval"] or (None, None)
-        last = row["last_epoch"]
+        low, high = row.interval or (None, None)
+        last = row.last_epoch
         drawn.append(
             {
-                "name": row["line"],
-                "control": row["rank"] is None,
+                "name": row.line,
+                "control": row.rank is None,
                 "y": _number(top + step * (index + 0.5)),
                 "x": x(value),
                 "below": value < scale[0],

@@ -7,16 +7,16 @@ here and in print.
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from operator import attrgetter, itemgetter
-from typing import Any
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
+from baselines.recipes import Ablation, AblationLine
 from leaderboard.board import Content, grouped, mean, ranked, with_rank_intervals
-from leaderboard.entries import SEEDS_FOR_A_RANK, UNITS, Row
+from leaderboard.entries import SEEDS_FOR_A_RANK, UNITS, Condition, Row
 from leaderboard.results import CLEAN_PAIRS, MEAN_OF_TWO, shipped_ablations
 from ncl_bench.data import DATASETS
 from ncl_bench.data.spec import protocol_title
@@ -44,131 +44,223 @@ PRECISION_AT = (50, 200, 1_000)
 """Numbers of most suspicious pairs on the page Detection."""
 
 
-def measured_tables(content: Content) -> list[Row]:
-    """All measured tables, photographs first; empty if nothing was trained at equal steps.
+class Place(Row):
+    """A row of a measured table, with its rank in the table.
 
-    A table has ``slug``, ``title``, ``conditions`` (the noises, in order), ``lines`` (a method each, sorted by rSum
-    under the reference noise, best first, preliminary ones last), and by the slug of a condition: ``places``, its rows
-    with the rank within the table, best first, ``groups``, first and last index of runs of ``places`` in which no two
-    rows differ significantly, and ``powers``, what the test finds (:meth:`SignificanceTest.power`). A row has its
-    ``interval`` over seeds and images, its ``detection``, and whether it has ``collapsed``; ``detected`` are the
-    conditions with any detection; ``found`` holds the lines whose runs recorded the wrong pairs they found, ``gains``
-    those of methods with a base loss, see :func:`gains`.
+    Attributes:
+        line: title of its line.
+        interval: 95 % interval of rSum over seeds and images; None without evidence.
+        detection: see :func:`detection`.
+        collapsed: see :func:`collapsed`.
     """
+
+    line: str = ""
+    interval: tuple[float, float] | None = None
+    detection: dict[str, float] | None = None
+    collapsed: bool = False
+
+
+@dataclass(frozen=True)
+class Line:
+    """One method of a measured table.
+
+    Attributes:
+        title: method with its changed settings.
+        method: the same without "tuned".
+        first: row under its first noise.
+        rows: by slug of the condition.
+        seeds: smallest and largest number of seeds.
+        pairs_seen, cost: means over the rows; None if unknown.
+        drop: share of the clean rSum lost under the reference noise, in percent; None if either was not trained.
+    """
+
+    title: str
+    method: str
+    first: Place
+    rows: dict[str, Place]
+    seeds: str
+    pairs_seen: float | None
+    cost: float | None
+    drop: float | None
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What a method loses of its clean rSum under the reference noise, in percent: default, tuned, and as printed."""
+
+    title: str
+    here: float | None
+    tuned: float | None
+    printed: list[tuple[str, float]]
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a method adds to its base loss.
+
+    Attributes:
+        line: of the method.
+        base: title of the line of the base loss.
+        alone: whether two networks had to be compared with one.
+        gains: by slug of a condition the difference of the mean rSums and its 95 % interval over seeds and images.
+    """
+
+    line: Line
+    base: str
+    alone: bool
+    gains: dict[str, tuple[float, float, float]]
+
+
+@dataclass(frozen=True)
+class MeasuredTable:
+    """What was trained on one dataset, backbone and number of steps.
+
+    Attributes:
+        slug, title: name in links, and in words.
+        conditions: the noises, in order.
+        lines: sorted by rSum under the reference noise, best first, preliminary ones last.
+        places: by slug of a condition its rows, best first.
+        groups: likewise, first and last index of runs of rows in which no two differ significantly.
+        drops: losses under the reference noise.
+        gains: of the methods with a base loss.
+        powers: by slug of a condition what its test finds (:meth:`SignificanceTest.power`).
+        detected: conditions with any detection.
+        found: by slug of a condition the lines whose runs recorded the wrong pairs they found, and these.
+    """
+
+    slug: str
+    title: str
+    conditions: list[Condition]
+    lines: list[Line]
+    places: dict[str, list[Place]]
+    groups: dict[str, list[tuple[int, int]]]
+    drops: list[Loss]
+    gains: list[Gain]
+    powers: dict[str, list[tuple[float, float]] | None]
+    detected: list[Condition]
+    found: dict[str, list[tuple[Line, list[float | None]]]]
+
+
+def measured_tables(content: Content) -> list[MeasuredTable]:
+    """All measured tables, photographs first; empty if nothing was trained at equal steps."""
     rows = [
         row
-        for row in sorted(content.rows, key=itemgetter("number"))
-        if row["budget"] and row["status"] != "reported" and row["kind"] != "ablation"
+        for row in sorted(content.rows, key=attrgetter("number"))
+        if row.budget and row.status != "reported" and row.kind != "ablation"
     ]
-    groups = grouped(_joined(rows), "dataset", "protocol", "text", "beside", "budget")
 
-    def order(key: tuple[Any, ...]) -> tuple[bool, str]:
+    def table(one: tuple[str, Row]) -> tuple[str, str, str, str, int | None]:
+        beside, row = one
+        return row.condition.dataset, row.condition.protocol, row.condition.text, beside, row.budget
+
+    groups = grouped(_joined(rows), table)
+
+    def order(key: tuple[str, str, str, str, int | None]) -> tuple[bool, str]:
         return DATASETS[key[0]].embedded, str(key)  # what ships with the package is drawn or clip art
 
-    return [_table(groups[key], content) for key in sorted(groups, key=order)]
+    return [_table([row for _, row in groups[key]], key[3], content) for key in sorted(groups, key=order)]
 
 
-def _joined(rows: Sequence[Row]) -> list[Row]:
-    """Rows with ``beside``, the backbone of their table: a closed form joins the table of every backbone.
+def _joined(rows: Sequence[Row]) -> list[tuple[str, Row]]:
+    """Rows after the backbone of their table: a closed form joins the table of every backbone.
 
     A backbone's table must have the same data, budget and noise; a closed form without one has a table of its own.
     """
-    same = ("dataset", "protocol", "text", "budget", "condition")
-    tables = grouped([row for row in rows if not row["closed_form"]], *same)
+
+    def same(row: Row) -> tuple[Condition, int | None]:
+        return row.condition, row.budget
+
+    tables = grouped([row for row in rows if not row.closed_form], same)
     joined = []
     for row in rows:
-        others = tables.get(tuple(row[name] for name in same), ()) if row["closed_form"] else ()
-        beside = dict.fromkeys(other["backbone"] for other in others) or [row["backbone"]]
-        joined += [row | {"beside": backbone} for backbone in beside]
+        others = tables.get(same(row), []) if row.closed_form else []
+        joined += [
+            (beside, row) for beside in dict.fromkeys(other.backbone for other in others) or [row.backbone]
+        ]
     return joined
 
 
-def _table(rows: Sequence[Row], content: Content) -> Row:
-    first, conditions = rows[0], sorted({row["condition"] for row in rows}, key=attrgetter("order"))
-    places: dict[str, list[Row]] = {}
+def _table(rows: Sequence[Row], beside: str, content: Content) -> MeasuredTable:
+    test = content.significantly_different
+    first, conditions = rows[0], sorted({row.condition for row in rows}, key=attrgetter("order"))
+    places: dict[str, list[Place]] = {}
     groups = {}
     for condition in conditions:
-        members = [row for row in rows if row["condition"] == condition]
-        placed = with_rank_intervals(
-            ranked(members, content.significantly_different), content.significantly_different
-        )
+        members = [row for row in rows if row.condition == condition]
+        placed = with_rank_intervals(ranked(members, test), test)
         places[condition.slug] = [
-            row
-            | {
-                "line": title_of(row),
-                "interval": content.significantly_different.interval(row),
-                "detection": detection(row),
-                "collapsed": collapsed(row),
-            }
+            Place.of(
+                row,
+                line=title_of(row),
+                interval=test.interval(row),
+                detection=detection(row),
+                collapsed=collapsed(row),
+            )
             for row in placed
         ]
-        groups[condition.slug] = alike(
-            content.significantly_different([row for row in placed if not row["preliminary"]])
-        )
-    slugs = {(condition.noise_unit, condition.noise_ratio): condition.slug for condition in conditions}
+        groups[condition.slug] = alike(test([row for row in placed if not row.preliminary]))
+    slugs: dict[tuple[str, float | None], str] = {
+        (condition.noise_unit, condition.noise_ratio): condition.slug for condition in conditions
+    }
     lines = [_line(title, places, slugs) for title in dict.fromkeys(map(title_of, rows))]
     reference = slugs.get(REFERENCE, conditions[-1].slug)
 
-    def order(line: Row) -> tuple[bool, float, str]:
-        row = line["rows"].get(reference)
-        return row is None or row["preliminary"], -(row["r_sum"] or 0.0 if row else -1.0), line["title"]
+    def order(line: Line) -> tuple[bool, float, str]:
+        row = line.rows.get(reference)
+        return row is None or row.preliminary, -(row.r_sum or 0.0 if row else -1.0), line.title
 
     lines.sort(key=order)
-    name = (first["dataset"], first["protocol"], first["text"], first["beside"], str(first["budget"]))
-    where = f"{DATASETS[first['dataset']].title}, {protocol_title(first['protocol'])}, {first['beside']}"
-    return {
-        "slug": "-".join(filter(None, name)).lower().replace("∞", "-infinity").replace(" ", "-"),
-        "title": f"{where}, {first['budget']:,} steps per network",
-        "conditions": conditions,
-        "lines": lines,
-        "places": places,
-        "groups": groups,
-        "drops": drops(lines, content),
-        "gains": gains(lines, content),
-        "powers": {
-            slug: content.significantly_different.power(placed, SEEDS_FOR_A_RANK)
-            for slug, placed in places.items()
-        },
-        "detected": [
-            condition for condition in conditions if any(row["detection"] for row in places[condition.slug])
+    dataset, protocol, text = first.condition.dataset, first.condition.protocol, first.condition.text
+    name = "-".join(filter(None, (dataset, protocol, text, beside, str(first.budget))))
+    where = f"{DATASETS[dataset].title}, {protocol_title(protocol)}, {beside}"
+    return MeasuredTable(
+        slug=name.lower().replace("∞", "-infinity").replace(" ", "-"),
+        title=f"{where}, {first.budget:,} steps per network",
+        conditions=conditions,
+        lines=lines,
+        places=places,
+        groups=groups,
+        drops=drops(lines, content),
+        gains=gains(lines, content),
+        powers={slug: test.power(placed, SEEDS_FOR_A_RANK) for slug, placed in places.items()},
+        detected=[
+            condition for condition in conditions if any(row.detection for row in places[condition.slug])
         ],
-        "found": {condition.slug: _found(lines, condition.slug) for condition in conditions},
-    }
+        found={condition.slug: _found(lines, condition.slug) for condition in conditions},
+    )
 
 
-def _found(lines: Sequence[Row], slug: str) -> list[tuple[Row, list[float | None]]]:
-    return [
-        (line, found_pairs(line["rows"][slug])) for line in lines if line["rows"].get(slug, {}).get("found")
-    ]
+def _found(lines: Sequence[Line], slug: str) -> list[tuple[Line, list[float | None]]]:
+    rows = [(line, line.rows[slug]) for line in lines if slug in line.rows]
+    return [(line, found_pairs(row)) for line, row in rows if row.found]
 
 
 def _line(
-    title: str, places: Mapping[str, Sequence[Row]], slugs: Mapping[tuple[str, float | None], str]
-) -> Row:
-    """One method of a table: its row under every noise, and what it loses under the reference noise, in percent."""
-    rows = {slug: row for slug, placed in places.items() for row in placed if row["line"] == title}
-    first, numbers = next(iter(rows.values())), sorted({row["n_seeds"] for row in rows.values()})
+    title: str, places: Mapping[str, Sequence[Place]], slugs: Mapping[tuple[str, float | None], str]
+) -> Line:
+    rows = {slug: row for slug, placed in places.items() for row in placed if row.line == title}
+    first, numbers = next(iter(rows.values())), sorted({row.n_seeds for row in rows.values()})
     clean, noisy = (rows.get(slugs.get(noise, "")) for noise in (("none", 0.0), REFERENCE))
-    return {
-        "title": title,
-        "method": title_of(first, tuned=False),
-        "first": first,
-        "rows": rows,
-        "seeds": "–".join(map(str, numbers[:1] + numbers[1:][-1:])),
-        "pairs_seen": mean([row["pairs_seen"] for row in rows.values()]),
-        "cost": mean([row["cost"] for row in rows.values()]),
-        "drop": drop(clean, noisy) if clean and noisy else None,
-    }
+    return Line(
+        title=title,
+        method=title_of(first, tuned=False),
+        first=first,
+        rows=rows,
+        seeds="–".join(map(str, numbers[:1] + numbers[1:][-1:])),
+        pairs_seen=mean([row.pairs_seen for row in rows.values()]),
+        cost=mean([row.cost for row in rows.values()]),
+        drop=drop(clean, noisy) if clean and noisy else None,
+    )
 
 
 def title_of(row: Row, *, tuned: bool = True) -> str:
     """A line's name: the method, “tuned” if its recipe was tuned, and other changed settings."""
     kept = [
         difference
-        for difference in row["differs"]
-        if not difference.endswith(" steps") and (tuned or difference != row["recipe"])
+        for difference in row.differs
+        if not difference.endswith(" steps") and (tuned or difference != row.recipe)
     ]
-    return f"{row['method']} ({', '.join(kept)})" if kept else row["method"]
+    return f"{row.method} ({', '.join(kept)})" if kept else row.method
 
 
 def alike(apart: NDArray[np.bool_]) -> list[tuple[int, int]]:
@@ -191,72 +283,67 @@ def alike(apart: NDArray[np.bool_]) -> list[tuple[int, int]]:
 
 def drop(clean: Row, noisy: Row) -> float:
     """Share of the clean rSum lost under noise, in percent."""
-    return float(100 * (clean["r_sum"] - noisy["r_sum"]) / clean["r_sum"])
+    best = clean.r_sum or 0.0
+    return 100 * (best - (noisy.r_sum or 0.0)) / best
 
 
-def drops(lines: Sequence[Row], content: Content) -> list[Row]:
-    """What methods lose of the clean rSum under the reference noise, in percent: default, tuned, and as printed."""
-    found: dict[str, dict[bool, Row]] = {}
+def drops(lines: Sequence[Line], content: Content) -> list[Loss]:
+    """Losses of the methods that were trained without noise and under the reference noise."""
+    found: dict[str, dict[bool, Line]] = {}
     for line in lines:
-        if line["drop"] is not None:
-            found.setdefault(line["method"], {})[line["first"]["tuned"]] = line
+        if line.drop is not None:
+            found.setdefault(line.method, {})[line.first.tuned] = line
     return [
-        {
-            "title": title,
-            "here": of[False]["drop"] if False in of else None,
-            "tuned": of[True]["drop"] if True in of else None,
-            "printed": printed_drops(next(iter(of.values()))["first"], content.rows, content.papers),
-        }
+        Loss(
+            title=title,
+            here=of[False].drop if False in of else None,
+            tuned=of[True].drop if True in of else None,
+            printed=printed_drops(next(iter(of.values())).first, content.rows, content.papers),
+        )
         for title, of in found.items()
     ]
 
 
-def gains(lines: Sequence[Row], content: Content) -> list[Row]:
+def gains(lines: Sequence[Line], content: Content) -> list[Gain]:
     """What each method adds to its own base loss, which was trained for as many steps on the same backbone.
 
     Two averaged networks are compared with the mean of two seeds of the base loss, one network with one. A base loss on
     the clean pairs is compared with the same loss on all pairs. A tuned method is compared with the tuned base loss.
-
-    Returns:
-        Lines with ``base``, the title of the line of the base loss, ``alone``, whether two networks had to be compared
-        with one, and ``gains``: by slug of a condition the difference of the mean rSums and its 95 % interval over
-        seeds and images. A collapsed control adds nothing, and nothing is compared with it.
+    A collapsed control adds nothing, and nothing is compared with it.
     """
-    titles = {
-        (line["first"]["method"], line["first"]["tuned"]): line for line in lines if line["first"]["ranked"]
-    }
+    titles = {(line.first.method, line.first.tuned): line for line in lines if line.first.ranked}
     found = []
     for line in lines:
-        first = line["first"]
-        averaged = first["networks"] == "ensemble"
+        first = line.first
+        averaged = first.networks == "ensemble"
         name = _base_of(first, content.families)
-        base = titles.get((name + MEAN_OF_TWO, first["tuned"])) if averaged else None
+        base = titles.get((name + MEAN_OF_TWO, first.tuned)) if averaged else None
         alone = averaged and base is None
-        base = base or titles.get((name, first["tuned"]))
+        base = base or titles.get((name, first.tuned))
         if base is None:
             continue
         by_slug = {}
-        for slug, row in line["rows"].items():
-            other = base["rows"].get(slug)
+        for slug, row in line.rows.items():
+            other = base.rows.get(slug)
             interval = other and content.significantly_different.difference(row, other)
-            few = other and (row["preliminary"] or other["preliminary"] or _few_on_clean_pairs(row))
+            few = other and (row.preliminary or other.preliminary or _few_on_clean_pairs(row))
             if other and interval and not few and not (collapsed(row) or collapsed(other)):
-                by_slug[slug] = (row["r_sum"] - other["r_sum"], *interval)
+                by_slug[slug] = ((row.r_sum or 0.0) - (other.r_sum or 0.0), *interval)
         if by_slug:
-            found.append({"line": line, "base": base["title"], "alone": alone, "gains": by_slug})
+            found.append(Gain(line, base.title, alone, by_slug))
     return found
 
 
 def _few_on_clean_pairs(row: Row) -> bool:
     """Whether a control on clean pairs, which is not called preliminary, has too few seeds."""
-    return bool(row["kind"] == "clean" and row["n_seeds"] < SEEDS_FOR_A_RANK)
+    return bool(row.kind == "clean" and row.n_seeds < SEEDS_FOR_A_RANK)
 
 
 def _base_of(row: Row, families: Mapping[str, Family]) -> str:
     """Name of the base loss of a row; empty without one."""
-    if row["kind"] == "clean":
-        return str(row["method"]).replace(CLEAN_PAIRS, "").removesuffix(MEAN_OF_TWO)
-    family = families.get(row["family"])
+    if row.kind == "clean":
+        return str(row.method).replace(CLEAN_PAIRS, "").removesuffix(MEAN_OF_TWO)
+    family = families.get(row.family)
     return family.base if family else ""
 
 
@@ -266,8 +353,8 @@ def collapsed(row: Row) -> bool:
     A control without a warm-up has one loss throughout: where it falls, it memorises wrong pairs, which is what it
     shows.
     """
-    ends = [curve.dev[-1] / max(curve.dev) for curve in row["curves"] if any(curve.dev)]
-    return WARM_UP in row["method"] and bool(ends) and statistics.fmean(ends) < FALLEN
+    ends = [curve.dev[-1] / max(curve.dev) for curve in row.curves if any(curve.dev)]
+    return WARM_UP in row.method and bool(ends) and statistics.fmean(ends) < FALLEN
 
 
 def printed_drops(ours: Row, rows: Iterable[Row], papers: Mapping[str, Paper]) -> list[tuple[str, float]]:
@@ -281,21 +368,28 @@ def printed_drops(ours: Row, rows: Iterable[Row], papers: Mapping[str, Paper]) -
     """
     usable = [
         row
-        for row in sorted(rows, key=itemgetter("number"))
-        if row["status"] == "reported" and row["ranked"]
-        if all(row[name] == ours[name] for name in ("family", "features"))
-        if row["noise_ratio"] in (0.0, REFERENCE[1])
+        for row in sorted(rows, key=attrgetter("number"))
+        if row.status == "reported" and row.ranked
+        if (row.family, row.features) == (ours.family, ours.features)
+        if row.condition.noise_ratio in (0.0, REFERENCE[1])
     ]
     found: dict[tuple[str, str], list[str]] = {}
-    models = grouped(usable, "source", "method", "backbone", "networks", "dataset", "protocol")
-    for of_unit in ({row["noise_unit"]: row for row in group} for group in models.values()):
+    models = grouped(
+        usable,
+        lambda row: (
+            *(row.source, row.method, row.backbone, row.networks),
+            *(row.condition.dataset, row.condition.protocol),
+        ),
+    )
+    for of_unit in ({row.condition.noise_unit: row for row in group} for group in models.values()):
         clean = of_unit.pop("none", None)
         for unit, noisy in of_unit.items():
             if clean is None:
                 continue
-            place = f"{DATASETS[noisy['dataset']].title}, {protocol_title(noisy['protocol'])}, {noisy['backbone']}"
+            where = noisy.condition
+            place = f"{DATASETS[where.dataset].title}, {protocol_title(where.protocol)}, {noisy.backbone}"
             said = (f"{place}, {UNITS[unit]}", f"{drop(clean, noisy):.1f}")
-            found.setdefault(said, []).append(papers[noisy["source"]].short.split(",")[0])
+            found.setdefault(said, []).append(papers[noisy.source].short.split(",")[0])
     return [
         (f"{where} ({', '.join(dict.fromkeys(sources))})", float(percent))
         for (where, percent), sources in found.items()
@@ -310,7 +404,7 @@ def detection(row: Row) -> dict[str, float] | None:
     Returns:
         Means over seeds, in [0, 1]; None if the method estimates nothing or no pair was wrong.
     """
-    curves = [curve for curve in row["curves"] if curve.auroc]
+    curves = [curve for curve in row.curves if curve.auroc]
     if not curves:
         return None
     return {
@@ -325,11 +419,11 @@ def found_pairs(row: Row) -> list[float | None]:
     """Wrong pairs found at the method's own threshold, mean over seeds, in the order of the page's columns."""
     names = ("accuracy", "precision", "recall", "f1", "average_precision_wrong")
     means: list[float | None] = [
-        statistics.fmean(getattr(each, name) for each in row["found"]) for name in names
+        statistics.fmean(getattr(each, name) for each in row.found) for name in names
     ]
-    left = [noise_left(each) for each in row["found"]]
+    left = [noise_left(each) for each in row.found]
     means.insert(3, None if None in left else mean(left))
-    return means + [mean([each.precision_at.get(k) for each in row["found"]]) for k in PRECISION_AT]
+    return means + [mean([each.precision_at.get(k) for each in row.found]) for k in PRECISION_AT]
 
 
 def noise_left(found: DetectedPairs) -> float | None:
@@ -379,11 +473,11 @@ def at_best_epoch(
 
 def division_curves(row: Row) -> list[DivisionCurve]:
     """Divisions of a row's seeds after each epoch; empty unless every seed has a curve and the pairs it found."""
-    if len(row["curves"]) != len(row["found"]):
+    if len(row.curves) != len(row.found):
         return []
     return [
         DivisionCurve(curve.steps, found.noise_left, found.precision_by_epoch, found.recall_by_epoch)
-        for curve, found in zip(row["curves"], row["found"], strict=True)
+        for curve, found in zip(row.curves, row.found, strict=True)
         if len(curve.steps) == len(found.noise_left)
     ]
 
@@ -395,43 +489,79 @@ def _at(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
     return ys[-1]
 
 
-def ablation_tables(content: Content) -> list[Row]:
-    """Every table of the papers' ablations of which at least one row beside the full method was trained.
+@dataclass(frozen=True)
+class AblationResult:
+    """A row of a paper's ablation.
 
-    A table has ``table`` (the paper's), ``condition``, ``title``, ``command`` and ``lines``. A line has ``row`` (the
-    paper's), ``printed_drop`` in percent, ``entry`` (our row; None where it was not trained), its ``interval`` over
-    seeds and images, ``drop``, what ours loses of our full method's rSum in percent, and ``drop_interval``, its 95 %
-    interval. The two rows differ significantly if it excludes 0, as ``differs`` says; None where one is missing.
+    Attributes:
+        row: the paper's.
+        printed_drop: in percent.
+        entry: our row; None where it was not trained.
+        interval: of ours, 95 % over seeds and images.
+        drop: what ours loses of our full method's rSum, in percent; None where one is missing.
+        drop_interval: its 95 % interval.
+        differs: whether that excludes 0.
     """
-    rows = (row | {"of": row["ablation"][0]} for row in content.rows if row["ablation"] and row["budget"])
+
+    row: AblationLine
+    printed_drop: float
+    entry: Row | None
+    interval: tuple[float, float] | None = None
+    drop: float | None = None
+    drop_interval: tuple[float, float] | None = None
+    differs: bool | None = None
+
+
+@dataclass(frozen=True)
+class AblationTable:
+    """A paper's ablation with our rows.
+
+    Attributes:
+        table: the paper's.
+        condition: of our rows.
+        title: of both.
+        command: trains our rows.
+        lines: in the paper's order.
+    """
+
+    table: Ablation
+    condition: Condition
+    title: str
+    command: str
+    lines: list[AblationResult]
+
+
+def ablation_tables(content: Content) -> list[AblationTable]:
+    """Every table of the papers' ablations of which at least one row beside the full method was trained."""
+    rows = [row for row in content.rows if row.ablation and row.budget]
     found = []
-    for group in grouped(rows, "of", "slug", "backbone", "budget").values():
-        ours = {row["ablation"][1]: row for row in sorted(group, key=itemgetter("number"))}
-        if any(row["kind"] == "ablation" for row in ours.values()):
+    for group in grouped(
+        rows, lambda row: (row.ablation[0], row.condition, row.backbone, row.budget)
+    ).values():
+        ours = {row.ablation[1]: row for row in sorted(group, key=attrgetter("number"))}
+        if any(row.kind == "ablation" for row in ours.values()):
             found.append(_ablation(ours, content))
-    return sorted(found, key=lambda one: (one["condition"].order, one["title"]))
+    return sorted(found, key=lambda one: (one.condition.order, one.title))
 
 
-def _ablation(ours: Mapping[str, Row], content: Content) -> Row:
-    first = next(iter(ours.values()))
-    name, condition = first["ablation"][0], first["condition"]
+def _ablation(ours: Mapping[str, Row], content: Content) -> AblationTable:
+    first, test = next(iter(ours.values())), content.significantly_different
+    name, condition = first.ablation[0], first.condition
     table = shipped_ablations()[name]
     full, lines = ours.get(table.rows[0].title), []
     for row in table.rows:
         entry = ours.get(row.title)
-        line = {"row": row, "printed_drop": table.printed_drop(row), "entry": entry}
-        line |= {"interval": entry and content.significantly_different.interval(entry)}
-        line |= dict.fromkeys(("drop", "drop_interval", "differs"))
-        if full and entry and entry is not full and full["r_sum"]:
-            line["drop"] = drop(full, entry)
-            if difference := content.significantly_different.difference(full, entry):
-                low, high = (100 * end / full["r_sum"] for end in difference)
-                line |= {"drop_interval": (low, high), "differs": low > 0 or high < 0}
+        line = AblationResult(row, table.printed_drop(row), entry, test.interval(entry) if entry else None)
+        if full and entry and entry is not full and full.r_sum:
+            line = replace(line, drop=drop(full, entry))
+            if difference := test.difference(full, entry):
+                low, high = (100 * end / full.r_sum for end in difference)
+                line = replace(line, drop_interval=(low, high), differs=low > 0 or high < 0)
         lines.append(line)
-    return {
-        "table": table,
-        "condition": condition,
-        "title": f"{table.title}: {condition.title}, {first['backbone']}, {first['budget']:,} steps per network",
-        "command": f"ncl-bench sweep --table {name} --dataset {condition.dataset} --to {name}",
-        "lines": lines,
-    }
+    return AblationTable(
+        table=table,
+        condition=condition,
+        title=f"{table.title}: {condition.title}, {first.backbone}, {first.budget:,} steps per network",
+        command=f"ncl-bench sweep --table {name} --dataset {condition.dataset} --to {name}",
+        lines=lines,
+    )

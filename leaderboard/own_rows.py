@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from leaderboard.add import RowStands, new_row
-from leaderboard.board import Content, boards, compared, read_content
-from leaderboard.entries import Condition, Entry, Row
+from leaderboard.board import Board, Category, Content, boards, compared, read_content
+from leaderboard.entries import Condition, Entry
 from leaderboard.evidence import hits_of
 from leaderboard.results import entries_of
 from ncl_bench.data import dataset_spec
@@ -26,7 +26,7 @@ def noise_name(condition: Condition) -> str:
     return f"{condition.noise_unit}-{condition.percent}" if condition.noise_ratio else condition.noise_unit
 
 
-def boards_for(content: Content, dataset: str, noise: str, protocol: str = "") -> list[Row]:
+def boards_for(content: Content, dataset: str, noise: str, protocol: str = "") -> list[Board]:
     """Find the boards of one dataset and noise; several if the dataset has several protocols or tokenizers.
 
     Args:
@@ -42,15 +42,17 @@ def boards_for(content: Content, dataset: str, noise: str, protocol: str = "") -
         )
     protocols = [protocol] if protocol else spec.protocols
     there = boards(
-        row for row in content.rows if row["dataset"] == spec.name and row["protocol"] in protocols
+        row
+        for row in content.rows
+        if row.condition.dataset == spec.name and row.condition.protocol in protocols
     )
     if not there:
         raise SubmissionError(
             f"the leaderboard has no row of {dataset}; evaluate a submission and name it with --mine"
         )
-    found = [board for board in there if noise_name(board["condition"]) == noise]
+    found = [board for board in there if noise_name(board.condition) == noise]
     if not found:
-        names = dict.fromkeys(noise_name(board["condition"]) for board in there)
+        names = dict.fromkeys(noise_name(board.condition) for board in there)
         under = f" under {protocol}" if protocol else ""
         raise SubmissionError(
             f"no row of {dataset}{under} has noise {noise!r}; choose one of: {', '.join(names)}"
@@ -115,14 +117,14 @@ def with_mine(
     return replace(content, seeds=seeds, rows=rows, significantly_different=significantly_different), files
 
 
-def _entries_of_file(path: Path, found: Iterable[Row], progress: Progress) -> Iterator[tuple[Entry, Hits]]:
+def _entries_of_file(path: Path, found: Iterable[Board], progress: Progress) -> Iterator[tuple[Entry, Hits]]:
     """Entries of a file of similarities: one per board, as far as a file alone can say what they are."""
-    spec = dataset_spec(next(iter(found))["condition"].dataset)
+    spec = dataset_spec(next(iter(found)).condition.dataset)
     with progress(f"evaluate {path.name}", spec.images["test"]) as advance:
         _, counted = measure(open_scores((path,), spec, "test"), spec, "test", on_rows=advance)
     answered = hits_of(counted, spec)
     for board in found:
-        condition = board["condition"]
+        condition = board.condition
         ranks = ranks_under(counted, condition.protocol)
         result = protocol_result(ranks, fold_size(condition.protocol, len(ranks.i2t)), intervals=True)
         recalls = result.recalls()
@@ -141,19 +143,19 @@ def _entries_of_file(path: Path, found: Iterable[Row], progress: Progress) -> It
         yield checked(Entry, content, str(path)), answered[condition.protocol]
 
 
-def together(board: Row) -> Row:
+def together(board: Board) -> Board:
     """The board with single networks and ensembles in one table, best first: marked, and without ranks."""
-    both = [one for one in board["categories"] if one["key"] in ("single", "ensemble", "unstated")]
+    both = [one for one in board.categories if one.key in ("single", "ensemble", "unstated")]
     if len(both) < 2:
         return board
     rows = [
-        row | {"rank": None, "label": row["label"] + (" (ensemble)" if one["key"] == "ensemble" else "")}
+        row.model_copy(update={"rank": None, "shown_as": row.label + " (ensemble)" * (one.key == "ensemble")})
         for one in both
-        for row in one["rows"]
+        for row in one.rows
     ]
-    merged = {"key": "all", "title": "Single networks and ensembles, without ranks"}
-    merged["rows"] = sorted(rows, key=lambda row: -(row["r_sum"] or 0.0))  # type: ignore[assignment]
-    return board | {"categories": [merged, *(one for one in board["categories"] if one not in both)]}
+    rows.sort(key=lambda row: -(row.r_sum or 0.0))
+    merged = Category("all", "Single networks and ensembles, without ranks", rows)
+    return replace(board, categories=[merged, *(one for one in board.categories if one not in both)])
 
 
 def chosen_boards(
@@ -166,7 +168,7 @@ def chosen_boards(
     every: bool = False,
     label: str = "",
     progress: Progress = silent,
-) -> tuple[list[Row], set[str], Content]:
+) -> tuple[list[Board], set[str], Content]:
     """The boards of one dataset and noise, with the user's rows; only those tables if there are some.
 
     Args:
@@ -186,9 +188,10 @@ def chosen_boards(
         raise SubmissionError(f"the label {label!r} names no row; name your submission with --mine")
     content, files = with_mine(content, mine, root, (dataset, noise), progress)
     if label:
-        rows = [row | {"label": label} if row["file"] in files else row for row in content.rows]
+        own = {"shown_as": label}
+        rows = [row.model_copy(update=own) if row.file in files else row for row in content.rows]
         content = replace(content, rows=rows)
-    if not files <= {row["file"] for row in content.rows}:
+    if not files <= {row.file for row in content.rows}:
         # a row that already stands on the board of another dataset, which only_mine says
         content = read_content(root, published=True, progress=progress)
     found = boards_for(content, dataset, noise, protocol)
@@ -196,7 +199,7 @@ def chosen_boards(
     return (only_mine(found, files, content) if mine else found), files, content
 
 
-def only_mine(found: Iterable[Row], files: Collection[str], content: Content) -> list[Row]:
+def only_mine(found: Iterable[Board], files: Collection[str], content: Content) -> list[Board]:
     """Divisions that contain the user's rows.
 
     Args:
@@ -205,8 +208,8 @@ def only_mine(found: Iterable[Row], files: Collection[str], content: Content) ->
         content: from :func:`with_mine`.
     """
     found = list(found)
-    asked = found[0]["condition"]
-    for condition in (row["condition"] for row in content.rows if row["file"] in files):
+    asked = found[0].condition
+    for condition in (row.condition for row in content.rows if row.file in files):
         if (condition.dataset, noise_name(condition)) != (asked.dataset, noise_name(asked)):
             raise SubmissionError(
                 f"the submission is of {condition.dataset} with noise {noise_name(condition)}; ask for its table with "
@@ -214,6 +217,6 @@ def only_mine(found: Iterable[Row], files: Collection[str], content: Content) ->
             )
     kept = []
     for board in found:
-        categories = [one for one in board["categories"] if any(row["file"] in files for row in one["rows"])]
-        kept += [board | {"categories": categories}] if categories else []
+        categories = [one for one in board.categories if any(row.file in files for row in one.rows)]
+        kept += [replace(board, categories=categories)] if categories else []
     return kept

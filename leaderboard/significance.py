@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from leaderboard.entries import Row
+from leaderboard.entries import Entry
 from leaderboard.results import Run
 from ncl_bench.evaluation.difference import Hits, difference_interval, pair_variances, significant_pairs
 from ncl_bench.evaluation.metrics import CONFIDENCE, Float64Array, resamples
@@ -40,41 +40,41 @@ class SignificanceTest:
 
     Args:
         hits: hits of every measured entry before seeds are merged, by row file, seed and protocol.
-        rows: all rows that may be compared, of any conditions, from :meth:`leaderboard.entries.Entry.row`.
+        rows: all rows that may be compared, of any conditions.
         agreements: agreement with experts by row file and seed, of runs whose evidence knows images and captions.
     """
 
     def __init__(
         self,
         hits: Mapping[Run, Hits],
-        rows: Iterable[Row],
+        rows: Iterable[Entry],
         agreements: Mapping[tuple[str, str], Agreement] | None = None,
     ) -> None:
         self.hits = hits
         self.agreements = agreements or {}
-        conditions: dict[str, list[Row]] = {}
+        conditions: dict[str, list[Entry]] = {}
         for row in rows:
             if self._models(row):
-                conditions.setdefault(row["slug"], []).append(row)
+                conditions.setdefault(row.condition.slug, []).append(row)
         self._places: dict[str, dict[tuple[str, tuple[str, ...]], int]] = {}
         self._apart: dict[str, NDArray[np.bool_]] = {}
         for slug, members in conditions.items():
             models = [self._models(row) for row in members]
             groups = [np.stack([model.parts() for model in each]) for each in models]
-            self._places[slug] = {(row["file"], row["runs"]): place for place, row in enumerate(members)}
+            self._places[slug] = {(row.file, row.runs): place for place, row in enumerate(members)}
             self._apart[slug] = significant_pairs(groups, models[0][0].images_per_fold)
 
-    def __call__(self, rows: Sequence[Row]) -> NDArray[np.bool_]:
+    def __call__(self, rows: Sequence[Entry]) -> NDArray[np.bool_]:
         """Bool ``(n, n)`` over the rows of one condition; True if either row of a pair has no evidence."""
         apart = np.ones((len(rows), len(rows)), np.bool_)
         measured = [number for number, row in enumerate(rows) if self._models(row)]
         if measured:
-            places, known = self._places[rows[0]["slug"]], self._apart[rows[0]["slug"]]
-            at = [places[rows[number]["file"], rows[number]["runs"]] for number in measured]
+            places, known = self._places[rows[0].condition.slug], self._apart[rows[0].condition.slug]
+            at = [places[rows[number].file, rows[number].runs] for number in measured]
             apart[np.ix_(measured, measured)] = known[np.ix_(at, at)]
         return apart
 
-    def interval(self, row: Row) -> tuple[float, float] | None:
+    def interval(self, row: Entry) -> tuple[float, float] | None:
         """95 % interval of a row's mean rSum, over seeds and images together; None without evidence.
 
         It is the interval of the difference from models that answer nothing, for any seed and image.
@@ -85,7 +85,7 @@ class SignificanceTest:
         parts = np.stack([model.parts() for model in models])
         return difference_interval(parts, np.zeros((2, parts.shape[1])), models[0].images_per_fold)
 
-    def difference(self, first: Row, second: Row) -> tuple[float, float] | None:
+    def difference(self, first: Entry, second: Entry) -> tuple[float, float] | None:
         """95 % interval of the difference of two mean rSums of one condition; None without evidence of both."""
         mine, theirs = self._models(first), self._models(second)
         if not mine or not theirs:
@@ -93,27 +93,25 @@ class SignificanceTest:
         parts, others = (np.stack([model.parts() for model in each]) for each in (mine, theirs))
         return difference_interval(parts, others, mine[0].images_per_fold)
 
-    def agreement(self, row: Row, other: Row | None = None) -> tuple[float, float] | None:
+    def agreement(self, row: Entry, other: Entry | None = None) -> tuple[float, float] | None:
         """95 % interval of a row's agreement with experts, over images, captions and seeds; None without evidence.
 
         Args:
             row: of any condition.
             other: a second row: the interval is that of the difference, row minus other, on the same pairs.
         """
-        sides = [
-            [self.agreements.get((one["file"], run)) for run in one["runs"]] for one in (row, other) if one
-        ]
+        sides = [[self.agreements.get((one.file, run)) for run in one.runs] for one in (row, other) if one]
         known = [[run for run in side if run is not None] for side in sides]
         return agreement_interval(*known) if all(known) and known == sides else None
 
-    def rank_intervals(self, rows: Sequence[Row]) -> list[tuple[int, int] | None]:
+    def rank_intervals(self, rows: Sequence[Entry]) -> list[tuple[int, int] | None]:
         """Simultaneous 95 % interval of the rank of each row among rows of one condition; None without evidence.
 
         A row without evidence stands where its rSum puts it, as in the ranks.
         """
         models = [self._models(row) for row in rows]
         known = [place for place, one in enumerate(models) if one]
-        sums = np.array([row["r_sum"] for row in rows], np.float64)
+        sums = np.array([row.r_sum for row in rows], np.float64)
         better = np.greater.outer(sums, sums)
         if known:
             groups = [np.stack([model.parts() for model in models[place]]) for place in known]
@@ -121,7 +119,7 @@ class SignificanceTest:
         found = zip(1 + better.sum(axis=0), len(rows) - better.sum(axis=1), models, strict=True)
         return [(int(low), int(high)) if one else None for low, high, one in found]
 
-    def power(self, rows: Sequence[Row], n_seeds: int) -> list[tuple[float, float]] | None:
+    def power(self, rows: Sequence[Entry], n_seeds: int) -> list[tuple[float, float]] | None:
         """How often the test finds a difference of two methods in this condition, by simulation.
 
         Args:
@@ -144,8 +142,8 @@ class SignificanceTest:
             for points in DIFFERENCES
         ]
 
-    def _models(self, row: Row) -> Sequence[Hits]:
-        found = [self.hits.get((row["file"], run, row["protocol"])) for run in row["runs"]]
+    def _models(self, row: Entry) -> Sequence[Hits]:
+        found = [self.hits.get((row.file, run, row.condition.protocol)) for run in row.runs]
         known = [hits for hits in found if hits is not None]
         return known if len(known) == len(found) else ()
 

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from baselines.recipes import beginning, split_name
-from leaderboard.board import Content, boards, grouped
+from leaderboard.board import Board, Content, boards, grouped
 from leaderboard.entries import RECALL_TITLES, SEEDS_FOR_A_RANK, STATUSES, Condition, Row
 from leaderboard.figures import epoch_curves, forest, method_charts, overview_charts, scatter
 from leaderboard.measured import PRECISION_AT, ablation_tables, measured_tables
@@ -67,17 +67,18 @@ def site_files(content: Content, cards: Path, links: Sequence[tuple[str, str]] =
         links: label and address of more links in the header; addresses on the site are relative to its folder.
     """
     families, rows = content.families, content.rows
-    of_family = Counter(row["family"] for row in rows)
+    of_family = Counter(row.family for row in rows)
     used = [key for key in families if of_family[key]]
-    shown = [board | {"answers": _answers(board)} for board in boards(rows)]
-    of_dataset = Counter(row["dataset"] for row in rows)
+    shown = boards(rows)
+    answers = {board.condition.slug: _answers(board) for board in shown}
+    of_dataset = Counter(row.condition.dataset for row in rows)
     named = {
-        "index.html": _index(content, shown),
+        "index.html": _index(content, shown) | {"answers": answers},
         **_measured(content),
         "people.html": {"places": _judged(content), "printed": PRINTED},
         "ablations.html": {"tables": ablation_tables(content)},
-        "papers.html": {"papers": content.papers, "rows_of": Counter(row["source"] for row in rows)},
-        "downloads.html": {"conditions": [board["condition"] for board in shown]},
+        "papers.html": {"papers": content.papers, "rows_of": Counter(row.source for row in rows)},
+        "downloads.html": {"conditions": [board.condition for board in shown]},
         "submit.html": {},
     }
     pages = {name: (name, values) for name, values in named.items()}
@@ -88,7 +89,10 @@ def site_files(content: Content, cards: Path, links: Sequence[tuple[str, str]] =
     datasets = [(spec, of_dataset[spec.name]) for spec in DATASETS.values()]
     pages["datasets/index.html"] = ("datasets.html", {"datasets": datasets})
     for spec in DATASETS.values():
-        pages[f"datasets/{spec.name}.html"] = ("dataset.html", _dataset(spec, content, shown, cards))
+        pages[f"datasets/{spec.name}.html"] = (
+            "dataset.html",
+            _dataset(spec, content, shown, cards) | {"answers": answers},
+        )
     rendered = {path: _page(template, path, links, values) for path, (template, values) in pages.items()}
     return {"site.css": _static("site.css"), "site.js": _static("site.js"), **rendered}
 
@@ -97,7 +101,7 @@ def _measured(content: Content) -> dict[str, dict[str, Any]]:
     """Pages of the measured tables, of detection, and of what methods add to their base loss."""
     tables = measured_tables(content)
     detection = {
-        "tables": [table for table in tables if table["detected"]],
+        "tables": [table for table in tables if table.detected],
         "epoch_curves": epoch_curves,
         "printed": content.printed_detection,
         "labelled": _labelled(),
@@ -110,28 +114,28 @@ def _measured(content: Content) -> dict[str, dict[str, Any]]:
         "epoch_curves": epoch_curves,
         "seeds_for_a_rank": SEEDS_FOR_A_RANK,
     }
-    gain = {"tables": [table for table in tables if table["gains"]]}
+    gain = {"tables": [table for table in tables if table.gains]}
     return {"measured.html": measured, "detection.html": detection, "gain.html": gain}
 
 
 def _judged(content: Content) -> list[JudgedBoard]:
     """Rows whose agreement with people is known, by condition; the condition with the most ranked rows comes first."""
     found = []
-    for group in grouped((row for row in content.rows if row["people"]), "slug").values():
-        rows = sorted(group, key=lambda row: (row["preliminary"], -row["people"]["expert_tau_c"]))
-        condition = group[0]["condition"]
+    for group in grouped((row for row in content.rows if row.people), lambda row: row.condition).values():
+        rows = sorted(group, key=lambda row: (row.preliminary, -row.people["expert_tau_c"]))
+        condition = group[0].condition
         figure = scatter(
-            [(row["method"], row["r_sum"], row["people"]["expert_tau_c"]) for row in rows],
+            [(row.method, row.r_sum or 0.0, row.people["expert_tau_c"]) for row in rows],
             [
                 PRINTED["expert_tau_c"],
-                *((row["method"], row["people"]["expert_tau_c"]) for row in rows if row["closed_form"]),
+                *((row.method, row.people["expert_tau_c"]) for row in rows if row.closed_form),
             ],
             title=f"Agreement with experts against rSum, {condition.title}",
             x_title="rSum",
             y_title="experts, tau-c",
         )
         found.append(JudgedBoard(condition, rows, figure, *_by_agreement(rows, content)))
-    return sorted(found, key=lambda one: -sum(row["ranked"] for row in one.rows))
+    return sorted(found, key=lambda one: -sum(row.ranked for row in one.rows))
 
 
 def _by_agreement(
@@ -142,13 +146,13 @@ def _by_agreement(
     intervals = [test(row) for row in rows]
     ranks: list[int | None] = [None] * len(rows)
     differences: list[list[tuple[float, float, float] | None]] = []
-    tested = [at for at, interval in enumerate(intervals) if interval and not rows[at]["preliminary"]]
+    tested = [at for at, interval in enumerate(intervals) if interval and not rows[at].preliminary]
     rank = 1
     for place, at in enumerate(tested):
         line = []
         for other in tested:
             interval = None if other == at else test(rows[at], rows[other])
-            values = [rows[one]["people"]["expert_tau_c"] for one in (at, other)]
+            values = [rows[one].people["expert_tau_c"] for one in (at, other)]
             line.append(None if interval is None else (values[0] - values[1], *interval))
         rank = max(rank, 1 + sum(one is not None and one[2] < 0 for one in line[:place]))
         ranks[at] = rank
@@ -184,14 +188,14 @@ def _static(name: str) -> str:
     return text.replace("/* figure.css */", figure.rstrip("\n"))
 
 
-def _index(content: Content, shown: Sequence[Row]) -> dict[str, Any]:
-    rows, of_status = content.rows, Counter(row["status"] for row in content.rows)
+def _index(content: Content, shown: Sequence[Board]) -> dict[str, Any]:
+    rows, of_status = content.rows, Counter(row.status for row in content.rows)
     copied = [
         DATASETS[name].title
-        for (name,), group in grouped(rows, "dataset").items()
-        if all(row["status"] == "reported" for row in group)
+        for name, group in grouped(rows, lambda row: row.condition.dataset).items()
+        if all(row.status == "reported" for row in group)
     ]
-    conditions = [board["condition"] for board in shown]
+    conditions = [board.condition for board in shown]
     return {
         "boards": shown,
         "shown_first": _shown_first(rows),
@@ -219,24 +223,43 @@ def _without_common_word(conditions: Iterable[Condition]) -> dict[str, float]:
 
 def _shown_first(rows: Sequence[Row]) -> str:
     """The most requested condition: 40 % caption noise on the first dataset, else the fullest one."""
-    wanted = (row["slug"] for row in rows if (row["noise_unit"], row["noise_ratio"]) == ("caption", 0.4))
-    fullest = (slug for slug, _ in Counter(row["slug"] for row in rows).most_common(1))
+    wanted = (
+        row.condition.slug
+        for row in rows
+        if (row.condition.noise_unit, row.condition.noise_ratio) == ("caption", 0.4)
+    )
+    fullest = (slug for slug, _ in Counter(row.condition.slug for row in rows).most_common(1))
     return next(wanted, next(fullest, ""))
 
 
-def _answers(board: Row) -> list[Row]:
+@dataclass(frozen=True)
+class Answer:
+    """The best row of a category.
+
+    Attributes:
+        key, title: of the category.
+        best: the row.
+        same: labels of the other rows that share its rank.
+        ours: our best reproduced one; None without one.
+    """
+
+    key: str
+    title: str
+    best: Row
+    same: list[str]
+    ours: Row | None
+
+
+def _answers(board: Board) -> list[Answer]:
     """The best row of each category that has one, those that do not differ from it, and our best reproduced one."""
     found = []
-    for category in board["categories"]:
-        leaders = [row for row in category["rows"] if row["rank"] == 1]
-        if category["key"] in _ANSWERED and leaders:
-            best = max(leaders, key=lambda row: STATUSES.index(row["status"]))
-            same = [row["label"] for row in leaders if row is not best]
-            ours = (row for row in category["rows"] if row["rank"] and row["status"] == "reproduced")
-            found.append(
-                {"key": category["key"], "title": category["title"], "best": best, "same": same}
-                | {"ours": next(ours, None)}
-            )
+    for category in board.categories:
+        leaders = [row for row in category.rows if row.rank == 1]
+        if category.key in _ANSWERED and leaders:
+            best = max(leaders, key=lambda row: STATUSES.index(row.status))
+            same = [row.label for row in leaders if row is not best]
+            ours = (row for row in category.rows if row.rank and row.status == "reproduced")
+            found.append(Answer(category.key, category.title, best, same, next(ours, None)))
     return found
 
 
@@ -244,30 +267,32 @@ def _dataset_title(condition: Condition) -> str:
     return f"{DATASETS[condition.dataset].title}, {protocol_title(condition.protocol)}"
 
 
-def _dataset(spec: DatasetSpec, content: Content, shown: Sequence[Row], cards: Path) -> dict[str, Any]:
+def _dataset(spec: DatasetSpec, content: Content, shown: Sequence[Board], cards: Path) -> dict[str, Any]:
     return {
         "spec": spec,
-        "boards": [board for board in shown if board["condition"].dataset == spec.name],
+        "boards": [board for board in shown if board.condition.dataset == spec.name],
         "protocol_title": protocol_title,
         "charts": overview_charts(
-            (row for row in content.rows if row["dataset"] == spec.name), content.papers
+            (row for row in content.rows if row.condition.dataset == spec.name), content.papers
         ),
         "card": card_html(cards / f"{spec.name}.md"),
     }
 
 
 def _method(key: str, family: Family, content: Content) -> dict[str, Any]:
-    rows = [row for row in content.rows if row["family"] == key]
+    rows = [row for row in content.rows if row.family == key]
     source = content.papers.get(family.source)
-    datasets = groupby(grouped(rows, "slug").values(), lambda group: _dataset_title(group[0]["condition"]))
+    datasets = groupby(
+        grouped(rows, lambda row: row.condition).values(), lambda group: _dataset_title(group[0].condition)
+    )
     return {
         "family": family,
         "paper": family.paper or source,
         "code": source.code if source else "",
         "recipes": family_recipes(family),
-        "gaps": _gaps(sorted(rows, key=itemgetter("number")), family),
+        "gaps": _gaps(sorted(rows, key=attrgetter("number")), family),
         "charts": method_charts(content.rows, key, content.papers),
-        "runs": [seed.row() for seed in content.seeds if seed.family == key and seed.status != "reported"],
+        "runs": [seed for seed in content.seeds if seed.family == key and seed.status != "reported"],
         "datasets": [(title, list(members)) for title, members in datasets],
         "papers": content.papers,
     }
@@ -289,32 +314,41 @@ def family_recipes(family: Family) -> list[tuple[str, tuple[str, ...]]]:
     return found
 
 
-def _gaps(rows: Sequence[Row], family: Family) -> list[Row]:
+@dataclass(frozen=True)
+class Gap:
+    """A printed row, ours of the same condition, backbone and number of networks, and why they may differ."""
+
+    paper: Row
+    ours: Row
+    remarks: list[str]
+
+
+def _gaps(rows: Sequence[Row], family: Family) -> list[Gap]:
     """Pair rows of the method's own paper with ours of the same condition, backbone and number of networks."""
     papers = [
         row
         for row in rows
-        if (row["status"], row["source"], row["kind"]) == ("reported", family.source, "method")
-        and row["r_sum"] is not None
+        if (row.status, row.source, row.kind) == ("reported", family.source, "method")
+        and row.r_sum is not None
     ]
-    ours = [row for row in rows if row["status"] != "reported"]
-    same = ("slug", "backbone", "networks")
+    ours = [row for row in rows if row.status != "reported"]
+    same = attrgetter("condition", "backbone", "networks")
     return [
-        {"paper": paper, "ours": mine, "remarks": _remarks(paper, mine)}
+        Gap(paper, mine, _remarks(paper, mine))
         for paper in papers
         for mine in ours
-        if all(paper[name] == mine[name] for name in same)
+        if same(paper) == same(mine)
     ]
 
 
 def _remarks(paper: Row, ours: Row) -> list[str]:
     """Explanations of the gap between a printed number and ours, as far as the two rows give them."""
-    chosen = paper["selection"] == "test" != ours["selection"]
+    chosen = paper.selection == "test" != ours.selection
     remarks = ["The printed checkpoint was chosen on the test split."] if chosen else []
-    if paper["noise"] != ours["noise"]:
-        noises = [row["noise"] or "the standard draw" for row in (paper, ours)]
+    if paper.noise != ours.noise:
+        noises = [row.noise or "the standard draw" for row in (paper, ours)]
         remarks.append(f"Different noise: printed {noises[0]}, ours {noises[1]}.")
-    return [*remarks, *ours["notes"]]
+    return [*remarks, *ours.notes]
 
 
 def card_html(path: Path) -> object:

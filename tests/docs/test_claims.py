@@ -70,11 +70,11 @@ def test_the_table_of_the_readme_is_the_top_of_the_board() -> None:
     content = read_content(LEADERBOARD, published=True, dataset="flickr30k")
     for unit in ("caption", "image"):
         wanted = (f"flickr30k-1k-{unit}-40", "ensemble")
-        board = [row for row in content.rows if (row["slug"], row["category"]) == wanted and row["rank"]]
-        best = [row for row in board if row["also"] is not None][:1]
+        board = [row for row in content.rows if (row.condition.slug, row.category) == wanted and row.rank]
+        best = [row for row in board if row.also is not None][:1]
         rows = [
-            f"| by {unit} | {row['rank']} | {row['label']} | {row['backbone']} | {row['r_sum']:.1f} "
-            f"| {content.papers[row['source']].short} |"
+            f"| by {unit} | {row.rank} | {row.label} | {row.backbone} | {row.r_sum:.1f} "
+            f"| {content.papers[row.source].short} |"
             for row in best
         ]
         assert "\n".join(rows) in text("README.md")
@@ -85,30 +85,30 @@ def test_the_tables_of_photographs_are_the_board(content: Content) -> None:
     rows = photographs(content)
     assert len(rows) == 28
     for row in rows:
-        ends = [curve.auroc[-1] for curve in row["curves"] if curve.auroc]
-        networks = 2 if row["networks"] == "ensemble" else 1
+        ends = [curve.auroc[-1] for curve in row.curves if curve.auroc]
+        networks = 2 if row.networks == "ensemble" else 1
         auroc = f"{100 * np.mean(ends):.1f}" if ends else "–"
-        spread = f" ± {row['spread']['r_sum']:.1f}" if row["spread"] else ""
-        shown = f"| {networks} | {row['r_sum']:.1f}{spread} | {row['people']['expert_tau_c']:.1f} | {auroc} |"
+        spread = f" ± {row.spread['r_sum']:.1f}" if row.spread else ""
+        shown = f"| {networks} | {row.r_sum:.1f}{spread} | {row.people['expert_tau_c']:.1f} | {auroc} |"
         assert shown in page
-        if f"| {row['method']} |" in readme:
-            assert f"| {row['method']} {shown} {row['n_seeds']} |" in readme
+        if f"| {row.method} |" in readme:
+            assert f"| {row.method} {shown} {row.n_seeds} |" in readme
 
 
 def photographs(content: Content) -> list[Row]:
     """Rows of Flickr8K at 40 % caption noise."""
-    return [row for row in content.rows if row["slug"] == "flickr8k-1k-caption-40"]
+    return [row for row in content.rows if row.condition.slug == "flickr8k-1k-caption-40"]
 
 
 def is_control(row: Row) -> bool:
-    return bool(row["closed_form"]) or "mean of two seeds" in row["method"] or row["kind"] != "method"
+    return bool(row.closed_form) or "mean of two seeds" in row.method or row.kind != "method"
 
 
 def test_the_controls_stand_as_the_pages_say(content: Content) -> None:
     page, readme = text("docs/measured-tables.md"), text("README.md")
-    sums = {row["method"]: row["r_sum"] for row in photographs(content)}
+    sums = {row.method: row.r_sum for row in photographs(content)}
     trained = [row for row in photographs(content) if not is_control(row)]
-    best = max(trained, key=lambda row: row["r_sum"])["method"]
+    best = max(trained, key=lambda row: row.r_sum).method
     above, below = sums["CCA, filtered"] - sums[best], sums[best] - sums["CCA"]
     for shown in (page, readme):
         words = " ".join(shown.split())
@@ -124,18 +124,20 @@ def test_the_controls_stand_as_the_pages_say(content: Content) -> None:
 
 def test_people_order_the_methods_otherwise_as_the_page_of_measured_tables_says(content: Content) -> None:
     page = text("docs/measured-tables.md")
-    rows = [row for row in photographs(content) if not row["closed_form"] and "mean of" not in row["method"]]
-    tau = [row["people"]["expert_tau_c"] for row in rows]
-    found = spearmanr([row["r_sum"] for row in rows], tau)[0]
+    rows = [row for row in photographs(content) if not row.closed_form and "mean of" not in row.method]
+    tau = [row.people["expert_tau_c"] for row in rows]
+    found = spearmanr([row.r_sum for row in rows], tau)[0]
     assert f"their correlation over the {len(rows)} recipes is {found:.2f}" in page
-    by_people = [row["method"] for row in sorted(rows, key=lambda row: -row["people"]["expert_tau_c"])]
+    by_people = [row.method for row in sorted(rows, key=lambda row: -row.people["expert_tau_c"])]
     assert by_people.index("PC2") == 17
     assert max(by_people.index("RINCE"), by_people.index("InfoNCE")) < 7
-    assert [row["method"] for row in sorted(rows, key=lambda row: -row["r_sum"])][3] == "PC2"
-    (pcsr,) = (row for row in rows if row["method"] == "PCSR")
-    falls = [max(curve.dev) - curve.dev[-1] for curve in pcsr["curves"]]
+    assert [row.method for row in sorted(rows, key=lambda row: -row.r_sum)][3] == "PC2"
+    (pcsr,) = (row for row in rows if row.method == "PCSR")
+    falls = [max(curve.dev) - curve.dev[-1] for curve in pcsr.curves]
     assert f"last epochs are {min(falls):.0f} to {max(falls):.0f} points below its best ones" in page
-    few = Counter(row["slug"] for row in content.rows if row["dataset"] == "flickr8k" and row["n_seeds"] < 3)
+    few = Counter(
+        row.condition.slug for row in content.rows if row.condition.dataset == "flickr8k" and row.n_seeds < 3
+    )
     assert few == {
         "flickr8k-1k-none-0": 6,
         "flickr8k-1k-similar-40": 3,
@@ -242,10 +244,10 @@ Rows = dict[tuple[str, str, str, float], Row]
 def rows_of(content: Content, dataset: str, backbone: str = "VSE∞") -> Rows:
     """Measured rows of a dataset by method, recipe, noise unit and ratio."""
     return {
-        (row["method"], row["recipe"], row["noise_unit"], row["noise_ratio"]): row
+        (row.method, row.recipe, row.condition.noise_unit, row.condition.noise_ratio): row
         for row in content.rows
-        if row["budget"] and row["kind"] != "ablation"
-        if (row["dataset"], row["backbone"]) == (dataset, backbone)
+        if row.budget and row.kind != "ablation"
+        if (row.condition.dataset, row.backbone) == (dataset, backbone)
     }
 
 
@@ -288,18 +290,15 @@ def test_tuned_options_gain_and_lose_as_the_faq_says(
 )
 def test_methods_at_60_percent_are_as_the_faq_says(content: Content, dataset: str, lower: set[str]) -> None:
     rows = {key[:2]: one for key, one in rows_of(content, dataset).items() if key[2:] == ("caption", 0.6)}
-    methods = [row for row in rows.values() if row["kind"] == "method"]
+    methods = [row for row in rows.values() if row.kind == "method"]
     for recipe in ("default", "tuned"):
         above = {"GSC+", "GSC", "RCL", "CRCL", "L2RM"} | ({"NCR", "PC2"} if recipe == "tuned" else set())
         for method in above:
             gap, margin = difference(content, rows[method, recipe], rows["InfoNCE", recipe])
             assert (gap > margin) == ((dataset, method, recipe) != ("digits", "CRCL", "tuned"))
             assert gap > 0
-        assert (
-            max((row for row in methods if row["recipe"] == recipe), key=itemgetter("r_sum"))["method"]
-            == "GSC+"
-        )
-    sums = {key: row["r_sum"] for key, row in rows.items()}
+        assert max((row for row in methods if row.recipe == recipe), key=itemgetter("r_sum")).method == "GSC+"
+    sums = {key: row.r_sum for key, row in rows.items()}
     assert max(sums["NCR", "default"], sums["PC2", "default"]) < sums["InfoNCE", "default"]
     tuned = {method for method, recipe in rows if recipe == "tuned"}
     assert {m for m in tuned if sums[m, "tuned"] < sums[m, "default"]} == lower
@@ -325,8 +324,8 @@ def test_tuned_npc_and_osa_are_unsteady_without_noise_as_the_faq_says(content: C
     rows = rows_of(content, "digits")
     for name, low in {"NPC (after a warm-up)": 1, "OSA (after a warm-up)": 2}.items():
         clean = rows[name, "tuned", "none", 0.0]
-        assert clean["r_sum"] < rows[name, "tuned", "caption", 0.6]["r_sum"]
-        sums = [one.r_sum for one in content.seeds if one.file == clean["file"]]
+        assert clean.r_sum < rows[name, "tuned", "caption", 0.6].r_sum
+        sums = [one.r_sum for one in content.seeds if one.file == clean.file]
         assert (len(sums), sum(one < 520 for one in sums)) == (3, low)
 
 
@@ -334,8 +333,8 @@ def test_five_methods_on_digits_come_near_the_control_as_the_faq_says(content: C
     tuned = {
         key[0]: row for key, row in rows_of(content, "digits").items() if key[1:] == ("tuned", "caption", 0.6)
     }
-    control = tuned["Triplet (warm-up, hardest) (clean pairs only)"]["r_sum"]
-    near = {name for name, row in tuned.items() if row["kind"] == "method" and row["r_sum"] > control - 2}
+    control = tuned["Triplet (warm-up, hardest) (clean pairs only)"].r_sum
+    near = {name for name, row in tuned.items() if row.kind == "method" and row.r_sum > control - 2}
     assert near == {"GSC+", "CREAM", "NPC (after a warm-up)", "SPS", "GSC"}
     gap, margin = difference(content, tuned["GSC+"], tuned["CREAM"])
     assert 0 < gap < margin
@@ -374,7 +373,7 @@ def n_parameters(recipe: str, words: int) -> int:
 
 def test_gsc_finds_most_before_the_epoch_that_dev_chose_as_the_audit_page_says(content: Content) -> None:
     gsc = rows_of(content, "pictograms")["GSC", "default", "caption", 0.6]
-    for curve in gsc["curves"][:3]:
+    for curve in gsc.curves[:3]:
         assert 0.82 <= max(curve.auroc) <= 0.835
         assert curve.auroc.index(max(curve.auroc)) < 6
     assert "it peaks at 0.82 to 0.83 within the first six epochs" in " ".join(text("docs/audit.md").split())
@@ -382,35 +381,33 @@ def test_gsc_finds_most_before_the_epoch_that_dev_chose_as_the_audit_page_says(c
 
 def test_the_ablations_on_the_board_are_as_the_page_of_measured_tables_says(content: Content) -> None:
     tables = ablation_tables(content)
-    lines = {line["row"].title: line for table in tables for line in table["lines"][1:]}
+    lines = {line.row.title: line for table in tables for line in table.lines[1:]}
     assert {row.title for table in ablations().values() for row in table.rows[1:]} == set(lines)
-    assert min(len(line["entry"]["seeds"]) for line in lines.values()) >= 3
+    assert min(len(line.entry.seeds) for line in lines.values()) >= 3
     page = " ".join(text("docs/measured-tables.md").split())
-    widths = {title: np.diff(line["drop_interval"]).item() / 2 for title, line in lines.items()}
+    widths = {title: np.diff(line.drop_interval).item() / 2 for title, line in lines.items()}
     assert f"{widths.pop('L_r, q = 1'):.0f} % for CRCL's L_r at q = 1" in page
-    assert f"standard deviation of {lines['L_r, q = 1']['entry']['spread']['r_sum']:.0f})" in page
+    assert f"standard deviation of {lines['L_r, q = 1'].entry['spread'].r_sum:.0f})" in page
     assert f"{min(widths.values()):.0f} to {max(widths.values()):.0f} % of the full method's rSum" in page
-    small = sum(line["printed_drop"] < 6 for line in lines.values())
+    small = sum(line.printed_drop < 6 for line in lines.values())
     assert f"{small} of the {len(lines)} printed drops are below 6 %" in page
-    above = {title for title, line in lines.items() if line["drop"] < 0}
+    above = {title for title, line in lines.items() if line.drop < 0}
     significant = {"P-Cls", "L_d, the label is the prediction"}
     unsure = {"without co-divide", "without co-rectify", "P-Cls + CR", "P-Cls + P-Cap", "L_r, q = 0"}
     assert above == significant | unsure | {"captions by the nearest embedding, without P-Cls"}
-    assert {title for title in above if lines[title]["differs"]} == significant
+    assert {title for title in above if lines[title].differs} == significant
 
 
 def test_default_ncr_divides_clip_art_as_little_as_the_page_of_measured_tables_says(content: Content) -> None:
     page = " ".join(text("docs/measured-tables.md").split())
     ncr = next(
-        row for row in content.rows if (*row["ablation"], row["kind"]) == ("ablation_ncr", "full", "ablation")
+        row for row in content.rows if (*row.ablation, row.kind) == ("ablation_ncr", "full", "ablation")
     )
-    found = np.mean([curve.auroc[-1] for curve in ncr["curves"]])
+    found = np.mean([curve.auroc[-1] for curve in ncr.curves])
     assert f"AUROC is {found:.2f} after the last epoch" in page
     rows = rows_of(content, "pictograms")
     full, control = (rows[name, "default", "caption", 0.4] for name in ("NCR", "Triplet (warm-up, hardest)"))
-    assert (
-        f"it scores {full['r_sum']:.1f}, and its control, the hardest triplet, {control['r_sum']:.1f}" in page
-    )
+    assert f"it scores {full.r_sum:.1f}, and its control, the hardest triplet, {control.r_sum:.1f}" in page
     gap, margin = difference(content, full, control)
     assert abs(gap) < margin
     options = Recipe.load("ncr/pictograms_vse_infinity").method
@@ -461,4 +458,4 @@ def test_the_citation_is_of_this_version() -> None:
     assert citation["version"] == __version__
     assert citation["license"] == project["license"]
     assert [author["name"] for author in citation["authors"]] == [one["name"] for one in project["authors"]]
-    assert f"title = {{{citation['title']}}}".replace("ncl_bench:", r"ncl\_bench:") in text("README.md")
+    assert f"title = {{{citation.title}}}".replace("ncl_bench:", r"ncl\_bench:") in text("README.md")

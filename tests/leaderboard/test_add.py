@@ -89,7 +89,7 @@ def test_a_further_seed_leaves_the_text_of_the_others_as_it_is(make: Maker, tmp_
     assert f"\n{first}- training_seeds: [12]\n" in text
     assert sorted(path.parent.iterdir()) == [path.with_suffix(".npz"), path]
     (row,) = read_content(board, published=False).rows
-    assert row["seeds"] == (0, 1, 12)
+    assert row.seeds == (0, 1, 12)
 
 
 @pytest.mark.parametrize("standing", [(), (0,), (0, 2)])
@@ -127,7 +127,7 @@ def test_a_submitter_has_a_file_and_row_of_their_own(make: Maker, tmp_path: Path
     add(make(tmp_path / "ours"), board)
     ada = new_row(make(tmp_path / "hers", difficulty=1.6), board, submitter="Ada Lovelace")
     write_rows([ada], board)
-    notes = {row["notes"]: row["seeds"] for row in read_content(board, published=False).rows}
+    notes = {row.notes: row.seeds for row in read_content(board, published=False).rows}
     assert notes == {(): (0,), ("Submitted by Ada Lovelace.",): (0,)}
 
 
@@ -211,7 +211,7 @@ def test_a_checkpoint_chosen_on_test_takes_no_rank_and_is_not_merged(make: Maker
     for seed in (1, 2, 3):
         add(make(tmp_path / f"dev{seed}", seed=seed), tmp_path / "board")
     rows = read_content(tmp_path / "board", published=False).rows
-    found = {row["selection"]: row["rank"] for row in rows}
+    found = {row.selection: row.rank for row in rows}
     assert found == {"test": None, "dev": 1}
     build(tmp_path / "board", tmp_path / "board/site", published=False)
     page = (tmp_path / "board/site/index.html").read_text(encoding="utf-8")
@@ -222,7 +222,7 @@ def test_changed_settings_are_shown_and_make_another_row(make: Maker, tmp_path: 
     board, changed = tmp_path / "board", training(**{"method.epochs": 10, "batch_size": 32})
     add(make(tmp_path / "recipe"), board)
     add(make(tmp_path / "changed", difficulty=1.6, training=changed), board)
-    labels = {row["label"] for row in read_content(board, published=False).rows}
+    labels = {row.label for row in read_content(board, published=False).rows}
     assert labels == {"CRCL", "CRCL (batch_size=32, method.epochs=10)"}
     build(board, board / "site", published=False)
     assert '<span class="badge">method.epochs=10</span>' in (board / "site/index.html").read_text("utf-8")
@@ -237,7 +237,7 @@ def test_a_reduced_precision_is_shown_and_its_seeds_are_merged_with_no_other(
     for seed, precision in enumerate(["32-true", "32-true", "tf32", "bf16-mixed"]):
         add(make(tmp_path / f"{seed}", seed=seed, training=training(precision)), board)
     rows = read_content(board, published=False).rows
-    found = {row["label"]: (row["precision"], row["seeds"]) for row in rows}
+    found = {row.label: (row.precision, row.seeds) for row in rows}
     assert found == {
         "CRCL": ("32-true", (0, 1)),
         "CRCL (tf32)": ("tf32", (2,)),

@@ -6,7 +6,7 @@ import pytest
 from numpy.typing import NDArray
 from support.board_rows import CONDITION, row
 
-from leaderboard.board import Differ, board_of, category_of, compared, merge_seeds, with_look_alikes
+from leaderboard.board import Differ, board_of, compared, merge_seeds, with_look_alikes
 from leaderboard.entries import Condition, Entry, Row
 from leaderboard.significance import SignificanceTest
 from ncl_bench.evaluation.difference import Hits
@@ -21,12 +21,12 @@ def entry(r_sum: float, **fields: Any) -> Entry:
 
 
 def ranked_rows(*entries: Entry, significantly_different: Differ = BY_R_SUM_ALONE) -> list[Row]:
-    return board_of([entry.row() for entry in entries], significantly_different)
+    return board_of(entries, significantly_different)
 
 
 def ranks(*entries: Entry, significantly_different: Differ = BY_R_SUM_ALONE) -> list[tuple[str, int | None]]:
     rows = ranked_rows(*entries, significantly_different=significantly_different)
-    return [(row["method"], row["rank"]) for row in rows]
+    return [(row.method, row.rank) for row in rows]
 
 
 def test_equal_sums_share_a_rank_and_the_next_counts_on() -> None:
@@ -41,7 +41,7 @@ def test_a_doubtful_row_stands_in_its_place_without_a_rank() -> None:
 
 def test_a_rank_counts_the_better_rows_that_are_significantly_different() -> None:
     def significantly_different(rows: Sequence[Row]) -> NDArray[np.bool_]:
-        sums = np.array([row["r_sum"] for row in rows])
+        sums = np.array([row.r_sum for row in rows])
         return np.abs(sums[:, None] - sums) > 10
 
     found = ranks(
@@ -52,7 +52,7 @@ def test_a_rank_counts_the_better_rows_that_are_significantly_different() -> Non
 
 def test_a_row_of_wide_spread_does_not_pass_the_row_above_it() -> None:
     def significantly_different(rows: Sequence[Row]) -> NDArray[np.bool_]:
-        return np.array([["wide" not in (a["method"], b["method"]) for a in rows] for b in rows])
+        return np.array([["wide" not in (a.method, b.method) for a in rows] for b in rows])
 
     found = ranks(
         entry(400), entry(390), entry(380, method="wide"), significantly_different=significantly_different
@@ -95,9 +95,9 @@ def test_a_preliminary_row_has_an_interval_of_its_r_sum_that_no_r_sum_can_leave(
     }
     two, three = ([measured(580, run, file="x", seeds=(int(run),)) for run in runs] for runs in ("01", "012"))
     ((few,), _), ((enough,), _) = compared(two, hits), compared(three, hits)
-    low, high = few["intervals"]["r_sum"]
+    low, high = few.intervals["r_sum"]
     assert 0 < low < 590 < high == 600
-    assert enough["intervals"] == {}
+    assert enough.intervals == {}
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_preliminary_row_has_an_interval_of_its_r_sum_that_no_r_sum_can_leave(
     ],
 )
 def test_incomparable_rows_are_divided(fields: dict[str, Any], division: str) -> None:
-    assert category_of(entry(400, **fields).row()) == division
+    assert entry(400, **fields).category == division
 
 
 def test_each_division_has_a_first_rank_of_its_own() -> None:
@@ -146,7 +146,7 @@ def test_a_name_that_only_looks_like_another_one_says_so() -> None:
 def test_row_files_are_never_mixed() -> None:
     image = entry(410, condition=CONDITION | {"noise_unit": "image"})
     found = ranked_rows(image, entry(400))
-    assert [(row["noise_unit"], row["rank"], row["number"]) for row in found] == [
+    assert [(row.condition.noise_unit, row.rank, row.number) for row in found] == [
         ("caption", 1, 1),
         ("image", 1, 0),
     ]
@@ -155,7 +155,7 @@ def test_row_files_are_never_mixed() -> None:
 def test_the_same_numbers_in_several_papers_are_one_entry_led_by_the_own_paper() -> None:
     quoted, own = entry(400, source="quoting"), entry(400, source="zz_own", own=True)
     rows = ranked_rows(quoted, own, entry(390))
-    assert [(row["source"], row["rank"], row["also"]) for row in rows] == [
+    assert [(row.source, row.rank, row.also) for row in rows] == [
         ("zz_own", 1, ("quoting",)),
         ("quoting", 1, None),
         ("s", 2, ()),
@@ -168,13 +168,13 @@ def test_a_row_that_is_quoted_under_a_name_with_its_backbone_stands_once_with_al
     other = entry(400, method="GSC-SAF", backbone="SAF", source="own", own=True)
     doubted = entry(400, method="GSC", backbone="SGR", source="third", doubts=("odd",))
     rows = ranked_rows(quoted, own, other, doubted)
-    leads = {(row["source"], row["method"]): row for row in rows if row["also"] is not None}
-    assert {name: row["also"] for name, row in leads.items()} == {
+    leads = {(row.source, row.method): row for row in rows if row.also is not None}
+    assert {name: row.also for name, row in leads.items()} == {
         ("own", "GSC-SGR"): ("later",),
         ("own", "GSC-SAF"): (),
         ("third", "GSC"): (),
     }
-    assert leads["own", "GSC-SGR"]["notes"] == ("as printed", "as quoted")
+    assert leads["own", "GSC-SGR"].notes == ("as printed", "as quoted")
 
 
 def test_a_paper_that_prints_the_sum_alone_is_a_source_of_the_row_with_the_same_sum() -> None:
@@ -183,7 +183,7 @@ def test_a_paper_that_prints_the_sum_alone_is_a_source_of_the_row_with_the_same_
         whole.model_dump() | {"recalls": {}, "printed_r_sum": 400.0, "source": "alone"}
     )
     rows = ranked_rows(alone, whole, other)
-    assert [(row["source"], row["also"]) for row in rows] == [
+    assert [(row.source, row.also) for row in rows] == [
         ("other", ()),
         ("whole", ("alone",)),
         ("alone", None),
@@ -193,7 +193,7 @@ def test_a_paper_that_prints_the_sum_alone_is_a_source_of_the_row_with_the_same_
 def test_doubtful_copies_are_one_row_with_all_doubts() -> None:
     first, second = (entry(400, source=name, doubts=(f"odd in {name}",)) for name in ("a", "b"))
     lead, _ = ranked_rows(first, second)
-    assert (lead["also"], lead["doubts"]) == (("b",), ("odd in a", "odd in b"))
+    assert (lead.also, lead.doubts) == (("b",), ("odd in a", "odd in b"))
 
 
 def test_seeds_become_mean_deviation_and_count() -> None:

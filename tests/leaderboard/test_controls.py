@@ -65,16 +65,16 @@ def content(tmp_path_factory: pytest.TempPathFactory, make: Callable[..., Path])
 
 
 def closed_form(content: Content) -> Row:
-    return next(row for row in content.rows if row["closed_form"] and row["slug"] == NOISY.slug)
+    return next(row for row in content.rows if row.closed_form and row.condition.slug == NOISY.slug)
 
 
 def test_averages_of_one_recipe_are_named_and_ranked_among_averages(content: Content) -> None:
-    row = next(row for row in content.rows if row["runs"] == ("0+1", "2+3", "4+5"))
-    assert row["method"] == "CRCL (mean of two seeds)"
-    assert row["family"] == "crcl"
-    assert row["file"] == "digits/crcl/vse-infinity-2net-caption-60-30steps"
-    assert (row["category"], row["rank"], row["n_seeds"]) == ("ensemble", 2, 3)
-    assert row["command"].splitlines()[:3] == [
+    row = next(row for row in content.rows if row.runs == ("0+1", "2+3", "4+5"))
+    assert row.method == "CRCL (mean of two seeds)"
+    assert row.family == "crcl"
+    assert row.file == "digits/crcl/vse-infinity-2net-caption-60-30steps"
+    assert (row.category, row.rank, row.n_seeds) == ("ensemble", 2, 3)
+    assert row.command.splitlines()[:3] == [
         "ncl-bench train crcl/digits_vse_infinity --noise-ratio 0.6 --noise-unit caption --set steps=30 "
         "--to runs/crcl-digits_vse_infinity-seed0",
         "ncl-bench train crcl/digits_vse_infinity --noise-ratio 0.6 --noise-unit caption --set steps=30 --seed 1 "
@@ -88,8 +88,8 @@ def test_a_closed_form_joins_the_table_of_a_backbone_and_needs_one_result_for_a_
     content: Content,
 ) -> None:
     table, _ = measured_tables(content)
-    assert table["title"] == "Digits, 200 test images, VSE∞, 30 steps per network"
-    assert [line["title"] for line in table["lines"]] == [
+    assert table.title == "Digits, 200 test images, VSE∞, 30 steps per network"
+    assert [line.title for line in table.lines] == [
         "NCR",
         "CRCL (clean pairs only)",
         "CRCL (mean of two seeds)",
@@ -98,14 +98,14 @@ def test_a_closed_form_joins_the_table_of_a_backbone_and_needs_one_result_for_a_
         "Triplet (warm-up, hardest)",
     ]
     row = closed_form(content)
-    assert (row["category"], row["n_seeds"], row["preliminary"]) == ("single", 1, False)
-    assert row["rank"] == 1
+    assert (row.category, row.n_seeds, row.preliminary) == ("single", 1, False)
+    assert row.rank == 1
 
 
 def test_a_closed_form_under_a_noise_of_its_own_has_a_table_of_its_own(content: Content) -> None:
     _, alone = measured_tables(content)
-    assert alone["title"] == "Digits, 200 test images, linear, 30 steps per network"
-    assert [condition.noise_ratio for condition in alone["conditions"]] == [0.4]
+    assert alone.title == "Digits, 200 test images, linear, 30 steps per network"
+    assert [condition.noise_ratio for condition in alone.conditions] == [0.4]
 
 
 def test_a_closed_form_is_a_level_in_the_figures(content: Content) -> None:
@@ -114,9 +114,9 @@ def test_a_closed_form_is_a_level_in_the_figures(content: Content) -> None:
     assert str(dev).count('class="curve control"') == 1
     ((_, auroc),) = epoch_curves(table, NOISY.slug, "auroc")
     assert str(auroc).count('class="curve control"') == 1
-    drawn = str(forest(table["places"][NOISY.slug], table["groups"][NOISY.slug], title="rSum"))
+    drawn = str(forest(table.places[NOISY.slug], table.groups[NOISY.slug], title="rSum"))
     row = closed_form(content)
-    assert f"<title>CCA: {row['r_sum']:.1f}</title>" in drawn.split('class="curve control"')[1]
+    assert f"<title>CCA: {row.r_sum:.1f}</title>" in drawn.split('class="curve control"')[1]
 
 
 def gains_of(content: Content, rows: list[Row], **bases: str) -> dict[str, tuple[str, bool]]:
@@ -126,29 +126,31 @@ def gains_of(content: Content, rows: list[Row], **bases: str) -> dict[str, tuple
         for key, family in content.families.items()
     }
     table, _ = measured_tables(replace(content, rows=rows, families=families))
-    return {each["line"]["title"]: (each["base"], each["alone"]) for each in table["gains"]}
+    return {each.line.title: (each.base, each.alone) for each in table.gains}
 
 
 def test_a_gain_compares_two_networks_with_two_and_says_where_it_cannot(content: Content) -> None:
     clean = {"CRCL (clean pairs only)": ("CRCL", False)}
     found = gains_of(content, content.rows, ncr="CRCL")
     assert found == clean | {"NCR": ("CRCL (mean of two seeds)", False)}
-    without = [row for row in content.rows if row["method"] != "CRCL (mean of two seeds)"]
+    without = [row for row in content.rows if row.method != "CRCL (mean of two seeds)"]
     assert gains_of(content, without, ncr="CRCL") == clean | {"NCR": ("CRCL", True)}
 
 
 def test_nothing_is_gained_over_a_control_that_collapsed_after_its_warm_up(content: Content) -> None:
-    (row,) = [row for row in content.rows if row["method"] == "Triplet (warm-up, hardest)"]
+    (row,) = [row for row in content.rows if row.method == "Triplet (warm-up, hardest)"]
     assert collapsed(row)
-    assert not collapsed(row | {"method": "InfoNCE"}), "without a warm-up, a fall is memorisation"
+    assert not collapsed(row.model_copy(update={"method": "InfoNCE"})), (
+        "without a warm-up, a fall is memorisation"
+    )
     assert "NCR" not in gains_of(content, content.rows, ncr="Triplet (warm-up, hardest)")
-    held = [one | {"curves": ()} if one is row else one for one in content.rows]
+    held = [one.model_copy(update={"curves": ()}) if one is row else one for one in content.rows]
     assert gains_of(content, held, ncr="Triplet (warm-up, hardest)")["NCR"][1]
 
 
 def test_a_control_on_clean_pairs_takes_no_rank(content: Content) -> None:
-    (row,) = [row for row in content.rows if row["kind"] == "clean"]
-    assert (row["category"], row["rank"]) == ("controls", None)
+    (row,) = [row for row in content.rows if row.kind == "clean"]
+    assert (row.category, row.rank) == ("controls", None)
 
 
 def test_detection_is_of_the_epoch_that_is_best_on_dev_with_the_last_one_beside_it(content: Content) -> None:
@@ -157,6 +159,6 @@ def test_detection_is_of_the_epoch_that_is_best_on_dev_with_the_last_one_beside_
 
 
 def test_measured_begins_with_photographs(whole_board: Content) -> None:
-    names = [table["conditions"][0].dataset for table in measured_tables(whole_board)]
+    names = [table.conditions[0].dataset for table in measured_tables(whole_board)]
     assert names[0] == "flickr8k"
     assert len(set(names[1:])) > 1

@@ -20,6 +20,7 @@ from leaderboard.build import build
 from leaderboard.entries import Condition, Entry, Row
 from leaderboard.figures import epoch_curves, forest
 from leaderboard.measured import (
+    Place,
     alike,
     division_curves,
     mean_curve,
@@ -96,36 +97,35 @@ def content(root: Path) -> Content:
 
 def test_a_table_holds_the_rows_of_one_number_of_steps_best_first(content: Content) -> None:
     (table,) = measured_tables(content)
-    assert table["title"] == "Digits, 200 test images, VSE∞, 30 steps per network"
-    assert table["conditions"] == [CLEAN, NOISY]
-    assert [line["title"] for line in table["lines"]] == ["CRCL", "NCR"]
+    assert table.title == "Digits, 200 test images, VSE∞, 30 steps per network"
+    assert table.conditions == [CLEAN, NOISY]
+    assert [line.title for line in table.lines] == ["CRCL", "NCR"]
     assert len(content.rows) == 5
-    best = table["lines"][0]
-    assert best["cost"] == 2.0
-    assert best["pairs_seen"] == 3000.0
-    assert best["rows"][NOISY.slug]["last_epoch"] == 399.5
-    assert best["rows"][NOISY.slug]["seeds"] == (0, 1)
-    assert best["rows"][NOISY.slug]["rank"] is None, "two seeds are preliminary"
+    best = table.lines[0]
+    assert best.cost == 2.0
+    assert best.pairs_seen == 3000.0
+    assert best.rows[NOISY.slug].last_epoch == 399.5
+    assert best.rows[NOISY.slug].seeds == (0, 1)
+    assert best.rows[NOISY.slug].rank is None, "two seeds are preliminary"
 
 
 def with_seeds(row: Row, n: int) -> Row:
     """The row as if it had ``n`` seeds."""
-    few = n < 3
-    return row | {"runs": tuple("01234"[:n]), "n_seeds": n, "preliminary": few, "ranked": not few}
+    return row.model_copy(update={"runs": tuple("01234"[:n])})
 
 
 def test_a_preliminary_line_stands_below_ranked_ones_and_under_no_bar(content: Content) -> None:
     """CRCL is far better here, and has two seeds; NCR has three."""
-    rows = [with_seeds(row, 3) if row["method"] == "NCR" else row for row in content.rows]
-    answers = {(row["file"], run, "200"): Answers(np.arange(9.0) + int(run)) for row in rows for run in "012"}
+    rows = [with_seeds(row, 3) if row.method == "NCR" else row for row in content.rows]
+    answers = {(row.file, run, "200"): Answers(np.arange(9.0) + int(run)) for row in rows for run in "012"}
     changed = replace(content, rows=rows, significantly_different=SignificanceTest(answers, rows))  # type: ignore[arg-type]
     (table,) = measured_tables(changed)
-    assert [line["title"] for line in table["lines"]] == ["NCR", "CRCL"]
-    assert [(row["rank"], row["method"]) for row in table["places"][NOISY.slug]] == [
+    assert [line.title for line in table.lines] == ["NCR", "CRCL"]
+    assert [(row.rank, row.method) for row in table.places[NOISY.slug]] == [
         (1, "NCR"),
         (None, "CRCL"),
     ]
-    assert table["groups"][NOISY.slug] == []
+    assert table.groups[NOISY.slug] == []
 
 
 def test_an_interval_covers_the_mean_over_other_seeds_and_images_in_about_95_per_cent() -> None:
@@ -137,7 +137,7 @@ def test_an_interval_covers_the_mean_over_other_seeds_and_images_in_about_95_per
         parts = 0.5 * seeds + 3 * images + 2 * both
         hits = {("digits/m/x", str(n), "200"): Answers(row) for n, row in enumerate(parts)}
         interval = SignificanceTest(hits, ()).interval(  # type: ignore[arg-type]
-            entry(300, file="digits/m/x", runs=tuple("01234")).row()
+            entry(300, file="digits/m/x", runs=tuple("01234"))
         )
         assert interval is not None
         covered += interval[0] <= 0 <= interval[1]
@@ -162,7 +162,7 @@ def test_rows_of_other_steps_are_rows_of_their_own(tmp_path: Path, make: Callabl
     (other / "results").mkdir(parents=True)
     for number, fields in enumerate(({}, {"budget": 31}, {"budget": None})):
         add(make(tmp_path / f"b{number}", seed=number, training=training(0, 0.6, **fields), **plain), other)
-    shown = {row["label"]: row["command"] for row in read_content(other, published=False).rows}
+    shown = {row.label: row.command for row in read_content(other, published=False).rows}
     assert shown.keys() == {"CRCL", "CRCL (30 steps)", "CRCL (31 steps)"}
     assert "--set steps=31 " in shown["CRCL (31 steps)"]
 
@@ -232,34 +232,32 @@ def test_bars_are_the_longest_runs_without_a_significant_difference(sums: list[f
 
 def test_what_noise_takes_away_is_a_share_of_the_clean_score(content: Content) -> None:
     (table,) = measured_tables(content)
-    line = table["lines"][0]
-    clean, noisy = (line["rows"][cell.slug]["r_sum"] for cell in (CLEAN, NOISY))
-    assert line["drop"] == pytest.approx(100 * (clean - noisy) / clean)
+    line = table.lines[0]
+    clean, noisy = (line.rows[cell.slug].r_sum for cell in (CLEAN, NOISY))
+    assert line.drop == pytest.approx(100 * (clean - noisy) / clean)
 
 
 def test_tuned_lines_stand_beside_those_of_the_recipes_as_they_are(content: Content) -> None:
-    budgeted = [row for row in content.rows if row["budget"]]
+    budgeted = [row for row in content.rows if row.budget]
     tuned = [
-        with_seeds(row, 3) | {"recipe": "tuned", "tuned": True, "differs": ("tuned", *row["differs"])}
-        for row in budgeted
-        if row["method"] == "CRCL"
+        with_seeds(row, 3).model_copy(update={"recipe": "tuned"}) for row in budgeted if row.method == "CRCL"
     ]
-    fewer = [row for row in budgeted if (row["method"], row["condition"]) != ("NCR", NOISY)]
+    fewer = [row for row in budgeted if (row.method, row.condition) != ("NCR", NOISY)]
     (table,) = measured_tables(replace(content, rows=[*fewer, *tuned]))
-    assert {(line["title"], line["method"], line["seeds"]) for line in table["lines"]} == {
+    assert {(line.title, line.method, line.seeds) for line in table.lines} == {
         ("CRCL", "CRCL", "2"),
         ("CRCL (tuned)", "CRCL", "3"),
         ("NCR", "NCR", "2"),
     }
-    (found,) = table["drops"]  # NCR lacks the noise
-    assert (found["title"], found["printed"]) == ("CRCL", [])
-    assert found["here"] == found["tuned"] == table["lines"][0]["drop"]
+    (found,) = table.drops  # NCR lacks the noise
+    assert (found.title, found.printed) == ("CRCL", [])
+    assert found.here == found.tuned == table.lines[0].drop
     kinds = [kind for kind, _ in epoch_curves(table, NOISY.slug, "auroc")]
     assert kinds == ["default recipes", "tuned recipes"]
-    mixed = [with_seeds(row, 2 + (row["condition"] == NOISY)) for row in budgeted]
+    mixed = [with_seeds(row, 2 + (row.condition == NOISY)) for row in budgeted]
     (plain,) = measured_tables(replace(content, rows=mixed))
     assert [kind for kind, _ in epoch_curves(plain, NOISY.slug, "dev")] == ["default recipes"]
-    assert {line["seeds"] for line in plain["lines"]} == {"2–3"}
+    assert {line.seeds for line in plain.lines} == {"2–3"}
 
 
 def test_printed_drops_name_their_papers_once_and_leave_doubtful_rows_out() -> None:
@@ -278,8 +276,8 @@ def test_printed_drops_name_their_papers_once_and_leave_doubtful_rows_out() -> N
         entry(r_sum, condition=cell, status="reported", source="one", **encoder)
         for r_sum, cell in ((540.0, clean), (530.0, noisy))
     ]
-    ours = entry(300.0).row()
-    found = printed_drops(ours, board_of([row.row() for row in rows], SignificanceTest({}, ())), papers)
+    ours = entry(300.0)
+    found = printed_drops(ours, board_of(rows, SignificanceTest({}, ())), papers)
     assert found == [("Flickr30K, 1K test, SGR, caption noise (one, two)", 10.0)]
 
 
@@ -311,33 +309,36 @@ def test_divisions_are_drawn_where_runs_recorded_every_epoch(content: Content) -
     assert epoch_curves(measured_tables(content)[0], NOISY.slug, "noise_left") == []
     shares = {"noise_left": (0.4, 0.3, 0.2)}
     recorded = [
-        row | {"found": tuple(one.model_copy(update=shares) for one in row["found"])} for row in content.rows
+        row.model_copy(update={"found": tuple(one.model_copy(update=shares) for one in row.found)})
+        for row in content.rows
     ]
     (table,) = measured_tables(replace(content, rows=recorded))
     ((kind, picture),) = epoch_curves(table, NOISY.slug, "noise_left")
     assert kind == "default recipes"
     assert "noise left, %" in str(picture)
-    row = next(row for row in table["places"][NOISY.slug] if row["found"])
+    row = next(row for row in table.places[NOISY.slug] if row.found)
     points = mean_curve(division_curves(row), "noise_left")
     assert (points[0], points[-1]) == ((10, pytest.approx(0.4)), (30, pytest.approx(0.2)))
 
 
-def test_a_gain_is_the_difference_from_the_own_base_loss_with_its_interval(content: Content) -> None:
+def test_a_gain_is_the_difference_from_the_own_base_loss_with_its_interval(
+    content: Content, monkeypatch: pytest.MonkeyPatch
+) -> None:
     based = {
         key: family.model_copy(update={"base": {"crcl": "NCR"}.get(key, "")})
         for key, family in content.families.items()
     }
-    rows = [row | {"preliminary": False, "ranked": True} for row in content.rows]
-    (table,) = measured_tables(replace(content, rows=rows, families=based))
-    (each,) = table["gains"]
-    assert (each["line"]["title"], each["base"]) == ("CRCL", "NCR")
-    assert each["gains"].keys() == {CLEAN.slug, NOISY.slug}
-    ncr = next(line for line in table["lines"] if line["title"] == "NCR")
-    for slug, (gain, low, high) in each["gains"].items():
-        assert gain == pytest.approx(each["line"]["rows"][slug]["r_sum"] - ncr["rows"][slug]["r_sum"])
-        assert low < gain < high
     (table,) = measured_tables(replace(content, families=based))  # two seeds take no rank
-    assert table["gains"] == []
+    assert table.gains == []
+    monkeypatch.setattr("leaderboard.entries.SEEDS_FOR_A_RANK", 2)
+    (table,) = measured_tables(replace(content, families=based))
+    (each,) = table.gains
+    assert (each.line.title, each.base) == ("CRCL", "NCR")
+    assert each.gains.keys() == {CLEAN.slug, NOISY.slug}
+    ncr = next(line for line in table.lines if line.title == "NCR")
+    for slug, (gain, low, high) in each.gains.items():
+        assert gain == pytest.approx(each.line.rows[slug].r_sum - ncr.rows[slug].r_sum)
+        assert low < gain < high
 
 
 def test_every_base_loss_is_a_control() -> None:
@@ -357,9 +358,8 @@ def test_a_mean_curve_is_straight_between_epochs_and_ends_where_all_do() -> None
     assert all(y == pytest.approx(200 + (x - 10) * 2.5) for x, y in points)
 
 
-def drawn(r_sum: float, line: str, rank: int | None = 1, **facts: Any) -> Row:
-    content = {"r_sum": r_sum, "line": line, "rank": rank, "interval": None, "last_epoch": None}
-    return content | {"closed_form": False} | facts
+def drawn(r_sum: float, line: str, rank: int | None = 1, **facts: Any) -> Place:
+    return Place.of(entry(r_sum), line=line, rank=rank, **facts)
 
 
 def test_a_forest_draws_each_row_its_interval_and_its_last_epoch() -> None:

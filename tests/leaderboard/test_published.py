@@ -20,7 +20,7 @@ def entries() -> list[Entry]:
 
 
 def ranked_rows(entries: list[Entry]) -> list[Row]:
-    return board_of([entry.row() for entry in entries], SignificanceTest({}, ()))
+    return board_of(entries, SignificanceTest({}, ()))
 
 
 def facts() -> list[dict[str, str]]:
@@ -62,10 +62,10 @@ def test_a_printed_sum_that_disagrees_is_told_with_both_numbers_and_the_recalls_
     imram, _ = (
         row
         for row in ranked_rows(entries)
-        if (row["slug"], row["method"]) == ("flickr30k-1k-caption-20", "IMRAM")
+        if (row.condition.slug, row.method) == ("flickr30k-1k-caption-20", "IMRAM")
     )
-    assert (imram["source"], imram["also"]) == ("ncr2021", ("ugncl2024",))
-    assert "UGNCL prints rSum 433.1; its recalls add up to 433.4 (-0.3)." in imram["notes"]
+    assert (imram.source, imram.also) == ("ncr2021", ("ugncl2024",))
+    assert "UGNCL prints rSum 433.1; its recalls add up to 433.4 (-0.3)." in imram.notes
 
 
 def test_methods_whose_published_evaluation_averages_two_networks_stand_among_the_ensembles(
@@ -75,10 +75,10 @@ def test_methods_whose_published_evaluation_averages_two_networks_stand_among_th
     rows = ranked_rows(entries)
     found = {
         ratio: [
-            (row["rank"], f"{row['r_sum']:.1f}")
+            (row.rank, f"{row.r_sum:.1f}")
             for row in rows
-            if (row["slug"], row["category"]) == (f"flickr30k-1k-caption-{ratio}", "ensemble")
-            if row["method"] == "IN2R" and row["rank"] and row["also"] is not None
+            if (row.condition.slug, row.category) == (f"flickr30k-1k-caption-{ratio}", "ensemble")
+            if row.method == "IN2R" and row.rank and row.also is not None
         ]
         for ratio in (40, 60, 80)
     }
@@ -115,7 +115,7 @@ def test_noise_of_unknown_unit_stays_unknown(entries: list[Entry]) -> None:
     units = {entry.condition.noise_unit for entry in entries}
     assert units == {"none", "caption", "image", "unknown", "natural"}
     assert sum(entry.condition.noise_unit == "unknown" for entry in entries) == sum(
-        f["noise_unit"] == "unknown" for f in facts()
+        f.condition.noise_unit == "unknown" for f in facts()
     )
 
 
@@ -136,19 +136,19 @@ def test_noise_units_that_a_table_leaves_out_are_those_of_the_rows_that_it_repea
 
 
 def test_no_row_of_unknown_unit_takes_a_rank(entries: list[Entry]) -> None:
-    unknown = [row["rank"] for row in ranked_rows(entries) if row["noise_unit"] == "unknown"]
+    unknown = [row.rank for row in ranked_rows(entries) if row.condition.noise_unit == "unknown"]
     assert len(unknown) == 134
     assert set(unknown) == {None}
 
 
 def test_rows_of_different_pretrained_encoders_are_ranked_apart(entries: list[Entry]) -> None:
-    (board,) = (one for one in boards(ranked_rows(entries)) if one["condition"].slug == "coco-5k-none-0")
-    lists = [division for division in board["categories"] if division["key"] == "pretrained"]
+    (board,) = (one for one in boards(ranked_rows(entries)) if one.condition.slug == "coco-5k-none-0")
+    lists = [division for division in board.categories if division.key == "pretrained"]
     encoders = ("ALIGN", "CLIP", "CLIP ViT-B/32", "CLIP ViT-L/14")
     for encoder, division in zip(encoders, lists, strict=True):
-        assert division["title"] == f"Pre-trained vision-language encoder: {encoder}"
-        assert {row["backbone"] for row in division["rows"]} == {encoder}
-        assert division["rows"][0]["rank"] == 1
+        assert division.title == f"Pre-trained vision-language encoder: {encoder}"
+        assert {row.backbone for row in division.rows} == {encoder}
+        assert division.rows[0].rank == 1
 
 
 def test_rows_that_were_chosen_on_test_say_so_and_take_no_rank(entries: list[Entry]) -> None:
@@ -167,7 +167,7 @@ def test_rows_that_were_chosen_on_test_say_so_and_take_no_rank(entries: list[Ent
     assert not any(entry.ranked for entry in chosen)
     for words in ("on the test split", "chosen on validation"):
         assert all(words in " ".join(entry.notes) for entry in (*rows["pc2"], of_paper))
-    assert {row["rank"] for row in ranked_rows(entries) if row["selection"] == "test"} == {None}
+    assert {row.rank for row in ranked_rows(entries) if row.selection == "test"} == {None}
 
 
 def test_rows_under_image_noise_name_the_published_files(entries: list[Entry]) -> None:
@@ -238,7 +238,7 @@ def test_a_damaged_table_is_refused_with_file_and_place(
 
 def test_what_looks_like_a_formula_is_read_as_it_was(tmp_path: Path) -> None:
     lines = (PUBLISHED / "results.csv").read_text(encoding="utf-8").splitlines()
-    table = next(csv.DictReader(lines))["table"]
+    table = next(csv.DictReader(lines)).table
     (tmp_path / "results.csv").write_text(
         "\n".join([lines[0], lines[1].replace(table, "'=1+1", 1)]) + "\n", encoding="utf-8"
     )

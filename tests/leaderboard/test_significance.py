@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from leaderboard.board import Content, boards, compared
-from leaderboard.entries import Row
+from leaderboard.entries import Recalls, Row
 from leaderboard.results import read_measured
 from leaderboard.significance import (
     SignificanceTest,
@@ -18,16 +18,16 @@ from leaderboard.significance import (
     surely_better,
 )
 from ncl_bench.evaluation.difference import difference_interval
-from ncl_bench.evaluation.metrics import Float64Array, resamples
+from ncl_bench.evaluation.metrics import RECALLS, Float64Array, resamples
 from ncl_bench.papers import read_families
 
 
 def test_close_rows_share_a_rank_and_distant_ones_do_not(small_board: Path) -> None:
     entries, hits, _ = read_measured(small_board, read_families())
-    rows = [entry.row() for entry in entries]
+    rows = entries
     significantly_different = SignificanceTest(hits, rows)
-    crcl = [row for row in rows if row["method"] == "CRCL" and row["noise_ratio"] == 0.4]
-    triplet = [row for row in rows if row["method"] != "CRCL" and row["noise_ratio"] == 0.4]
+    crcl = [row for row in rows if row.method == "CRCL" and row.condition.noise_ratio == 0.4]
+    triplet = [row for row in rows if row.method != "CRCL" and row.condition.noise_ratio == 0.4]
     apart = significantly_different([crcl[0], crcl[1], triplet[0]])
     assert apart.tolist() == [[False, False, True], [False, False, True], [True, True, False]]
     assert SignificanceTest({}, ())(crcl[:2]).all(), "without evidence rSum alone decides"
@@ -39,8 +39,8 @@ def test_the_rows_of_the_pages_simulation_vary_over_seeds_as_those_of_the_board(
     stated = re.search(r"deviation of about (\d+) over the seeds", page)
     assert stated is not None
     wanted = ("pictograms-1k-caption-40", "method", "VSE∞")
-    rows = [row for row in whole_board.rows if (row["slug"], row["kind"], row["backbone"]) == wanted]
-    found = math.sqrt(statistics.fmean(row["spread"]["r_sum"] ** 2 for row in rows))
+    rows = [row for row in whole_board.rows if (row.condition.slug, row.kind, row.backbone) == wanted]
+    found = math.sqrt(statistics.fmean(row.spread["r_sum"] ** 2 for row in rows))
     assert f"{found:.0f}" == stated[1]
     assert f"{math.hypot(4.0, 32 / math.sqrt(100)):.0f}" == stated[1], (
         "of the seed, and of seed and image together"
@@ -50,21 +50,21 @@ def test_the_rows_of_the_pages_simulation_vary_over_seeds_as_those_of_the_board(
 def test_no_measured_row_stands_below_rows_whose_seeds_overlap_with_its_own(whole_board: Content) -> None:
     overlapping = 0
     for board in boards(whole_board.rows):
-        for division in board["categories"]:
-            placed = [row for row in division["rows"] if row["rank"] is not None]
+        for division in board.categories:
+            placed = [row for row in division.rows if row.rank is not None]
             best_of_next = 1
             for at, one in enumerate(placed):
                 beyond = sum(not seeds_overlap(above, one) for above in placed[:at])
                 overlapping += at - beyond
                 best_of_next = max(best_of_next, 1 + beyond)
-                assert one["rank"] <= best_of_next, (one["slug"], one["method"])
+                assert one.rank <= best_of_next, (one.condition.slug, one.method)
     assert overlapping
 
 
 def seeds_overlap(above: Row, below: Row) -> bool:
     """Whether two rows differ by less than either one's seeds do; one seed alone does not differ."""
-    spreads = (row["spread"].get("r_sum", 0) for row in (above, below))
-    return bool(above["r_sum"] - below["r_sum"] < min(spreads))
+    spreads = (row.spread.get("r_sum", 0) for row in (above, below))
+    return bool(above.r_sum - below.r_sum < min(spreads))
 
 
 def models(
@@ -166,10 +166,11 @@ def test_the_level_of_rank_intervals_is_at_most_five_percent(
 def test_a_rank_interval_counts_rows_that_are_surely_better_or_worse(ranked_board: Path) -> None:
     entries, hits, _ = read_measured(ranked_board, read_families())
     rows, significance = compared(entries, hits)
-    for condition in {row["slug"] for row in rows}:
-        best, worst = (row for row in rows if row["slug"] == condition)
-        assert (best["rank_interval"], worst["rank_interval"]) == ((1, 1), (2, 2))
-    printed = rows[0] | {"file": "", "runs": (), "r_sum": 600.0}
+    for condition in {row.condition.slug for row in rows}:
+        best, worst = (row for row in rows if row.condition.slug == condition)
+        assert (best.rank_interval, worst.rank_interval) == ((1, 1), (2, 2))
+    best = Recalls(**dict.fromkeys(RECALLS, 100.0))
+    printed = rows[0].model_copy(update={"file": "", "runs": (), "recalls": best})
     assert significance.rank_intervals([printed, rows[0]]) == [None, (2, 2)]
 
 

@@ -5,6 +5,7 @@ import io
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ from typer.testing import CliRunner
 
 import leaderboard
 from leaderboard.board import Content, board_of, boards, read_content
-from leaderboard.entries import Entry, Row
-from leaderboard.exports import cited, latex_text, markdown_text, paper_csv, paper_tables
+from leaderboard.entries import Entry
+from leaderboard.exports import PaperTable, cited, latex_text, markdown_text, paper_csv, paper_tables
 from leaderboard.own_rows import boards_for, chosen_boards, noise_name, only_mine, with_mine
 from leaderboard.significance import SignificanceTest
 from ncl_bench.cli import app
@@ -32,8 +33,8 @@ def entry(method: str, *recalls: float, **fields: Any) -> Entry:
     return row(recalls, **{"method": method, "source": "ncr2021"} | fields)
 
 
-def tables_of(*entries: Entry) -> list[Row]:
-    (board,) = boards(board_of([entry.row() for entry in entries], SignificanceTest({}, ())))
+def tables_of(*entries: Entry) -> list[PaperTable]:
+    (board,) = boards(board_of(entries, SignificanceTest({}, ())))
     return paper_tables(board)
 
 
@@ -43,7 +44,7 @@ def markdown(*entries: Entry) -> str:
 
 def test_a_heading_does_not_leave_its_comment() -> None:
     (table,) = tables_of(entry("A", 50, 70, 80, 40, 60, 70))
-    text = latex_text([table | {"title": "CLIP\n\\input{/etc/passwd}"}])
+    text = latex_text([replace(table, title="CLIP\n\\input{/etc/passwd}")])
     assert text.splitlines()[0] == "% CLIP \\input{/etc/passwd}; needs booktabs"
 
 
@@ -88,7 +89,7 @@ def test_rows_that_cannot_be_compared_stand_in_tables_of_their_own() -> None:
     recalls = (50, 60, 70, 40, 50, 60)
     entries = [entry("A", *recalls), entry("B", *recalls, networks="ensemble")]
     entries += [entry(name, *recalls, features="pretrained", encoder=name) for name in ("E", "F")]
-    methods = [[line["method"] for line in table["lines"]] for table in tables_of(*entries)]
+    methods = [[line.method for line in table.lines] for table in tables_of(*entries)]
     assert methods == [["A"], ["B"], ["E"], ["F"]]
 
 
@@ -129,16 +130,16 @@ def test_my_row_stands_among_those_it_is_compared_with(
         (str(best), "CRCL", "submitted"),
         (str(best + 1), "Triplet (hardest)", "submitted"),
     ]
-    assert [(line["rank"], line["method"], line["origin"]) for line in table["lines"]] == [
+    assert [(line.rank, line.method, line.origin) for line in table.lines] == [
         *above,
         *others,
         *below,
     ]
-    (mine,) = (line for line in table["lines"] if line["origin"] == "ours")
+    (mine,) = (line for line in table.lines if line.origin == "ours")
     spread = r" ± \d+\.\d" * (len(seeds) > 1) + r" \(\d+\.\d–\d+\.\d\)" * (not ranked)
-    assert re.fullmatch(r"\d+\.\d" + spread, mine["values"][-1]), "seeds make one row"
-    assert not any(value.endswith(")") for line in table["lines"] for value in line["values"][:-1])
-    assert ("preliminary: fewer than 3 training seeds" in "".join(table["notes"])) == (not ranked)
+    assert re.fullmatch(r"\d+\.\d" + spread, mine.values[-1]), "seeds make one row"
+    assert not any(value.endswith(")") for line in table.lines for value in line.values[:-1])
+    assert ("preliminary: fewer than 3 training seeds" in "".join(table.notes)) == (not ranked)
     assert (r"Mine$^{\S}$ &" in latex_text([table])) == (not ranked)
     assert len(list((ranked_board / "results").rglob("*.yaml"))) == 4, "nothing is added"
 
@@ -146,9 +147,9 @@ def test_my_row_stands_among_those_it_is_compared_with(
 def test_the_rows_of_one_dataset_are_those_among_all(whole_board: Content) -> None:
     root, name = Path(leaderboard.__file__).parent, "pictograms-web"
     alone = read_content(root, published=True, dataset=name)
-    assert {row["dataset"] for row in alone.rows if row["status"] != "reported"} == {name}
+    assert {row.condition.dataset for row in alone.rows if row.status != "reported"} == {name}
     both = (
-        [row | {"number": None} for row in content.rows if row["dataset"] == name]
+        [row.model_copy(update={"number": 0}) for row in content.rows if row.condition.dataset == name]
         for content in (alone, whole_board)
     )
     assert next(both) == next(both)
@@ -166,7 +167,7 @@ def test_a_row_that_the_test_cannot_tell_from_mine_shares_its_rank(
     mine = [make(tmp_path / str(seed), method="Mine", seed=seed) for seed in (7, 8, 11)]
     content, files = with_mine(read_content(ranked_board, published=False), mine, ranked_board)
     (board,) = only_mine(boards_for(content, "digits", "caption-40"), files, content)
-    assert [line["rank"] for line in paper_tables(board, files)[0]["lines"]] == ["1=", "1=", "3"]
+    assert [line.rank for line in paper_tables(board, files)[0].lines] == ["1=", "1=", "3"]
 
 
 def test_a_submission_on_the_board_is_its_row_there(small_board: Path) -> None:
@@ -175,7 +176,7 @@ def test_a_submission_on_the_board_is_its_row_there(small_board: Path) -> None:
     )
     (board,) = only_mine(boards_for(content, "digits", "caption-40"), files, content)
     (table,) = paper_tables(board, files)
-    origins = {line["method"]: line["origin"] for line in table["lines"]}
+    origins = {line.method: line.origin for line in table.lines}
     assert origins == {"CRCL§": "ours", "Triplet (hardest)§": "submitted"}, "two seeds are preliminary"
 
 
@@ -206,9 +207,9 @@ def test_two_submissions_of_one_seed_are_refused(small_board: Path, make: Maker,
 def test_coco_has_a_table_for_each_protocol(printed: Content) -> None:
     for chosen, found in (("", ["5fold-1k", "5k"]), ("5k", ["5k"])):
         assert [
-            board["condition"].protocol for board in boards_for(printed, "coco", "caption-20", chosen)
+            board.condition.protocol for board in boards_for(printed, "coco", "caption-20", chosen)
         ] == found
-    names = {noise_name(row["condition"]) for row in printed.rows}
+    names = {noise_name(row.condition) for row in printed.rows}
     assert {"none", "natural", "caption-20", "image-80", "unknown-50"} <= names
 
 

@@ -118,6 +118,11 @@ class Encoder:
         )
 
 
+def usual_grid(name: str) -> int:
+    """Regions per side where none are asked for: one vector of CLIP, 4 by 4 regions of other encoders."""
+    return 1 if name.startswith(CLIP) else 4
+
+
 def load_encoder(name: str = LITE0, weights: Path | None = None, device: str = "cpu") -> Encoder:
     """Load an encoder by name.
 

@@ -2,6 +2,7 @@
 
 ``{split}_ims.npy``   float16 or float32 ``(images, grid * grid, feature_dim)``
 ``{split}_ids.txt``   one image name per line, in the same order
+``{split}_sha256.txt`` hash of each image's file, by which its features are found again
 ``features.json``     how they were made, see :class:`ncl_bench.data.encoding.Encoding`
 
 Images are encoded in chunks of about a thousand. Finished chunks are kept, so the same command resumes.
@@ -10,11 +11,12 @@ Images are encoded in chunks of about a thousand. Finished chunks are kept, so t
 import ctypes
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -25,12 +27,12 @@ import torch
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
+from baselines import encoders
 from baselines.encoders import Encoder, read_picture
 from ncl_bench import __version__
-from ncl_bench.data.encoding import ENCODING_FILE, Encoding, Preprocessing, Projection
-from ncl_bench.data.own_tables import Splits, draw_splits, is_text, note_split, read_images
-from ncl_bench.data.pairs.forms import TABLES
-from ncl_bench.data.pairs.pictures import FileIndex
+from ncl_bench.data.encoding import ENCODING_FILE, Encoding, Preprocessing, Projection, parse_encoding
+from ncl_bench.data.own_tables import OwnSource, Splits, draw_splits, is_text, note_split, read_images
+from ncl_bench.data.pairs.forms import TABLES, rows_in
 from ncl_bench.data.pictures import no_remarks, picture_path
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError, shorten, shown
@@ -40,65 +42,97 @@ from ncl_bench.files import (
     normalized,
     readable,
     refuse_links_out,
+    sha256_of_file,
     sole_owner,
     text_lines,
     write_text,
 )
+from ncl_bench.npy import map_npy, read_header
 from ncl_bench.progress import Advance, Progress, silent
 
 CHUNK = 1000
 """Images per chunk, rounded down to whole batches."""
+CONTENT = "features, damaged, sha256"
+"""What a chunk holds; a chunk of other content is made again."""
 
 Float32Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Listing:
+class ImageList:
     """A user's images.
 
     Attributes:
         folder: folder that the names are paths in.
         names: unique ids of the images, in order, in Unicode's composed form.
         splits: split to names; None if the splits are drawn.
-        files: name to file (default: each name is a path in the folder).
+        files: name to file; names that are not in it are paths in the folder.
+        remarks: what was chosen, in sentences.
     """
 
     folder: Path
     names: list[str]
     splits: Splits | None
-    files: Mapping[str, Path] | None = None
+    files: Mapping[str, Path] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+
+    def file(self, name: str) -> Path:
+        """File of an image."""
+        return self.files.get(name, self.folder / name)
 
 
-def list_images(source: Path, lists: Sequence[str] = ()) -> Listing:
-    """List the images of a folder or a table.
+def list_images(
+    source: Path,
+    lists: Sequence[str] = (),
+    *,
+    images: Path | None = None,
+    image_column: str | None = None,
+    split_column: str | None = None,
+    work: Path | None = None,
+    progress: Progress = silent,
+) -> ImageList:
+    """List the images of a folder, or of a table or another form of :mod:`ncl_bench.data.pairs.forms`.
 
     Args:
-        source: a folder, where all files count except those with a path component that starts with a dot; or a table
-            with a column ``image`` of paths below its folder, and optionally ``split``, in any form of
-            :mod:`ncl_bench.data.pairs.forms`. Links are followed.
+        source: a folder of images alone, where all files count except those with a path component that starts with a
+            dot; or a form with a column of images and optionally of splits. Links are followed.
         lists: ``SPLIT=FILE`` for each split, a file with one name per line; other images are left out.
+        images: folder of the pictures that a table names (default: the folder of the table).
+        image_column, split_column: columns of a table (default: found by their names).
+        work: folder for pictures that rows hold; without it, the files that a table names are not looked for.
+        progress: shows the number of pictures read from rows.
 
     Raises:
         DataError: there is no image, a list or table is malformed, or an image is in two splits.
     """
-    if (source.is_dir() and any(source.rglob("metadata.*"))) or source.suffix.lower() in TABLES:
-        table = read_images(source)
-        folder = source if source.is_dir() else source.parent
-        for name in table.captions:
+    if rows_in(source):
+        rows = OwnSource(source, images, image_column, split_column=split_column)
+        table = read_images(rows, work=work, progress=progress)
+        folder = images or (source if source.is_dir() else source.parent)
+        for name in table.captions if work is None else ():
             picture_path(folder, name, str(source))
-        found = Listing(folder, list(table.captions), table.splits)
+        found = ImageList(folder, list(table.captions), table.splits, table.files, table.remarks)
     elif source.is_dir():
-        paths = (path.relative_to(source) for path in source.rglob("*") if path.is_file())
-        visible = (path for path in paths if not any(part.startswith(".") for part in path.parts))
-        names = sorted({normalized(path.as_posix()) for path in visible})
-        found = Listing(source, names, None)
+        if given := [each for each in (images, image_column, split_column) if each is not None]:
+            raise DataError(f"{source} is a folder of images alone, so {given[0]} says nothing; leave it out")
+        paths = sorted(path.relative_to(source) for path in source.rglob("*") if path.is_file())
+        visible = [path for path in paths if not any(part.startswith(".") for part in path.parts)]
+        files: dict[str, Path] = {}
+        for path in visible:
+            name = normalized(path.as_posix())
+            if files.setdefault(name, source / path) != source / path:
+                raise DataError(
+                    f"{source} holds 2 files that are named {shown(name)} in different Unicode forms; remove or "
+                    "rename all but one"
+                )
+        found = ImageList(source, sorted(files), None, files)
     else:
         raise DataError(
             f"{source} is neither a folder nor a table ({', '.join(TABLES)}); give the images' folder or table"
         )
     if lists:
         splits = _read_lists(lists, source, set(found.names))
-        found = Listing(found.folder, [name for names in splits.values() for name in names], splits)
+        found = replace(found, names=[name for names in splits.values() for name in names], splits=splits)
     for name in found.names:
         if name != name.strip() or not name or any(end in name for end in "\n\r") or not is_text(name):
             raise DataError(
@@ -160,21 +194,23 @@ class FeatureOptions:
 
 
 def extract(
-    listing: Listing,
+    images: ImageList,
     encoder: Encoder,
     to: Path,
     options: FeatureOptions | None = None,
     *,
+    known: Sequence[Path] = (),
     workers: int = 1,
     progress: Progress = silent,
 ) -> Encoding:
     """Encode images and write a folder, completely or not at all; the same call resumes.
 
     Args:
-        listing: the images.
+        images: the images.
         encoder: the network.
         to: the folder; if the same call already wrote it, nothing is done.
         options: see :class:`FeatureOptions`.
+        known: folders of features; those of a picture with the same hash, encoder and settings are taken from there.
         workers: threads that decode images.
         progress: shows the number of images done.
 
@@ -187,26 +223,26 @@ def extract(
         NclBenchError: another process is writing there.
     """
     options = options or FeatureOptions()
-    if listing.splits and (options.dev or options.test):
+    if images.splits and (options.dev or options.test):
         raise DataError("the images' splits are given, and none is drawn; leave --dev and --test out")
     work = to.parent / f".{to.name}.partial"
     with sole_owner(to):
-        files, stamps, settings, chunks = _planned(listing, encoder, work, options)
-        draw = [] if listing.splits else [options.dev, options.test, options.seed]
+        stamps, settings, chunks = _planned(images, encoder, work, options, known)
+        draw = [] if images.splits else [options.dev, options.test, options.seed]
         key = _sha256(
-            [settings, stamps, listing.splits, [options.pca, options.dtype, options.skip_damaged, *draw]]
+            [settings, stamps, images.splits, [options.pca, options.dtype, options.skip_damaged, *draw]]
         )
         if to.exists():
             shutil.rmtree(work, ignore_errors=True)
             return _same(to, key)
-        damaged = _encode(chunks, files, encoder, options, workers, progress)
+        damaged = _encode(chunks, images, encoder, options, workers, progress)
         if damaged and not options.skip_damaged:
             (name, reason), *others = damaged.items()
             more = f", and {len(others)} more cannot be read" if others else ""
             raise DataError(
-                f"{files[name]} {reason}{more}; or leave such files out with --skip-damaged, which lists them"
+                f"{images.file(name)} {reason}{more}; or leave such files out with --skip-damaged, which lists them"
             )
-        splits = _readable_splits(listing, damaged, options)
+        splits = _readable_splits(images, damaged, options)
         with atomic_folder(to) as result:
             pca = _fit(chunks, splits["train"], options.pca, progress) if options.pca else None
             dim = _write(result, chunks, splits, pca, options.dtype, progress)
@@ -218,7 +254,7 @@ def extract(
                 feature_dim=dim,
                 pca=pca.record if pca else None,
                 dtype=options.dtype,
-                splits="given" if listing.splits else f"drawn with seed {options.seed}",
+                splits="given" if images.splits else f"drawn with seed {options.seed}",
                 images={split: len(names) for split, names in splits.items()},
                 skipped=damaged,
             )
@@ -228,7 +264,7 @@ def extract(
 
 
 def extract_shard(
-    listing: Listing,
+    images: ImageList,
     encoder: Encoder,
     to: Path,
     shard: tuple[int, int],
@@ -240,7 +276,7 @@ def extract_shard(
     """Encode a share of the chunks; when all shards are done, :func:`extract` with the same arguments joins them.
 
     Args:
-        listing, encoder, to, options, workers, progress: as for :func:`extract`.
+        images, encoder, to, options, workers, progress: as for :func:`extract`.
         shard: number of the shard, from 1, and how many there are.
 
     Returns:
@@ -248,29 +284,126 @@ def extract_shard(
     """
     work = to.parent / f".{to.name}.partial"
     with sole_owner(to.with_name(f"{to.name}-shard-{shard[0]}-of-{shard[1]}")):
-        files, _, _, chunks = _planned(listing, encoder, work, options or FeatureOptions())
+        _, _, chunks = _planned(images, encoder, work, options or FeatureOptions())
         own = dict(list(chunks.items())[shard[0] - 1 :: shard[1]])
-        _encode(own, files, encoder, options or FeatureOptions(), workers, progress)
+        _encode(own, images, encoder, options or FeatureOptions(), workers, progress)
     return sum(map(len, own.values()))
 
 
+def encode_pictures(
+    files: Mapping[str, Path],
+    splits: Splits | None,
+    to: Path,
+    encoder: str | None,
+    draw: tuple[int | None, int | None, int],
+    skip_damaged: bool,
+    device: str,
+    known: Sequence[Path],
+    progress: Progress,
+) -> Mapping[str, str]:
+    """Encode pictures for a dataset; an entry point, through which ``ncl_bench`` finds it without torch.
+
+    Args:
+        files: name to file of every image, in order.
+        splits: split to names; None to draw them.
+        to: folder to write; features that are there are used again.
+        encoder: name of the encoder (default: efficientnet-lite0).
+        draw: numbers of dev and test images, and the seed.
+        skip_damaged: leave out images that cannot be read, instead of refusing them.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        known: folders of features, see :func:`extract`.
+        progress: shows the number of images done.
+
+    Returns:
+        Image that cannot be read to the reason.
+    """
+    dev, test, seed = draw
+    name = encoder or encoders.LITE0
+    options = FeatureOptions(
+        encoders.usual_grid(name), dev=dev, test=test, seed=seed, skip_damaged=skip_damaged
+    )
+    images = ImageList(to.parent, list(files), splits, files)
+    network = encoders.load_encoder(name, None, device)
+    earlier = to.with_name(f"{to.name}-earlier")
+    if to.exists():
+        shutil.rmtree(earlier, ignore_errors=True)
+        to.rename(earlier)
+    done = extract(
+        images,
+        network,
+        to,
+        options,
+        known=[earlier, *known],
+        workers=os.cpu_count() or 1,
+        progress=progress,
+    )
+    shutil.rmtree(earlier, ignore_errors=True)
+    return done.skipped
+
+
 def _planned(
-    listing: Listing, encoder: Encoder, work: Path, options: FeatureOptions
-) -> tuple[Mapping[str, Path], list[list[object]], dict[str, Any], dict[Path, list[str]]]:
-    """File and stamp of every image, the settings, and the chunks: a file in ``work`` to the images in it."""
+    images: ImageList, encoder: Encoder, work: Path, options: FeatureOptions, known: Sequence[Path] = ()
+) -> tuple[list[list[object]], dict[str, Any], dict[Path, list[str]]]:
+    """Stamp of every image, the settings, and the chunks: a file in ``work`` to the images in it."""
     refuse_links_out(work, work.parent)
-    files = listing.files
-    if files is None:
-        found, _ = FileIndex(listing.folder).find_all(listing.names, str(listing.folder), by_name=False)
-        files = {name: found.get(name, listing.folder / name) for name in listing.names}
-    stamps = [_stamp(name, files[name]) for name in listing.names]
+    stamps = {name: _stamp(name, images.file(name)) for name in images.names}
     settings = _settings(encoder, options)
+    chunks = _reused(images, work, settings, options, known)
+    there = {name for names in chunks.values() for name in names}
+    left = [name for name in images.names if name not in there]
     size = max(CHUNK // options.batch_size, 1) * options.batch_size
-    chunks = {
-        work / f"{_sha256([settings, stamps[i : i + size]])}.npz": listing.names[i : i + size]
-        for i in range(0, len(stamps), size)
-    }
-    return files, stamps, settings, chunks
+    for start in range(0, len(left), size):
+        names = left[start : start + size]
+        chunks[work / f"{_sha256([CONTENT, settings, [stamps[name] for name in names]])}.npz"] = names
+    return list(stamps.values()), settings, chunks
+
+
+def _reused(
+    images: ImageList,
+    work: Path,
+    settings: Mapping[str, Any],
+    options: FeatureOptions,
+    known: Sequence[Path],
+) -> dict[Path, list[str]]:
+    """Chunks of the images whose features are known, written already."""
+    rows: dict[str, tuple[Path, int]] = {}
+    for folder in known:
+        for split in _splits_of_same(folder, settings, options):
+            hashes = folder / f"{split}_sha256.txt"
+            lines = hashes.read_text(encoding="utf-8").split() if hashes.is_file() else []
+            for row, digest in enumerate(lines):
+                rows.setdefault(digest, (folder / f"{split}_ims.npy", row))
+    digests = {name: _sha256_if_there(images.file(name)) for name in images.names} if rows else {}
+    found = [name for name, digest in digests.items() if digest in rows]
+    chunks: dict[Path, list[str]] = {}
+    for start in range(0, len(found), CHUNK):
+        names = found[start : start + CHUNK]
+        own = [digests[name] for name in names]
+        path = work / f"{_sha256([CONTENT, settings, names, own])}.npz"
+        arrays = {file: map_npy(file, read_header(file)) for file in {rows[digest][0] for digest in own}}
+        features = np.stack([arrays[file][row] for file, row in (rows[digest] for digest in own)])
+        if not path.exists():
+            _write_chunk(path, features.astype(np.float32), [""] * len(names), own)
+        chunks[path] = names
+    return chunks
+
+
+def _splits_of_same(folder: Path, settings: Mapping[str, Any], options: FeatureOptions) -> list[str]:
+    """Splits of a folder of features that the same encoder made in the same way; none if another one did."""
+    if not (folder / ENCODING_FILE).is_file():
+        return []
+    found = parse_encoding((folder / ENCODING_FILE).read_bytes(), str(folder / ENCODING_FILE))
+    theirs = found.model_dump(mode="json")
+    alike = all(theirs[name] == value for name, value in settings.items() if name != "batch_size")
+    exact = found.dtype == "float32" or (found.dtype == options.dtype and options.pca is None)
+    return list(found.images) if alike and exact and found.pca is None else []
+
+
+def _sha256_if_there(file: Path) -> str:
+    try:
+        return sha256_of_file(file)
+    except OSError:  # reported when the image is read
+        return ""
 
 
 def _stamp(name: str, file: Path) -> list[object]:
@@ -317,7 +450,7 @@ def _same(to: Path, key: str) -> Encoding:
 
 def _encode(
     chunks: Mapping[Path, Sequence[str]],
-    files: Mapping[str, Path],
+    images: ImageList,
     encoder: Encoder,
     options: FeatureOptions,
     workers: int,
@@ -327,9 +460,9 @@ def _encode(
 
     def read(name: str) -> NDArray[np.uint8] | str:
         try:
-            return read_picture(files[name], encoder.size, encoder.interpolation, encoder.crop)
+            return read_picture(images.file(name), encoder.size, encoder.interpolation, encoder.crop)
         except DataError as error:
-            return str(error.args[0]).removeprefix(f"{files[name]} ")
+            return str(error.args[0]).removeprefix(f"{images.file(name)} ")
 
     damaged: dict[str, str] = {}
     n_images = sum(map(len, chunks.values()))
@@ -345,7 +478,7 @@ def _encode(
             else:
                 decoding = cast(Generator[NDArray[np.uint8] | str], pool.map(read, names))
                 with closing(decoding) as pictures:  # closing it stops the decoding
-                    _encode_chunk(path, names, pictures, encoder, options, advance)
+                    _encode_chunk(path, names, pictures, encoder, options, advance, images)
             with np.load(path, allow_pickle=False) as chunk:
                 damaged |= {name: str(x) for name, x in zip(names, chunk["damaged"], strict=True) if x}
     return damaged
@@ -382,8 +515,9 @@ def _encode_chunk(
     encoder: Encoder,
     options: FeatureOptions,
     advance: Advance,
+    images: ImageList,
 ) -> None:
-    """Write ``features``, float32 ``(n, regions, dim)``, and ``damaged``: why an image has only zeros, or nothing."""
+    """Encode pictures in batches and write their chunk."""
     parts, reasons = [], []
     for start in range(0, len(names), options.batch_size):
         batch = names[start : start + options.batch_size]
@@ -397,8 +531,15 @@ def _encode_chunk(
                 "are damaged"
             )
         advance(len(batch))
+    _write_chunk(
+        path, np.concatenate(parts), reasons, [_sha256_if_there(images.file(name)) for name in names]
+    )
+
+
+def _write_chunk(path: Path, features: Float32Array, damaged: Sequence[str], sha256: Sequence[str]) -> None:
+    """Write ``features``, float32 ``(n, regions, dim)``, why an image has only zeros or nothing, and hashes."""
     with atomic_path(path) as temporary, temporary.open("wb") as stream:
-        np.savez(stream, features=np.concatenate(parts), damaged=np.array(reasons))
+        np.savez(stream, features=features, damaged=np.array(damaged), sha256=np.array(sha256))
 
 
 def _features(encoder: Encoder, pictures: Sequence[NDArray[np.uint8] | str], grid: int) -> Float32Array:
@@ -418,12 +559,12 @@ def _features(encoder: Encoder, pictures: Sequence[NDArray[np.uint8] | str], gri
     return features
 
 
-def _readable_splits(listing: Listing, damaged: Mapping[str, str], options: FeatureOptions) -> Splits:
-    if listing.splits is None:
-        readable = [name for name in listing.names if name not in damaged]
+def _readable_splits(images: ImageList, damaged: Mapping[str, str], options: FeatureOptions) -> Splits:
+    if images.splits is None:
+        readable = [name for name in images.names if name not in damaged]
         return draw_splits(readable, options.dev, options.test, options.seed)
     splits = {
-        split: [name for name in names if name not in damaged] for split, names in listing.splits.items()
+        split: [name for name in names if name not in damaged] for split, names in images.splits.items()
     }
     if empty := [split for split in splits if not splits[split]]:
         raise DataError(f"no image is left in {' and '.join(empty)}; every split needs one")
@@ -432,13 +573,14 @@ def _readable_splits(listing: Listing, damaged: Mapping[str, str], options: Feat
 
 def _rows(
     chunks: Mapping[Path, Sequence[str]], wanted: Sequence[str]
-) -> Iterator[tuple[NDArray[np.int64], Float32Array]]:
-    """Iterate over chunks: positions in ``wanted``, and the features of those images."""
+) -> Iterator[tuple[NDArray[np.int64], Float32Array, list[str]]]:
+    """Iterate over chunks: positions in ``wanted``, and the features and hashes of those images."""
     place = {name: row for row, name in enumerate(wanted)}
     for path, names in chunks.items():
         with np.load(path, allow_pickle=False) as chunk:
             found = [row for row, name in enumerate(names) if name in place]
-            yield np.array([place[names[row]] for row in found], np.int64), chunk["features"][found]
+            places = np.array([place[names[row]] for row in found], np.int64)
+            yield places, chunk["features"][found], chunk["sha256"][found].tolist()
 
 
 @dataclass(frozen=True)
@@ -454,7 +596,7 @@ def _fit(chunks: Mapping[Path, Sequence[str]], train: Sequence[str], kept: int, 
     """Fit principal components to all regions of the training images."""
     total, squares, count = np.zeros(1), np.zeros(1), 0
     with progress("fitting the projection", len(train)) as advance:
-        for _, block in _rows(chunks, train):
+        for _, block, _ in _rows(chunks, train):
             dim = block.shape[2]
             if kept > dim:
                 raise DataError(f"--pca is {kept}, the encoder gives {dim} numbers per region; choose fewer")
@@ -485,8 +627,9 @@ def _write(
     for split, names in splits.items():
         write_text(folder / f"{split}_ids.txt", "".join(f"{name}\n" for name in names))
         rows: NDArray[np.floating] | None = None
+        hashes = np.full(len(names), "", object)
         with progress(f"writing {split}", len(names)) as advance:
-            for places, block in _rows(chunks, names):
+            for places, block, own in _rows(chunks, names):
                 projected = ((block - pca.mean) @ pca.components).astype(np.float32) if pca else block
                 if dtype == "float16" and np.abs(projected).max(initial=0) > np.finfo(np.float16).max:
                     raise DataError(
@@ -496,6 +639,7 @@ def _write(
                     shape = (len(names), *projected.shape[1:])
                     rows = open_memmap(folder / f"{split}_ims.npy", "w+", dtype, shape)
                     dim = shape[2]
-                rows[places] = projected
+                rows[places], hashes[places] = projected, own
                 advance(len(block))
+        write_text(folder / f"{split}_sha256.txt", "".join(f"{digest}\n" for digest in hashes))
     return dim

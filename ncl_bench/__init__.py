@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ncl_bench.data import DATASETS, load_dataset
+    from ncl_bench.data.own import new_dataset
     from ncl_bench.data.paired import PairedDataset
     from ncl_bench.data.prepare import prepare
     from ncl_bench.errors import NclBenchError
@@ -24,6 +25,7 @@ __all__ = [
     "evaluate",
     "inject_noise",
     "load_dataset",
+    "new_dataset",
     "prepare",
     "write_scores",
 ]
@@ -37,6 +39,7 @@ _HOMES = {
     "evaluate": "ncl_bench.evaluation.call",
     "inject_noise": "ncl_bench.noise.draw",
     "load_dataset": "ncl_bench.data",
+    "new_dataset": "ncl_bench.data.own",
     "prepare": "ncl_bench.data.prepare",
     "write_scores": "ncl_bench.evaluation.scores",
 }

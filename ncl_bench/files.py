@@ -19,12 +19,12 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
 from os import PathLike
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from filelock import FileLock, Timeout
 
-from ncl_bench.errors import DataError, NclBenchError, listed, shorten, shown
+from ncl_bench.errors import NclBenchError, listed, shorten, shown
 
 AnyPath: TypeAlias = str | PathLike[str]
 """Path as a user gives it."""
@@ -310,38 +310,6 @@ def normalized(text: str) -> str:
     A Mac's archives decompose the ``é`` of a file name into two characters, and a table spells it as one.
     """
     return unicodedata.normalize("NFC", text)
-
-
-def file_finder(folder: Path) -> Callable[[str], Path | None]:
-    """Return a function that finds a file by its path below a folder, or None; every folder is listed once.
-
-    Args:
-        folder: where the files lie. Names are compared in their :func:`normalized` form, and ``..`` is no name.
-    """
-    listings: dict[Path, dict[str, list[str]]] = {}
-
-    def listing(place: Path) -> dict[str, list[str]]:
-        if place not in listings:
-            found = listings[place] = {}
-            for name in os.listdir(place) if place.is_dir() else ():
-                found.setdefault(normalized(name), []).append(name)
-        return listings[place]
-
-    def find(name: str) -> Path | None:
-        path = folder
-        for part in PurePosixPath(normalized(name)).parts:
-            same = listing(path).get(part, [])
-            if not same:
-                return None
-            if len(same) > 1:
-                raise DataError(
-                    f"{path} holds {len(same)} files that are named {part} in different Unicode forms; remove or "
-                    "rename all but one"
-                )
-            path = path / same[0]
-        return path if path.is_file() else None
-
-    return find
 
 
 def read_limited(path: Path, largest: int, error: type[NclBenchError], fix: str) -> bytes:

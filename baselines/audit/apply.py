@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from baselines.audit.find import rows_sha256
 from baselines.audit.lists import write_lists
 from baselines.audit.result import PAIRS, RESULT, AuditResult, read_result
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.keep import Kept, read_pair_ids, write_keep
 from ncl_bench.data.pairs.columns import read_pairs
+from ncl_bench.data.pairs.kept import KEPT, read_kept, write_kept
 from ncl_bench.errors import TrainingError, first_line
 from ncl_bench.files import atomic_folder, read_table, readable
 from ncl_bench.noise.draw import noise_sha256
@@ -85,7 +85,7 @@ def apply_audit(
         raise TrainingError(f"training needs two pairs, but {(~removed).sum()} of {len(table):,} {others}")
     kept = None
     if own:
-        _write_own(audit, result, to, table, removed)
+        _write_own(audit, to, table, removed)
     else:
         pair_ids = table["pair_id"].to_numpy(np.int64)[~removed]
         chosen_by, limit = (result.chosen_by, limit) if ids is None else ("ids", None)
@@ -117,18 +117,16 @@ def _read(path: Path, result: AuditResult, own: bool) -> pd.DataFrame:
         raise TrainingError(f"{path} is damaged ({first_line(error)}); run `ncl-bench audit` again") from None
 
 
-def _write_own(
-    audit: Path, result: AuditResult, to: Path, table: pd.DataFrame, removed: NDArray[np.bool_]
-) -> None:
+def _write_own(audit: Path, to: Path, table: pd.DataFrame, removed: NDArray[np.bool_]) -> None:
     """Write the lists of own pairs, read again from where the audit read them."""
-    if result.path is None:
+    if not (audit / KEPT).is_file():
         raise TrainingError(
             f"{audit} is of pairs that were given in Python; choose rows of the table that find_wrong_pairs returned, "
             f"or of {audit / PAIRS}"
         )
-    own = read_pairs(Path(result.path), result.image_column, result.caption_column)
-    if rows_sha256(own) != result.rows_sha256:
-        raise TrainingError(f"{result.path} has changed since {audit} was written; audit it again")
+    kept = read_kept(audit)
+    own = read_pairs(Path(kept.path), kept.image_column, kept.caption_column)
+    kept.taken(own)  # refused if the pairs have changed
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise TrainingError(f"{to} exists already; choose a new folder with --to")
     rows = table.index.to_numpy(np.int64)
@@ -136,6 +134,7 @@ def _write_own(
     corrections = {row: text for row, text in zip(rows.tolist(), given, strict=False) if text}
     with atomic_folder(to) as folder:
         write_lists(folder, own, rows[~removed], rows[removed], corrections)
+        write_kept(folder, kept.model_copy(update={"rows": tuple(rows[~removed].tolist())}))
 
 
 def _write_kept(

@@ -33,6 +33,7 @@ from ncl_bench.arguments import Seed, checked_arguments
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pair_labels import LABELS
 from ncl_bench.data.pairs.columns import OwnPairs, read_pairs
+from ncl_bench.data.pairs.kept import KeptRows, write_kept
 from ncl_bench.data.pairs.pictures import Pictures, find_pictures
 from ncl_bench.errors import DataError, NclBenchError, TrainingError, listed, shorten
 from ncl_bench.evaluation.pages import thumbnail
@@ -132,8 +133,11 @@ def find_wrong_pairs(
             with steps.progress("writing the page")("writing", 2) as advance:
                 n_pictures, remarks = len(np.unique(image_of)), [*own.remarks, *pictures.remarks]
                 path = str(Path(pairs).absolute()) if isinstance(pairs, str | Path) else None
-                audit = _audit(own, path, rows, n_pictures, found, reasons, shown, remarks, known, key)
+                audit = _audit(own, rows, n_pictures, found, reasons, shown, remarks, known, key)
                 _write_lists(folder, own, audit, found)
+                if path is not None:
+                    kept = _kept(own, path, audit, images, work, None if arrays else encoder)
+                    write_kept(folder, kept)
                 advance(1)
                 write(folder, audit, folder.name)
     table = audit.table
@@ -152,11 +156,6 @@ def _opened(pairs: Any, image_column: str | None, caption_column: str | None, ar
         {"image": [f"image {row}" for row in range(n)], "caption": [f"caption {row}" for row in range(n)]}
     )
     return read_pairs(frame)
-
-
-def rows_sha256(own: OwnPairs) -> str:
-    """Hash of the names of the images and of the captions."""
-    return hashlib.sha256(json.dumps([own.images, own.captions]).encode()).hexdigest()
 
 
 def _key(own: OwnPairs, arrays: Any, encoder: str, text_encoder: str | None, seed: int) -> str:
@@ -282,7 +281,7 @@ def _judge_pictures(
     """The judged rows, their pictures' numbers, what was found, and why each row is left out."""
     from baselines import encoders
     from baselines.audit.judge import judge_pairs
-    from baselines.features import FeatureOptions, Listing, extract
+    from baselines.features import FeatureOptions, ImageList, extract
 
     needed = np.unique(pictures.image_of[reasons == ""])
     names, files = list(pictures.files), list(pictures.files.values())
@@ -295,15 +294,13 @@ def _judge_pictures(
         }
     )
     _forget_other_pictures(work, wanted)
-    listing = Listing(work, list(wanted), {"all": list(wanted)}, wanted)
+    listed_images = ImageList(work, list(wanted), {"all": list(wanted)}, wanted)
     network = encoders.load_encoder(encoder, None, device)
     done = extract(
-        listing,
+        listed_images,
         network,
         work / "features",
-        FeatureOptions(
-            skip_damaged=True, grid=1 if encoder.startswith(encoders.CLIP) else FeatureOptions().grid
-        ),
+        FeatureOptions(skip_damaged=True, grid=encoders.usual_grid(encoder)),
         workers=2,
         progress=steps.progress("encoding pictures"),
     )
@@ -459,7 +456,6 @@ class _Shown:
 
 def _audit(
     own: OwnPairs,
-    path: str | None,
     rows: Int64Array,
     n_pictures: int,
     found: "Judged",
@@ -526,10 +522,6 @@ def _audit(
         if labels
         else {},
         remarks=(*remarks, *([found.unseen] if found.unseen else [])),
-        path=path,
-        image_column=own.image_column,
-        caption_column=own.caption_column,
-        rows_sha256=rows_sha256(own),
     )
     table.attrs["summary"] = result.model_dump(mode="json")
     every = np.full(n, "", object)
@@ -560,9 +552,31 @@ def _spread(values: Any, rows: Int64Array, n: int, dtype: Any) -> Any:
     return column
 
 
-def _write_lists(folder: Path, own: OwnPairs, audit: Audit, found: "Judged") -> None:
+def _suspects(own: OwnPairs, audit: Audit) -> NDArray[np.bool_]:
+    """Whether each judged row is a suspect."""
     suspect = audit.table["audit_suspect" if "suspect" in own.form.table else "suspect"]
-    chosen = suspect[audit.rows].to_numpy(bool)
+    found: NDArray[np.bool_] = suspect[audit.rows].to_numpy(bool)
+    return found
+
+
+def _kept(
+    own: OwnPairs, path: str, audit: Audit, images: Path | str | None, work: Path, encoder: str | None
+) -> KeptRows:
+    """What a dataset is made of after the audit; ``encoder`` is None if embeddings were judged."""
+    return KeptRows(
+        path=path,
+        image_column=own.image_column,
+        caption_column=own.caption_column,
+        rows_sha256=own.sha256(),
+        rows=tuple(audit.rows[~_suspects(own, audit)].tolist()),
+        images=None if images is None else str(Path(images).absolute()),
+        features=None if encoder is None else str((work / "features").absolute()),
+        encoder=encoder,
+    )
+
+
+def _write_lists(folder: Path, own: OwnPairs, audit: Audit, found: "Judged") -> None:
+    chosen = _suspects(own, audit)
     corrections = {row: each.correction for row, each in audit.labels.items() if each.correction}
     write_lists(folder, own, audit.rows[~chosen], audit.rows[chosen], corrections)
     if found.order_faults:

@@ -55,7 +55,7 @@ def write(folder: Path, audit: Audit, name: str) -> None:
         "digest": result.digest,
         "n": result.n_judged,
         "atOnce": AT_ONCE,
-        "corrects": result.image_column is not None,
+        "corrects": result.dataset is None,
         "cards": cards,
         "pictures": any(card["picture"] for card in cards),
         "groups": [

@@ -81,9 +81,6 @@ class AuditResult(Record):
         n_suspects: pairs to look at: those that are called wrong, and those with a cause, corrected by labels.
         labels: label to number of labelled pairs.
         remarks: what else a reader has to know, in sentences.
-        path: own pairs: where they were read from, if it was a file or folder.
-        image_column, caption_column: own pairs: what was read.
-        rows_sha256: own pairs: hash of the images' names and the captions.
         dataset, fingerprint, noise: runs: the split before noise, and its noise without the source.
         runs: that were averaged.
         detection: column to how well it finds the wrong pairs; empty where nobody knows which these are.
@@ -112,10 +109,6 @@ class AuditResult(Record):
     n_suspects: int = 0
     labels: dict[str, int] = Field(default_factory=dict)
     remarks: tuple[str, ...] = ()
-    path: str | None = None
-    image_column: str | None = None
-    caption_column: str | None = None
-    rows_sha256: str | None = None
     dataset: str | None = None
     fingerprint: str | None = None
     noise: Noise | None = None

@@ -9,7 +9,17 @@ import typer
 from typer.core import TyperGroup
 
 from baselines.cli.options import Device, Keep, NoiseFile, Target
-from ncl_bench.cli.options import Json, NoiseRatio, NoiseSeed, NoiseUnit, Root, SplitSeed
+from ncl_bench.cli.options import (
+    CaptionColumn,
+    ImageColumn,
+    Json,
+    NoiseRatio,
+    NoiseSeed,
+    NoiseUnit,
+    Pictures,
+    Root,
+    SplitSeed,
+)
 from ncl_bench.errors import NclBenchError
 from ncl_bench.extras import require
 from ncl_bench.plugins import command_name
@@ -54,7 +64,7 @@ class _RunsOrPairs(TyperGroup):
         )
         if Path(first).is_dir():
             return "runs" if Path(first, "run.json").exists() else "pairs"
-        return "pairs" if Path(first).suffix.lower() in _TABLES else "runs"
+        return "pairs" if first.lower().removesuffix(".gz").endswith(_TABLES) else "runs"
 
 
 audit_app = typer.Typer(
@@ -75,16 +85,9 @@ def audit_pairs(
         ),
     ] = None,
     to: Target = Path("audit"),
-    images: Annotated[
-        Path | None, typer.Option(help="Folder of the pictures (default: the folder of the table).")
-    ] = None,
-    image_column: Annotated[
-        str | None,
-        typer.Option(help="Column of image paths (default: image, file_name, path, filename or alike)."),
-    ] = None,
-    caption_column: Annotated[
-        str | None, typer.Option(help="Column of captions (default: caption, text, title, alt or alike).")
-    ] = None,
+    images: Pictures = None,
+    image_column: ImageColumn = None,
+    caption_column: CaptionColumn = None,
     image_embeddings: Annotated[
         Path | None, typer.Option(help=".npy file with a vector per pair, in place of the pictures.")
     ] = None,
@@ -309,7 +312,7 @@ def audit_apply(
 
     kept = apply_audit(audit, to, threshold=threshold, ids=ids, sure=yes, say=typer.echo)
     if kept is None:
-        hint(f"next: use the rows of {quote(str(to / 'clean'))}")
+        hint(f"next: {command_name()} datasets new NAME --clean {quote(str(to))} --to data")
     else:
         hint(
             f"next: {command_name()} train RECIPE --keep {quote(str(to))}, with the noise of the audited run"

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from baselines.cli.options import Device, Target
-from ncl_bench.cli.options import DevImages, SplitSeed, TestImages
+from ncl_bench.cli.options import DevImages, ImageColumn, Pictures, SplitColumn, SplitSeed, TestImages
 from ncl_bench.errors import NclBenchError
 from ncl_bench.extras import require
 
@@ -17,7 +17,8 @@ def features(
     source: Annotated[
         Path,
         typer.Argument(
-            help="Folder of images, or a .csv or .tsv file with a column `image` and, if you like, `split`."
+            help="Folder of images; or a table (.csv, .tsv, .txt, .jsonl, .json, .parquet) with a column of images and "
+            "optionally `split`, a folder with metadata.csv, WebDataset shards or what `datasets` saved."
         ),
     ],
     to: Target,
@@ -49,6 +50,9 @@ def features(
             help="File with the image names of a split, one per line; give it for train, dev and test.",
         ),
     ] = None,
+    images: Pictures = None,
+    image_column: ImageColumn = None,
+    split_column: SplitColumn = None,
     dev: DevImages = None,
     test: TestImages = None,
     seed: SplitSeed = 0,
@@ -80,22 +84,32 @@ def features(
     from baselines.features import FeatureOptions, extract, extract_shard, list_images
     from ncl_bench.progress import bar
 
-    listing = list_images(source, split or ())
+    listed = list_images(
+        source,
+        split or (),
+        images=images,
+        image_column=image_column,
+        split_column=split_column,
+        work=to.parent / f".{to.name}.partial" / "pictures",
+        progress=bar,
+    )
+    for remark in listed.remarks:
+        typer.echo(remark)
     options = FeatureOptions(grid, pca, dtype, dev, test, seed, batch_size, skip_damaged)
     network = load_encoder(encoder, weights, device)
     threads = workers or os.cpu_count() or 1
     if shard is not None:
-        n = extract_shard(listing, network, to, _shard(shard), options, workers=threads, progress=bar)
+        n = extract_shard(listed, network, to, _shard(shard), options, workers=threads, progress=bar)
         typer.echo(
-            f"{n:,} of {len(listing.names):,} images are encoded; the command without --shard joins all parts"
+            f"{n:,} of {len(listed.names):,} images are encoded; the command without --shard joins all parts"
         )
         return
-    done = extract(listing, network, to, options, workers=threads, progress=bar)
+    done = extract(listed, network, to, options, workers=threads, progress=bar)
     for name, reason in done.skipped.items():
-        typer.echo(f"left out: {listing.folder / name} {reason}")
-    images = ", ".join(f"{name} {count:,}" for name, count in done.images.items())
+        typer.echo(f"left out: {listed.file(name)} {reason}")
+    counts = ", ".join(f"{name} {count:,}" for name, count in done.images.items())
     regions = "1 region" if grid == 1 else f"{grid * grid} regions"
-    typer.echo(f"{images} images, {regions} of {done.feature_dim} numbers each, in {to}")
+    typer.echo(f"{counts} images, {regions} of {done.feature_dim} numbers each, in {to}")
 
 
 def _shard(given: str) -> tuple[int, int]:

@@ -1,13 +1,11 @@
 """The Typer app. A command is imported when it is called; ``COMMANDS`` says from where.
 
 ``baselines``, ``leaderboard`` and third-party packages add theirs by entry points: a command or a Typer app in group
-``ncl_bench.commands``, a check of `doctor` in ``ncl_bench.checks``, one of `doctor --gpu` in ``ncl_bench.gpu_checks``.
+``ncl_bench.commands``, a check of `doctor` in ``ncl_bench.checks``, one of `doctor --gpu` in ``ncl_bench.gpu_checks``,
+and what encodes pictures in ``ncl_bench.features``.
 """
 
 import re
-from functools import cache
-from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +14,7 @@ from typer.main import get_group
 
 from ncl_bench import __version__
 from ncl_bench.errors import NclBenchError
+from ncl_bench.plugins import imported, of_packages
 from ncl_bench.progress import be_quiet
 
 COMMANDS = {
@@ -63,18 +62,6 @@ class _Commands(TyperGroup):
         if "--quiet" in args:  # wherever it stands, it belongs to every command
             args = ["--quiet", *(argument for argument in args if argument != "--quiet")]
         return super().parse_args(ctx, args)
-
-
-def imported(place: str) -> Any:
-    """Import what stands at a place, such as ``ncl_bench.cli.doctor:versions``."""
-    module, _, attribute = place.partition(":")
-    return getattr(import_module(module), attribute)
-
-
-@cache
-def of_packages(group: str) -> dict[str, str]:
-    """Names and places of what installed packages add, without importing it."""
-    return {each.name: each.value for each in entry_points(group=group)}
 
 
 def _command(name: str, place: str) -> Any:

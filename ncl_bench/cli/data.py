@@ -7,7 +7,15 @@ from typing import Annotated, Literal
 
 import typer
 
-from ncl_bench.cli.options import DevImages, SplitSeed, TestImages
+from ncl_bench.cli.options import (
+    CaptionColumn,
+    DevImages,
+    ImageColumn,
+    Pictures,
+    SplitColumn,
+    SplitSeed,
+    TestImages,
+)
 
 datasets_app = typer.Typer(
     help="List the datasets, show where to get them, and add your own.", invoke_without_command=True
@@ -65,22 +73,36 @@ def show(
 @datasets_app.command()
 def new(
     name: Annotated[str, typer.Argument(help="Name of your dataset: small letters, digits and _.")],
+    root: Annotated[Path, DATA_ROOT],
+    pairs: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Table with one row per caption (.csv, .tsv, .txt, .jsonl, .json, .parquet; columns: image, caption "
+            "or one per language, and optionally split), or a folder with metadata.csv, WebDataset shards or what "
+            "`datasets` saved."
+        ),
+    ] = None,
+    images: Pictures = None,
+    clean: Annotated[
+        Path | None,
+        typer.Option(
+            "--clean",
+            help="Folder of an audit of own pairs, in place of a table: the pairs that it kept, with the features that "
+            "it computed. Or its file clean.* with --images.",
+        ),
+    ] = None,
     features: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             "--features",
-            help="Folder with train.npy, dev.npy and test.npy and their ids, or with one .npy file per image.",
+            help="Folder of features in place of pictures, with train.npy, dev.npy and test.npy and their ids, or with "
+            "one .npy file per image (default: the pictures are encoded).",
         ),
-    ],
-    captions: Annotated[
-        Path,
-        typer.Option(
-            "--captions",
-            help="CSV with one row per caption; columns: image, one per language, and optionally split. Or "
-            "the JSON file of Karpathy's split.",
-        ),
-    ],
-    root: Annotated[Path, DATA_ROOT],
+    ] = None,
+    captions: Annotated[Path | None, typer.Option("--captions", help="The table, beside --features.")] = None,
+    image_column: ImageColumn = None,
+    caption_column: CaptionColumn = None,
+    split_column: SplitColumn = None,
     module: Annotated[
         Path | None, typer.Option("--module", help="Python file to write (default: NAME.py).")
     ] = None,
@@ -121,29 +143,64 @@ def new(
     tokenizer_file: Annotated[
         Path | None, typer.Option(help="File tokenizer.json that --tokenizer bert reads.")
     ] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            help="Image encoder: efficientnet-lite0, or a timm model with a grid of features (default: "
+            "efficientnet-lite0, or that of the audit)."
+        ),
+    ] = None,
+    skip_damaged: Annotated[
+        bool,
+        typer.Option("--skip-damaged", help="Skip and list files that are not readable images."),
+    ] = False,
+    device: Annotated[
+        str,
+        typer.Option(
+            metavar="[auto|cpu|cuda]", help="Device of the encoder; auto takes a GPU if there is one."
+        ),
+    ] = "auto",
 ) -> None:
-    """Make your own dataset from image features and a table of captions: write its module and prepared folder.
+    """Make your own dataset of images and captions: encode the pictures, split, and write its module and folder.
 
     The same command resumes an interrupted one.
 
+    Example: ncl-bench datasets new pets captions.csv --images photos --to data
+
+    Example: ncl-bench datasets new pets --clean audit --to data
+
     Example: ncl-bench datasets new pets --features features --captions captions.csv --to data
     """
-    from ncl_bench.data.own import OwnOptions, new_dataset
+    from ncl_bench.data.own import new_dataset
     from ncl_bench.plugins import command_name
     from ncl_bench.progress import bar, hint
 
     module = module or Path(f"{name}.py")
-    options = OwnOptions(
-        captions_per_image,
-        dev,
-        test,
-        seed,
-        noise,
-        tuple(languages or ()),
-        tuple(tokenizers or ()),
-        tokenizer_file,
+    spec, remarks = new_dataset(
+        name,
+        pairs,
+        to=root,
+        images=images,
+        clean=clean,
+        features=features,
+        captions=captions,
+        image_column=image_column,
+        caption_column=caption_column,
+        split_column=split_column,
+        module=module,
+        captions_per_image=captions_per_image,
+        languages=languages or (),
+        dev=dev,
+        test=test,
+        seed=seed,
+        noise=noise,
+        tokenizers=tokenizers or (),
+        tokenizer_file=tokenizer_file,
+        encoder=encoder,
+        skip_damaged=skip_damaged,
+        device=device,
+        progress=bar,
     )
-    spec, left_out = new_dataset(name, features, captions, root, module, options, progress=bar)
     _report(root / name)
     sizes = " / ".join(f"{spec.images[split]:,}" for split in ("train", "dev", "test"))
     each, n_test, n_dev = spec.captions_per_image, spec.images["test"], spec.images["dev"]
@@ -151,8 +208,8 @@ def new(
         f"{name}: {sizes} images in train / dev / test, {each} caption(s) each in {' and '.join(spec.languages)}, "
         f"{spec.n_regions} region(s) of {spec.feature_dim} numbers"
     )
-    for what in left_out:
-        typer.echo(f"left out: {what}")
+    for remark in remarks:
+        typer.echo(remark)
     typer.echo(
         f"evaluation: protocol {spec.protocols[0]} ranks all {n_test:,} images and {n_test * each:,} captions of test; "
         f"the best epoch is chosen on the first {min(n_dev, 1_000):,} images of dev"
@@ -248,7 +305,13 @@ def prepare(
 
 def add_images(
     name: Annotated[str, typer.Argument(help="Name of a dataset.")],
-    place: Annotated[Path, typer.Option("--from", help="Folder with one file per image.")],
+    place: Annotated[
+        Path,
+        typer.Option(
+            "--from",
+            help="Folder with one file per image; or the table, shards or saved folder that the dataset was made of.",
+        ),
+    ],
     root: Annotated[
         Path, typer.Option("--to", envvar="NCL_BENCH_DATA", help="Folder that holds the prepared dataset.")
     ],
@@ -259,6 +322,8 @@ def add_images(
             help="CSV or TSV file with the columns image_id and file (default: each file is named after its image id).",
         ),
     ] = None,
+    images: Pictures = None,
+    image_column: ImageColumn = None,
 ) -> None:
     """Add image files to a prepared dataset, for backbones that read images.
 
@@ -270,9 +335,10 @@ def add_images(
     from ncl_bench.data.images import add_images as run
     from ncl_bench.progress import bar
 
-    typer.echo(
-        f"the images of {name} are in {run(dataset_spec(name), place, root, names=names, progress=bar)}"
+    folder = run(
+        dataset_spec(name), place, root, names=names, images=images, image_column=image_column, progress=bar
     )
+    typer.echo(f"the images of {name} are in {folder}")
 
 
 def _report(folder: Path) -> None:

@@ -159,7 +159,8 @@ def doctor(
 
     Example: ncl-bench doctor --root data
     """
-    from ncl_bench.cli.commands import CHECKS, imported, of_packages
+    from ncl_bench.cli.commands import CHECKS
+    from ncl_bench.plugins import imported, of_packages
 
     if gpu:
         if root or deep or as_json:

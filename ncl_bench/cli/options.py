@@ -41,4 +41,24 @@ TestImages = Annotated[
 ]
 SplitSeed = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the random split.")]
 
+Pictures = Annotated[
+    Path | None,
+    typer.Option("--images", help="Folder of the pictures (default: the folder of the table)."),
+]
+ImageColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--image-column",
+        help="Column of image paths or pictures (default: image, file_name, path, filename or alike).",
+    ),
+]
+CaptionColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--caption-column", help="Column of captions (default: caption, text, title, alt or alike)."
+    ),
+]
+SplitColumn = Annotated[
+    str | None, typer.Option("--split-column", help="Column of splits (default: split, if there is one).")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON alone.")]

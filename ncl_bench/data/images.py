@@ -10,14 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ncl_bench.data.layout import IMAGE_FILES, ImageFiles, records_of, save_table, write_manifest
-from ncl_bench.data.own_tables import read_file_names
+from ncl_bench.data.own_tables import OwnSource, read_images
+from ncl_bench.data.pairs.forms import rows_in
 from ncl_bench.data.pairs.pictures import FileIndex
 from ncl_bench.data.pictures import no_remarks, open_picture, picture_path
 from ncl_bench.data.prepared import load_prepared
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import DataError
 from ncl_bench.extras import require
-from ncl_bench.files import Journal, normalized, readable, sole_owner
+from ncl_bench.files import Journal, normalized, read_table, readable, sole_owner
 from ncl_bench.progress import Advance, Progress, silent
 
 WORKERS = min(8, os.cpu_count() or 1)
@@ -28,17 +29,27 @@ PART = 1_000
 
 
 def add_images(
-    spec: DatasetSpec, source: Path, root: Path, *, names: Path | None = None, progress: Progress = silent
+    spec: DatasetSpec,
+    source: Path,
+    root: Path,
+    *,
+    names: Path | None = None,
+    images: Path | None = None,
+    image_column: str | None = None,
+    progress: Progress = silent,
 ) -> Path:
     """Copy the images of every split into a prepared folder; the same call resumes after an interruption.
 
     Args:
         spec: the dataset.
-        source: folder with one file per image.
+        source: folder with one file per image, or what the dataset was made of, in any form of
+            :mod:`ncl_bench.data.pairs.forms`.
         root: folder of prepared datasets.
         names: a ``.csv`` or ``.tsv`` file with the columns ``image_id`` and ``file``, a path in ``source``. By default
             the image id is the file name, with or without an ending such as ``.jpg``. No path may lead out of
             ``source``; links in it are followed.
+        images: folder of the pictures that a table names (default: the folder of the table).
+        image_column: column of image paths or pictures (default: found by its name).
         progress: shows the number of images done.
 
     Returns:
@@ -57,25 +68,24 @@ def add_images(
             # left over if a run stopped between the last two lines below
             shutil.rmtree(work, ignore_errors=True)
             raise DataError(f"{spec.name} has its images already; delete {target} to add others")
-        table = None if names is None else read_file_names(names)
-        if table is not None and (
-            unnamed := [i for split in ids for i in ids[split] if normalized(i) not in table]
-        ):
-            raise DataError(f"{names} has no image {unnamed[0]}; add a line for it")
-        where = str(names or f"the dataset {spec.name}")
-        name_of = {i: i if table is None else table[normalized(i)] for split in ids for i in ids[split]}
-        for name in name_of.values():
-            picture_path(source, name, where)
-        found, _ = FileIndex(source).find_all(list(dict.fromkeys(name_of.values())), where, by_name=False)
-        for name in name_of.values():
-            if name not in found:
-                ending = ", nor one with an ending such as .jpg" if table is None else ""
-                raise DataError(
-                    f"{source} holds no {name}{ending}; fetch the image, or say with --names which file holds it"
-                )
-        paths = {split: [found[name_of[image_id]] for image_id in ids[split]] for split in ids}
+        every = [image_id for split in ids for image_id in ids[split]]
+        file_of, journal = _named_files(spec, source, every, names), None
+        missing = next((image_id for image_id in every if image_id not in file_of), None)
+        if missing is not None and names is None and rows_in(source):
+            rows = OwnSource(source, images, image_column)
+            journal = Journal(work, ids)
+            in_rows = read_images(rows, work=work / "pictures", progress=progress).files
+            file_of = {i: in_rows[normalized(i)] for i in every if normalized(i) in in_rows}
+            missing = next((image_id for image_id in every if image_id not in file_of), None)
+        if missing is not None:
+            shutil.rmtree(work, ignore_errors=True)
+            raise DataError(
+                f"{source} holds no {missing}, nor one with an ending such as .jpg; fetch the image, or say with "
+                "--names which file holds it"
+            )
+        paths = {split: [file_of[image_id] for image_id in ids[split]] for split in ids}
         _check_one_image_each(ids, paths)
-        journal, result = Journal(work, ids), work / "result"
+        journal, result = journal or Journal(work, ids), work / "result"
         with progress("copying images", sum(map(len, ids.values()))) as advance:
             parts = {
                 split: _write_split(result, split, ids[split], paths[split], journal, advance)
@@ -85,6 +95,28 @@ def add_images(
         os.rename(result, target)
         shutil.rmtree(work)
     return target
+
+
+def _named_files(
+    spec: DatasetSpec, source: Path, every: Sequence[str], names: Path | None
+) -> dict[str, Path]:
+    """Image id to its file in a folder, by its name or by the table ``names``, as far as there is one."""
+    name_of = {image_id: image_id for image_id in every}
+    where = str(names or f"the dataset {spec.name}")
+    if names is not None:
+        expected = "a table with the columns image_id and file"
+        _, rows = read_table(names, DataError, ("image_id", "file"), expected=expected)
+        listed = {normalized(row["image_id"]): row["file"] for _, row in rows}
+        if unnamed := [image_id for image_id in every if normalized(image_id) not in listed]:
+            raise DataError(f"{names} has no image {unnamed[0]}; add a line for it")
+        name_of = {image_id: listed[normalized(image_id)] for image_id in every}
+    for name in name_of.values():
+        picture_path(source, name, where)
+    found, _ = FileIndex(source).find_all(list(dict.fromkeys(name_of.values())), where, by_name=False)
+    missing = next((name for name in name_of.values() if name not in found), None)
+    if missing is not None and names is not None:
+        raise DataError(f"{source} holds no {missing}; fetch the image, or correct {names}")
+    return {image_id: found[name] for image_id, name in name_of.items() if name in found}
 
 
 def _check_one_image_each(ids: Mapping[str, Sequence[str]], paths: Mapping[str, Sequence[Path]]) -> None:

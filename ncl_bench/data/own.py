@@ -1,140 +1,253 @@
-"""Make a dataset from a user's features and caption table: its module, and its prepared folder."""
+"""Make a dataset of a user's images and captions: its features, its module, and its prepared folder."""
 
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.lib.format import open_memmap
 
+from ncl_bench.arguments import Count, Seed, checked_arguments
 from ncl_bench.data import DATASETS, register
 from ncl_bench.data.captions import ScanLayout
 from ncl_bench.data.encoding import ENCODING_FILE
 from ncl_bench.data.languages import language_name, language_tag
 from ncl_bench.data.own_features import FeatureArrays, feature_arrays
-from ncl_bench.data.own_tables import CaptionTable, read_captions
+from ncl_bench.data.own_tables import CaptionTable, OwnSource, read_captions
+from ncl_bench.data.pairs.columns import read_pairs
+from ncl_bench.data.pairs.forms import rows_in
+from ncl_bench.data.pairs.kept import KEPT, read_kept
 from ncl_bench.data.prepare import prepare
 from ncl_bench.data.spec import SPLITS, Origin
 from ncl_bench.data.tokenizers import default_tokenizer
 from ncl_bench.errors import DataError, listed, unknown_name
+from ncl_bench.extras import require
 from ncl_bench.files import readable, sole_owner, write_text
+from ncl_bench.plugins import imported, of_packages
 from ncl_bench.progress import Progress, silent
 
+if TYPE_CHECKING:
+    import pandas as pd
 
-@dataclass(frozen=True)
-class OwnOptions:
-    """What the user's files do not say.
-
-    Attributes:
-        captions_per_image: number of first captions of every image to keep; None if all images have the same number.
-        dev: number of dev images to draw if no split is given; None draws a tenth.
-        test: number of test images to draw if no split is given; None draws a tenth.
-        seed: seed of that draw.
-        noise: ``synthetic`` if the pairs are right and the benchmark corrupts them, ``natural`` if many are already
-            wrong.
-        languages: columns of captions, see :func:`ncl_bench.data.own_tables.read_captions`.
-        tokenizers: ``NAME`` for every language, or ``LANGUAGE=NAME``; other languages get their
-            :func:`ncl_bench.data.tokenizers.default_tokenizer`.
-        tokenizer_file: ``tokenizer.json`` of the tokenizer ``bert``.
-    """
-
-    captions_per_image: int | None = None
-    dev: int | None = None
-    test: int | None = None
-    seed: int = 0
-    noise: Literal["synthetic", "natural"] = "synthetic"
-    languages: tuple[str, ...] = ()
-    tokenizers: tuple[str, ...] = ()
-    tokenizer_file: Path | None = None
+FEATURES, PICTURES = "features", "pictures"
+"""Folders of encoded pictures, and of pictures that rows hold, in the folder of unfinished work."""
 
 
+@checked_arguments(DataError)
 def new_dataset(
     name: str,
-    features: Path,
-    captions: Path,
-    root: Path,
-    module: Path,
-    options: OwnOptions | None = None,
+    pairs: "Path | str | pd.DataFrame | Any" = None,
     *,
+    to: Path | str,
+    images: Path | str | None = None,
+    clean: Path | str | None = None,
+    features: Path | str | None = None,
+    captions: Path | str | None = None,
+    image_column: str | None = None,
+    caption_column: str | None = None,
+    split_column: str | None = None,
+    module: Path | str | None = None,
+    captions_per_image: Count | None = None,
+    languages: Sequence[str] = (),
+    dev: Count | None = None,
+    test: Count | None = None,
+    seed: Seed = 0,
+    noise: Literal["synthetic", "natural"] = "synthetic",
+    tokenizers: Sequence[str] = (),
+    tokenizer_file: Path | str | None = None,
+    encoder: str | None = None,
+    skip_damaged: bool = False,
+    device: str = "auto",
     progress: Progress = silent,
 ) -> tuple[ScanLayout, tuple[str, ...]]:
-    """Write the module of a dataset and prepare it; the same call resumes an interrupted one.
+    """Make a dataset of images and captions: encode the pictures, split and prepare; the same call resumes.
 
     Args:
         name: letters, digits and ``_``; registry key of the dataset.
-        features: a folder with ``{split}_ims.npy`` or ``{split}.npy`` for each split, ``(images, dim)`` or ``(images,
-            regions, dim)``, and their ids in ``{split}_ids.txt``, one per line; or with an ``.npy`` file per image,
-            named by its id, ``(dim,)`` or ``(regions, dim)``. 64-bit numbers are stored as 32-bit.
-        captions: a table or Karpathy's JSON, see :func:`ncl_bench.data.own_tables.read_captions`.
-        root: folder of prepared datasets; a folder of this name is added.
-        module: the Python file to write.
-        options: what the files do not say.
+        pairs: images and captions: a file, a folder, a ``pandas.DataFrame`` or a ``datasets.Dataset``, in any form of
+            :mod:`ncl_bench.data.pairs.forms`.
+        to: folder of prepared datasets; a folder of this name is added.
+        images: folder of the pictures (default: the folder of the table).
+        clean: folder of an audit of own pairs, in place of ``pairs``: the pairs that it kept, with the features that it
+            computed. Or a table beside these, such as its file ``clean.csv``.
+        features: folder of features, in place of pictures: ``{split}_ims.npy`` or ``{split}.npy`` for each split,
+            ``(images, dim)`` or ``(images, regions, dim)``, and their ids in ``{split}_ids.txt``, one per line; or an
+            ``.npy`` file per image, named by its id, ``(dim,)`` or ``(regions, dim)``. 64-bit numbers are stored as
+            32-bit.
+        captions: another name of ``pairs``, beside ``features``.
+        image_column: column of image paths or pictures (default: found by its name).
+        caption_column: column of captions (default: found by its name).
+        split_column: column of splits (default: ``split``, if there is one).
+        module: Python file to write (default: ``NAME.py``).
+        captions_per_image: number of first captions of every image to keep; None if all images have the same number.
+        languages: columns of captions, see :func:`ncl_bench.data.own_tables.read_captions`.
+        dev, test: number of images to draw if no split is given (default: a tenth).
+        seed: seed of that draw.
+        noise: ``synthetic`` if the pairs are right and the benchmark corrupts them, ``natural`` if many are already
+            wrong.
+        tokenizers: ``NAME`` for every language, or ``LANGUAGE=NAME``; other languages get their
+            :func:`ncl_bench.data.tokenizers.default_tokenizer`.
+        tokenizer_file: ``tokenizer.json`` of the tokenizer ``bert``.
+        encoder: image encoder, as for ``ncl-bench features`` (default: efficientnet-lite0, or that of the audit).
+        skip_damaged: leave out images that cannot be read, instead of refusing them.
+        device: of the encoder: ``auto``, ``cpu`` or ``cuda``.
         progress: shows what is done.
 
     Returns:
-        The dataset, which is registered, and what of the table is left out, in words: images without features, columns.
+        The dataset, which is registered, and remarks: what was chosen and what is left out, in sentences.
 
     Raises:
         DataError: something is missing, damaged or does not fit together.
     """
-    options = options or OwnOptions()
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise DataError(
             f"the name is {name!r}, expected small letters, digits and _, a letter first; choose another"
         )
     if name in DATASETS:
         raise DataError(f"a dataset {name!r} exists already; choose another name")
+    given = [each for each in (pairs, captions, clean) if each is not None]
+    if len(given) != 1:
+        raise DataError(
+            f"{'nothing' if not given else 'more than one source'} of images and captions is given; give a table or a "
+            "folder, or --clean with the folder of an audit"
+        )
+    root, file = Path(to), Path(module or f"{name}.py")
     work = root / f".{name}.gathered"
     if (root / name).exists() and not work.exists():  # both exist if a run was interrupted at its very end
         raise DataError(f"{root / name} exists already; delete it, or choose another name or --to")
-    table = read_captions(captions, options.languages)
+    source = OwnSource(
+        given[0], None if images is None else Path(images), image_column, caption_column, split_column
+    )
+    known: list[Path] = []
+    if clean is not None:
+        source, known, own_encoder = _kept(Path(clean), source, languages)
+        encoder = encoder or own_encoder
     with sole_owner(work, inside=root):
-        arrays = feature_arrays(features, table, dev=options.dev, test=options.test, seed=options.seed)
-        spec = _spec(name, table, arrays, options)
-        code = _module_text(spec, features, captions)
-        if module.exists() and readable(module, DataError, "a module").read_bytes() != code.encode():
-            raise DataError(f"{module} exists with other content; delete it or choose another --module")
+        table = read_captions(
+            source, languages, work=None if features else work / PICTURES, progress=progress
+        )
+        chosen = _tokenizers(table.languages, tokenizers)
+        if features is None:
+            _captions_each(table, table.captions, captions_per_image)  # before minutes of encoding
+            place = work / FEATURES
+            skipped = _encoded(
+                table, place, encoder, (dev, test, seed), skip_damaged, device, known, progress
+            )
+        else:
+            place, skipped = Path(features), {}
+        arrays = feature_arrays(place, table, dev=dev, test=test, seed=seed, kept=clean is not None)
+        spec = _spec(name, table, arrays, captions_per_image, noise, chosen)
+        code = _module_text(
+            spec,
+            f"pictures and captions in {table.name}"
+            if features is None
+            else f"features in {features} and the captions in {table.name}",
+        )
+        if file.exists() and readable(file, DataError, "a module").read_bytes() != code.encode():
+            raise DataError(f"{file} exists with other content; delete it or choose another --module")
         try:
-            _gather(work, spec, table, arrays, progress)
-            if (features / ENCODING_FILE).is_file():
-                shutil.copy2(features / ENCODING_FILE, work / ENCODING_FILE)
-            prepare(register(spec).name, work, root, tokenizer_file=options.tokenizer_file, progress=progress)
+            _gather(work, spec, table, arrays, source, progress)
+            if (place / ENCODING_FILE).is_file():
+                shutil.copy2(place / ENCODING_FILE, work / ENCODING_FILE)
+            own_file = None if tokenizer_file is None else Path(tokenizer_file)
+            prepare(register(spec).name, work, root, tokenizer_file=own_file, progress=progress)
         except DataError:
             DATASETS.pop(name, None)
-            for unfinished in (work, root / f".{name}.partial"):
-                shutil.rmtree(unfinished, ignore_errors=True)
+            for path in work.iterdir() if features is None else (work,):
+                if path.name not in (FEATURES, PICTURES):  # the same command does not encode them again
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+            shutil.rmtree(root / f".{name}.partial", ignore_errors=True)
             raise
-        write_text(module, code)
+        write_text(file, code)
         shutil.rmtree(work)
-    left_out = len(table.captions) - sum(spec.images.values())
-    return spec, (
-        *([f"{left_out:,} images of {captions}, which have no features in {features}"] if left_out else []),
-        *(
-            [f"columns of {captions}, which are no captions: {listed(table.ignored)}"]
-            if table.ignored
-            else []
-        ),
+    left_out = [f"{table.files[image]} {reason}" for image, reason in skipped.items()]
+    if features is not None and (n := len(table.captions) - sum(spec.images.values())):
+        left_out.append(f"{n:,} images of {table.name}, which have no features in {features}")
+    if table.ignored:
+        left_out.append(f"columns of {table.name}, which are no captions: {listed(table.ignored)}")
+    return spec, (*table.remarks, *(f"left out: {what}" for what in left_out))
+
+
+def _kept(
+    clean: Path, source: OwnSource, languages: Sequence[str]
+) -> tuple[OwnSource, list[Path], str | None]:
+    """What an audit kept, folders of features that are known, and the name of their encoder.
+
+    Args:
+        clean: folder of an audit, or a table, such as its file ``clean.csv``.
+        source: what else was given.
+        languages: columns of captions that were asked for.
+    """
+    alone = clean.is_file() or (not (clean / KEPT).is_file() and rows_in(clean))
+    if alone and not (clean.parent / KEPT).is_file():
+        return source, [], None
+    kept = read_kept(clean.parent if alone else clean)
+    known = [] if kept.features is None else [Path(kept.features)]
+    images = source.images or (None if kept.images is None else Path(kept.images))
+    source = replace(source, images=images, image_column=source.image_column or kept.image_column)
+    named = bool(languages) or language_tag(kept.caption_column) is not None  # other languages are read too
+    if not alone:
+        own = read_pairs(Path(kept.path), kept.image_column, kept.caption_column)
+        source = replace(source, pairs=Path(kept.path), rows=kept.taken(own))
+        named = named and len(own.form.table) == len(
+            np.unique(own.row_of)
+        )  # the rows are not those of a list
+    if source.caption_column is None and not named:
+        source = replace(source, caption_column=kept.caption_column)
+    return source, known, kept.encoder
+
+
+def _encoded(
+    table: CaptionTable,
+    to: Path,
+    encoder: str | None,
+    draw: tuple[int | None, int | None, int],
+    skip_damaged: bool,
+    device: str,
+    known: Sequence[Path],
+    progress: Progress,
+) -> Mapping[str, str]:
+    """Encode the pictures by the package that is installed for it; images that cannot be read, with the reason."""
+    require("features", "torch", needed_by="`datasets new` without --features")
+    encode = of_packages("ncl_bench.features").get("pictures")
+    if encode is None:
+        raise DataError("no installed package encodes pictures; install ncl_bench again, or give --features")
+    files = {image: table.files[image] for image in table.captions}
+    skipped: Mapping[str, str] = imported(encode)(
+        files, table.splits, to, encoder, draw, skip_damaged, device, known, progress
     )
+    return skipped
+
+
+def _captions_each(table: CaptionTable, images: Iterable[str], wanted: int | None) -> int:
+    """Number of captions of every image, or how many of them are wanted; refused where they differ."""
+    used = [len(table.captions[image]) for image in images]
+    least, most = min(used), max(used)
+    if (wanted or least) > least or (wanted is None and least != most):
+        raise DataError(
+            f"the images of {table.name} have {least} to {most} captions, but all must have the same number; "
+            f"give --captions-per-image with {least} at most, which keeps the first ones of each"
+        )
+    return wanted or least
 
 
 def _spec(
-    name: str, table: CaptionTable, arrays: Mapping[str, FeatureArrays], options: OwnOptions
+    name: str,
+    table: CaptionTable,
+    arrays: Mapping[str, FeatureArrays],
+    captions_per_image: int | None,
+    noise: Literal["synthetic", "natural"],
+    tokenizers: dict[str, str],
 ) -> ScanLayout:
     for split, each in arrays.items():
         if not each.ids:
             raise DataError(f"no image is in {split}; every dataset needs {', '.join(SPLITS)}")
-    used = [len(table.captions[image]) for each in arrays.values() for image in each.ids]
-    least, most = min(used), max(used)
-    wanted = options.captions_per_image or least
-    if wanted > least or (options.captions_per_image is None and least != most):
-        raise DataError(
-            f"the images of {table.path} have {least} to {most} captions, but all must have the same number; "
-            f"give --captions-per-image with {least} at most, which keeps the first ones of each"
-        )
+    every = [image for each in arrays.values() for image in each.ids]
+    wanted = _captions_each(table, every, captions_per_image)
     regions, dim = arrays["train"].shape
     dtype = arrays["train"].dtype
     if dtype not in (np.float16, np.float32, np.float64):
@@ -155,7 +268,7 @@ def _spec(
         terms="Nothing is stated about them.",
         noise=(
             "The pairs are taken for clean."
-            if options.noise == "synthetic"
+            if noise == "synthetic"
             else "Some pairs are wrong, and nobody knows which."
         ),
         upload=(),
@@ -169,10 +282,10 @@ def _spec(
         captions_per_image=wanted,
         n_regions=regions,
         feature_dim=dim,
-        noise=options.noise,
+        noise=noise,
         protocols=(str(len(arrays["test"].ids)),),
         languages=languages,
-        tokenizers=_tokenizers(languages, options.tokenizers),
+        tokenizers=tokenizers,
         origin=origin,
     )
 
@@ -194,11 +307,18 @@ def _tokenizers(languages: Sequence[str], wanted: Sequence[str]) -> dict[str, st
 
 
 def _gather(
-    work: Path, spec: ScanLayout, table: CaptionTable, arrays: Mapping[str, FeatureArrays], progress: Progress
+    work: Path,
+    spec: ScanLayout,
+    table: CaptionTable,
+    arrays: Mapping[str, FeatureArrays],
+    source: OwnSource,
+    progress: Progress,
 ) -> None:
     """Write all files in the layout that `prepare` reads; unchanged files keep their modification time."""
     work.mkdir(parents=True, exist_ok=True)
-    changed = max(path.stat().st_mtime_ns for each in arrays.values() for path in (*each.files, table.path))
+    read = [path for each in arrays.values() for path in each.files]
+    read += [Path(source.pairs)] if isinstance(source.pairs, str | Path) else []
+    changed = max(path.stat().st_mtime_ns for path in read)
     for split, each in arrays.items():
         names = spec.origin.split_files(split)
         dtype = np.dtype("float16" if each.dtype == np.float16 else "float32")
@@ -223,7 +343,7 @@ def _gather(
             os.utime(work / file, ns=(changed, changed))
 
 
-def _module_text(spec: ScanLayout, features: Path, captions: Path) -> str:
+def _module_text(spec: ScanLayout, made_of: str) -> str:
     """Text of the module that registers the dataset, for the user to edit."""
     origin = "\n".join(
         f"            {key}={value!r}," for key, value in vars(spec.origin).items() if value is not None
@@ -233,7 +353,7 @@ def _module_text(spec: ScanLayout, features: Path, captions: Path) -> str:
         for key, value in vars(spec).items()
         if key not in ("origin",) and value not in ({}, ())
     )
-    return f'''"""{spec.title}: a dataset of the features in {features} and the captions in {captions}.
+    return f'''"""{spec.title}: a dataset of the {made_of}.
 
 Written by `ncl-bench datasets new`. Edit the origin below: the dataset's card shows it.
 """

@@ -1,6 +1,6 @@
 """A user's features: one ``.npy`` file per split or per image, checked against each other and the captions."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.data.captions import read_lines
+from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.own_tables import CaptionTable, Splits, draw_splits
-from ncl_bench.data.pairs.pictures import ENDINGS
+from ncl_bench.data.pairs.pictures import ENDINGS, FileIndex
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError, ScoresError, listed
-from ncl_bench.files import file_finder, normalized
+from ncl_bench.files import normalized
 from ncl_bench.npy import map_npy, read_header
 
 ROWS = 256
@@ -25,18 +26,19 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class FeatureArrays:
-    """Features of one split: ids in order, shape of one image, and a reader."""
+    """Features of one split: ids in order, shape of one image, and a reader; ``rows`` are those of a file to read."""
 
     ids: list[str]
     shape: tuple[int, int]
     dtype: np.dtype[Any]
     files: Sequence[Path]
+    rows: Int64Array | None = None
 
     def blocks(self) -> Iterator[Array]:
         """Iterate over the features in blocks, from one file per split or one per image."""
-        if len(self.files) == 1 and len(self.ids) != 1:
+        if self.rows is not None:
             array = _mapped(self.files[0])
-            yield from (array[start : start + ROWS] for start in range(0, len(self.ids), ROWS))
+            yield from (array[self.rows[start : start + ROWS]] for start in range(0, len(self.ids), ROWS))
             return
         files = iter(self.files)
         while block := list(islice(files, ROWS)):
@@ -51,7 +53,13 @@ def _mapped(file: Path) -> Array:
 
 
 def feature_arrays(
-    folder: Path, table: CaptionTable, *, dev: int | None = None, test: int | None = None, seed: int = 0
+    folder: Path,
+    table: CaptionTable,
+    *,
+    dev: int | None = None,
+    test: int | None = None,
+    seed: int = 0,
+    kept: bool = False,
 ) -> dict[str, FeatureArrays]:
     """Find the features of each split, and check that they fit each other and the table.
 
@@ -59,6 +67,7 @@ def feature_arrays(
         folder: holds a file per split or per image, see :func:`ncl_bench.data.own.new_dataset`.
         table: table of captions.
         dev, test, seed: see :func:`ncl_bench.data.own_tables.draw_splits`; used if nothing else defines the splits.
+        kept: whether the table holds only what an audit kept; other images of a file are then left out.
 
     Raises:
         DataError: a file is missing or damaged, or does not fit.
@@ -77,7 +86,7 @@ def feature_arrays(
             f"{folder} holds one file for some splits, but none for {' and '.join(missing)}; add those files"
         )
     else:
-        arrays = {split: _from_split_file(file, table, split) for split, file in found.items() if file}
+        arrays = {split: _from_split_file(file, table, split, kept) for split, file in found.items() if file}
     kinds = {split: (each.shape, str(each.dtype)) for split, each in arrays.items()}
     if len(set(kinds.values())) > 1:
         raise DataError(
@@ -86,7 +95,7 @@ def feature_arrays(
     return arrays
 
 
-def _from_split_file(file: Path, table: CaptionTable, split: str) -> FeatureArrays:
+def _from_split_file(file: Path, table: CaptionTable, split: str, kept: bool) -> FeatureArrays:
     array = _mapped(file)
     ids_file = file.with_name(f"{split}_ids.txt")
     if ids_file.is_file():
@@ -96,43 +105,44 @@ def _from_split_file(file: Path, table: CaptionTable, split: str) -> FeatureArra
     else:
         raise DataError(
             f"cannot match the rows of {file} to images; add {ids_file.name} with one id per line, or a column split "
-            f"to {table.path} whose images are in the order of the rows"
+            f"to {table.name} whose images are in the order of the rows"
         )
     if array.ndim not in (2, 3) or len(array) != len(ids):
         raise DataError(
             f"{file} has shape {array.shape}, expected (images, dim) or (images, regions, dim) with "
-            f"{len(ids):,} images of {ids_file if ids_file.is_file() else table.path}; correct one of them"
+            f"{len(ids):,} images of {ids_file if ids_file.is_file() else table.name}; correct one of them"
         )
     if len(set(ids)) != len(ids):
         twice = next(image for image in ids if ids.count(image) > 1)
         raise DataError(f"{ids_file} names {twice} twice; each image has one row")
     without = [image for image in ids if image not in table.captions]
-    if without:
+    if without and not kept:
         raise DataError(
-            f"{len(without):,} images of {split} have no caption in {table.path}, the first is {without[0]}; "
-            "add their captions or leave their rows out"
+            f"{len(without):,} images of {split} have no caption in {table.name}, the first is {without[0]}; "
+            "add their captions, or give the table with --clean, which leaves such images out"
         )
+    rows = np.array([row for row, image in enumerate(ids) if image in table.captions], np.int64)
+    ids = [ids[row] for row in rows.tolist()]
     elsewhere = set(ids) - set(table.splits[split]) if table.splits else set()
     if elsewhere:
         raise DataError(
-            f"{ids_file} names {min(elsewhere)}, which {table.path} puts into another split than {split}; "
+            f"{ids_file} names {min(elsewhere)}, which {table.name} puts into another split than {split}; "
             "correct one of them"
         )
     shape = (1, array.shape[1]) if array.ndim == 2 else (array.shape[1], array.shape[2])
-    return FeatureArrays(ids, shape, array.dtype, [file])
+    return FeatureArrays(ids, shape, array.dtype, [file], rows)
 
 
 def _from_image_files(folder: Path, table: CaptionTable, splits: Splits) -> dict[str, FeatureArrays]:
-    find = file_finder(folder)
-    files = {image: _file_of(find, image) for image in table.captions}
+    index = FileIndex(folder)
+    files = {image: _file_of(index, image) for image in table.captions}
     without = [image for image, file in files.items() if file is None]
     if without:
         image = without[0]
-        held = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
         raise DataError(
             f"{folder} holds neither train.npy nor {image}.npy, and no file for {len(without):,} of {len(files):,} "
-            f"images of {table.path}; the folder holds {listed(held, most=3)}: name the files by the images' ids, or "
-            "give another --features"
+            f"images of {table.name}; the folder holds {listed(sorted(index.paths), most=3)}: name the files by the "
+            "images' ids, or give another --features"
         )
     served: dict[Path, str] = {}
     for image, file in files.items():
@@ -160,8 +170,8 @@ def _from_image_files(folder: Path, table: CaptionTable, splits: Splits) -> dict
     }
 
 
-def _file_of(find: Callable[[str], Path | None], image: str) -> Path | None:
+def _file_of(index: FileIndex, image: str) -> Path | None:
     """``dogs/rex.jpg.npy`` or ``dogs/rex.npy`` for the image ``dogs/rex.jpg``; ``v1.0.npy`` alone for ``v1.0``."""
     ending = PurePosixPath(image).suffix
     short = image.removesuffix(ending) if ending in ENDINGS else image
-    return find(f"{image}.npy") or find(f"{short}.npy")
+    return index.file(f"{image}.npy") or index.file(f"{short}.npy")

@@ -1,22 +1,81 @@
-"""Read a user's tables of images: their splits, captions and files, whatever the format of the file."""
+"""Read a user's images with their splits and captions, whatever the form: what datasets and features are made of.
+
+Nothing is left out: a row without an image or a caption is refused with its place.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.languages import language_tag
-from ncl_bench.data.pairs.columns import read_pairs
-from ncl_bench.data.pairs.forms import FORMATS, IMAGE_COLUMNS
+from ncl_bench.data.pairs.columns import OwnPairs, columns_of, image_column_of, pairs_of, text_cells
+from ncl_bench.data.pairs.forms import CAPTION_COLUMNS, Form, form_of
+from ncl_bench.data.pairs.pictures import image_names, picture_files
+from ncl_bench.data.scripts import LANGUAGE_OF, LATIN, script_of_most
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError, listed, shorten, shown
-from ncl_bench.files import Rows, normalized, read_table
+from ncl_bench.files import normalized
+from ncl_bench.progress import Progress, silent
 
+SEEN = 1_000
+"""Captions, the first ones, whose script is looked at."""
 Splits = dict[str, list[str]]
 """Split to the names of its images, in order."""
+
+
+@dataclass(frozen=True)
+class OwnSource:
+    """Where a user's images and captions are, as commands and calls get it.
+
+    Attributes:
+        pairs: a file, a folder, a ``pandas.DataFrame`` or a ``datasets.Dataset``, in a form of
+            :mod:`ncl_bench.data.pairs.forms`.
+        images: folder of the pictures (default: the folder of the table).
+        image_column: column of image paths or pictures (default: found by its name).
+        caption_column: column of captions (default: found by its name).
+        split_column: column of splits (default: ``split``, if there is one).
+        rows: int64, the pairs to read, ascending (default: all).
+    """
+
+    pairs: Any
+    images: Path | None = None
+    image_column: str | None = None
+    caption_column: str | None = None
+    split_column: str | None = None
+    rows: Int64Array | None = None
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return str(self.pairs) if isinstance(self.pairs, str | Path) else f"the {type(self.pairs).__name__}"
+
+
+@dataclass(frozen=True)
+class CaptionTable:
+    """A user's images, with their captions.
+
+    Attributes:
+        name: of the file or folder, for messages.
+        languages: BCP 47 tags of the captions' languages, the default first; none if only images were read.
+        captions: image id to its captions, each in every language; images in order of first appearance.
+        splits: split to images, or None without a column of splits.
+        ignored: the other columns.
+        files: image id to its file; empty if no file was looked for.
+        remarks: what was chosen, in sentences.
+    """
+
+    name: str
+    languages: tuple[str, ...]
+    captions: Mapping[str, list[tuple[str, ...]]]
+    splits: Splits | None
+    ignored: tuple[str, ...] = ()
+    files: Mapping[str, Path] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
 
 
 def note_split(split_of: dict[str, str], image: str, split: str, where: str) -> None:
@@ -63,61 +122,86 @@ def draw_splits(names: Sequence[str], dev: int | None, test: int | None, seed: i
     return {split: [names[row] for row in sorted(rows[split])] for split in SPLITS}
 
 
-@dataclass(frozen=True)
-class CaptionTable:
-    """A table with one row per caption.
-
-    Attributes:
-        path: path of the file.
-        languages: BCP 47 tags of the captions' languages, the default first.
-        captions: image id to its captions, each in every language; images in order of first appearance.
-        splits: split to images, or None without a column ``split``.
-        ignored: the other columns.
-    """
-
-    path: Path
-    languages: tuple[str, ...]
-    captions: Mapping[str, list[tuple[str, ...]]]
-    splits: Splits | None
-    ignored: tuple[str, ...] = ()
-
-
-def read_images(path: Path) -> CaptionTable:
+def read_images(
+    source: OwnSource | Path, *, work: Path | None = None, progress: Progress = silent
+) -> CaptionTable:
     """Read images and their splits, without a caption; see :func:`read_captions`.
 
     Raises:
         DataError: as there.
     """
-    columns, rows = _open(path)
-    return _gather(path, columns, rows, {})
+    source = source if isinstance(source, OwnSource) else OwnSource(source)
+    form = form_of(source.pairs)
+    return _gather(source, pairs_of(form, source.image_column), {}, work, progress)
 
 
-def read_captions(path: Path, languages: Sequence[str] = ()) -> CaptionTable:
+def read_captions(
+    source: OwnSource | Path,
+    languages: Sequence[str] = (),
+    *,
+    work: Path | None = None,
+    progress: Progress = silent,
+) -> CaptionTable:
     """Read images, their captions in each language, and optionally their splits.
 
-    A table has a column ``image`` of ids, columns of captions, and optionally ``split``. Columns of captions are those
-    that were asked for. Otherwise it is ``caption``, in English, or those named by languages, such as ``en`` and
-    ``zh``. Other columns are ignored.
+    Columns of captions are those that were asked for. Otherwise they are those named by languages, such as ``en`` and
+    ``zh``, or one that is called ``caption``, ``text`` or alike, in English. Other columns are ignored. An image is
+    named by its path; where rows hold the pictures themselves, by a hash of its picture.
 
     Args:
-        path: a table (:func:`ncl_bench.files.read_table`), or a ``.json`` file in the form of Karpathy's splits.
+        source: the images and captions, or their file or folder.
         languages: ``LANGUAGE`` or ``LANGUAGE=COLUMN`` for each column of captions, the default first.
+        work: folder for pictures that the rows hold; with it, the file of every image is looked for.
+        progress: shows the number of pictures read.
 
     Raises:
-        DataError: the file cannot be read, no column has captions or it is unclear which, a cell is empty, or an image
-            is in two splits.
+        DataError: the source cannot be read, no column has captions or it is unclear which, a cell is empty, or an
+            image is in two splits.
     """
-    columns, rows = _open(path)
-    chosen = _asked(path, columns, languages) if languages else _named(path, columns)
-    table = _gather(path, columns, rows, chosen)
+    source = source if isinstance(source, OwnSource) else OwnSource(source)
+    form = form_of(source.pairs)
+    chosen = _caption_columns(source, form, languages)
+    pairs = pairs_of(form, source.image_column, next(iter(chosen.values())))
+    _refuse_other_script(source, pairs, languages)
+    table = _gather(source, pairs, chosen, work, progress)
     if not table.captions:
-        raise DataError(f"{path} holds no captions; write one row per caption")
+        raise DataError(f"{source.name} holds no captions; write one row per caption")
     return table
 
 
-def _asked(path: Path, columns: Sequence[str], languages: Sequence[str]) -> dict[str, str]:
+def _caption_columns(source: OwnSource, form: Form, languages: Sequence[str]) -> dict[str, str]:
+    """Language to its column of captions."""
+    columns, given = columns_of(form), source.caption_column
+    if given is not None:
+        if given not in columns:
+            raise DataError(
+                f"{source.name} has no column {shown(given)}, only {listed(columns)}; correct --caption-column"
+            )
+        if len(languages) > 1 or any("=" in each for each in languages):
+            raise DataError("--language names the columns of captions already; leave --caption-column out")
+        languages = [f"{each}={given}" for each in languages]
+        if not languages and (tag := language_tag(given)):
+            return {tag: given}
+    if languages:
+        return _asked(source, form, columns, languages)
+    return {"en": given} if given is not None else _named(source, form, columns)
+
+
+def _refuse_other_script(source: OwnSource, pairs: OwnPairs, languages: Sequence[str]) -> None:
+    """Refuse captions that are taken for English because nothing names their language, and are written otherwise."""
+    column = pairs.caption_column
+    script = script_of_most(pairs.captions[:SEEN])
+    if not languages and language_tag(column) is None and script not in (None, LATIN):
+        raise DataError(
+            f"{source.name}: the captions in the column {column} are in {script}, and nothing names their language; "
+            f"name it, as in --language {LANGUAGE_OF.get(str(script), 'LANGUAGE')}={column}"
+        )
+
+
+def _asked(source: OwnSource, form: Form, columns: Sequence[str], languages: Sequence[str]) -> dict[str, str]:
     """Language to the column that was asked for."""
     chosen: dict[str, str] = {}
+    no_captions = {*form.pictures, image_column_of(form, source.image_column), _split_column(source, form)}
     for each in languages:
         language, _, wanted = each.partition("=")
         tag = language_tag(language) or (language if re.fullmatch("[a-z]{2,3}", language) else None)
@@ -126,12 +210,13 @@ def _asked(path: Path, columns: Sequence[str], languages: Sequence[str]) -> dict
                 f"--language is {shorten(each)}, expected a language code such as en or zh, or with its column: en=text"
             )
         names = [wanted] if wanted else [language, *(name for name in columns if language_tag(name) == tag)]
-        names += ["caption"] if len(languages) == 1 and not wanted else []
+        if len(languages) == 1 and not wanted:
+            names += [name for name in columns if name.casefold() == "caption"]
         found = next((name for name in names if name in columns), None)
-        if found is None or found in ("image", "split"):
+        if found is None or found in no_captions:
             raise DataError(
-                f"{path} has no column of captions for --language {shown(each)}, only {listed(columns)}; name the "
-                f"column, as in --language {tag}=COLUMN"
+                f"{source.name} has no column of captions for --language {shown(each)}, only {listed(columns)}; name "
+                f"the column, as in --language {tag}=COLUMN"
             )
         if tag in chosen or found in chosen.values():
             raise DataError(f"--language {shown(each)} repeats a language or a column; give each one once")
@@ -139,117 +224,99 @@ def _asked(path: Path, columns: Sequence[str], languages: Sequence[str]) -> dict
     return chosen
 
 
-def _named(path: Path, columns: Sequence[str]) -> dict[str, str]:
+def _named(source: OwnSource, form: Form, columns: Sequence[str]) -> dict[str, str]:
     """Language to the column of captions, by the columns' names."""
-    others = [name for name in columns if name not in ("image", "split")]
-    chosen = {tag: name for name in others if (tag := language_tag(name))}
+    image = image_column_of(form, source.image_column)
+    others = [
+        name
+        for name in columns
+        if name not in (image, _split_column(source, form)) and name not in form.pictures
+    ]
     spoken = [name for name in others if language_tag(name)]
-    if "caption" in columns and not chosen:
-        return {"en": "caption"}
-    if "caption" in columns or len(chosen) < len(spoken):
-        both = [name for name in others if name in spoken or name == "caption"]
+    chosen = {str(language_tag(name)): name for name in spoken}
+    plain = [name for known in CAPTION_COLUMNS for name in others if name.casefold() == known]
+    captions = [name for name in plain if name.casefold() == "caption"]
+    if plain and not chosen:
+        return {"en": plain[0]}
+    if captions or len(chosen) < len(spoken):
+        both = [name for name in others if name in spoken or name in captions]
         raise DataError(
-            f"{path}: it is unclear which of the columns {listed(both)} hold captions, and in which languages; say it, "
-            "as in --language en=caption"
+            f"{source.name}: it is unclear which of the columns {listed(both)} hold captions, and in which languages; "
+            "say it, as in --language en=caption"
         )
     if not chosen:
         raise DataError(
-            f"{path} has the columns {listed(columns)}, expected image and one of captions per language, such as "
-            f"image,en; {_HEADER}, or name the captions, as in --language en=COLUMN"
+            f"{source.name} has the columns {listed(columns)}, expected {image} and one of captions per language, such "
+            f"as {image},en; correct the names in its first line, write a line of names above it if it is a row "
+            "already, or name the captions with --caption-column"
         )
     return chosen
 
 
-_HEADER = "correct the names in its first line, or write a line of names above it if it is a row already"
-
-
-def _open(path: Path) -> tuple[list[str], Rows]:
-    """Columns and rows of any form; the names of the columns ``image``, ``split`` and ``caption`` in small letters."""
-    ending = path.suffix.lower()
-    if path.is_dir() or ending in (".parquet", ".jsonl", ".ndjson", ".token", ".tar") or _is_list(path):
-        return _open_pairs(path)
-    reader = FORMATS.get(ending, partial(read_table, error=DataError))
-    columns, rows = reader(path)
-    small = {name: name.lower() for name in columns if name.lower() in ("image", "split", "caption")}
-    columns = [small.get(name, name) for name in columns]
-    if "image" not in columns:
-        if any(name.casefold() in IMAGE_COLUMNS for name in columns):
-            return _open_pairs(path)
-        raise DataError(f"{path} has the columns {listed(columns)}, expected image; {_HEADER}")
-    return columns, ((where, {small.get(name, name): row[name] for name in row}) for where, row in rows)
-
-
-def _is_list(path: Path) -> bool:
-    """Whether a JSON file is a list of rows, by its first character."""
-    if path.suffix.lower() != ".json" or not path.is_file():
-        return False
-    with path.open("rb") as stream:
-        return stream.read(100).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
-
-
-def _open_pairs(path: Path) -> tuple[list[str], Rows]:
-    """Rows of a form whose columns have other names: its columns of images and captions get ours."""
-    pairs = read_pairs(path)
-    if pairs.by_row or pairs.image_column in pairs.form.pictures:
-        held = "URLs of pictures" if pairs.by_row else "the pictures themselves"
+def _split_column(source: OwnSource, form: Form) -> str | None:
+    """The column of splits, if there is one."""
+    columns = list(map(str, form.table.columns))
+    if source.split_column is None:
+        return next((name for name in columns if name.casefold() == "split"), None)
+    if source.split_column not in columns:
         raise DataError(
-            f"{path} holds {held} in the column {pairs.image_column}, expected the names of files; write the pictures "
-            "into a folder, and a table of their names and captions"
+            f"{source.name} has no column {shown(source.split_column)}, only {listed(columns)}; correct --split-column"
         )
-    caption = pairs.caption_column
-    name_of = {pairs.image_column: "image", caption: caption if language_tag(caption) else "caption"}
-    cells: dict[str, list[str]] = {"image": pairs.images, name_of[caption]: pairs.captions}
-    for column in pairs.form.table.columns:
-        name = column.lower() if column.lower() == "split" else column
-        if column not in name_of and name not in cells:
-            values = pairs.form.table[column].tolist()
-            cells[name] = ["" if value is None or value != value else str(value) for value in values]
-    rows = zip(*cells.values(), strict=True)
-    return list(cells), (
-        (f"{path} row {n}", dict(zip(cells, row, strict=True))) for n, row in enumerate(rows, 1)
-    )
+    return source.split_column
 
 
-def _gather(path: Path, columns: Sequence[str], rows: Rows, chosen: Mapping[str, str]) -> CaptionTable:
+def _gather(
+    source: OwnSource, pairs: OwnPairs, chosen: Mapping[str, str], work: Path | None, progress: Progress
+) -> CaptionTable:
     """Check every row and sort the captions by their image."""
+    remarks = list(pairs.remarks)
+    files: dict[str, Path] = {}
+    if work is None:
+        names = image_names(pairs, source.images)
+    else:
+        names, files, found = picture_files(pairs, source.images, work, progress)
+        remarks += found
+    form, split_column = pairs.form, _split_column(source, pairs.form)
+    texts = (
+        [pairs.captions, *([*text_cells(form, name)] for name in [*chosen.values()][1:])] if chosen else []
+    )
+    splits = text_cells(form, split_column) if split_column else [""] * len(names)
     captions: dict[str, list[tuple[str, ...]]] = {}
     split_of: dict[str, str] = {}
-    for where, row in rows:
-        image, split = normalized(row["image"].strip()), row.get("split", "").strip()
+    for row in range(len(names)) if source.rows is None else source.rows.tolist():
+        image, split, where = normalized(names[row].strip()), splits[row], form.place(row)
         if not image:
-            raise DataError(f"{where}: image is empty; every row names an image")
+            held = "holds no picture" if pairs.image_column in form.pictures else "is empty"
+            raise DataError(f"{where}: {pairs.image_column} {held}; every row needs an image")
         if any(letter in image for letter in "\n\r\0"):
             raise DataError(f"{where}: the image {shorten(image)} has a line end in its name; rename it")
-        texts = tuple(" ".join(row[column].split()) for column in chosen.values())
-        if "" in texts:
-            column = list(chosen.values())[texts.index("")]
+        own = tuple(" ".join(cells[row].split()) for cells in texts)
+        if "" in own:
+            column = [*chosen.values()][own.index("")]
             raise DataError(
                 f"{where}: {column} is empty; every row is an image and its caption in every language"
             )
-        if not all(text.isascii() or is_text(text) for text in (image, *texts)):
+        if not all(text.isascii() or is_text(text) for text in (image, *own)):
             raise DataError(f"{where} holds half a character, which UTF-8 cannot store; correct it")
-        if "split" in columns and split not in SPLITS:
+        if split_column and split not in SPLITS:
             raise DataError(
-                f"{where}: split is {shorten(split)}, expected one of {', '.join(SPLITS)}; correct it"
+                f"{where}: {split_column} is {shorten(split)}, expected one of {', '.join(SPLITS)}; correct it"
             )
         note_split(split_of, image, split, where)
-        captions.setdefault(image, []).append(texts)
-    splits = {split: [image for image, own in split_of.items() if own == split] for split in SPLITS}
-    ignored = tuple(name for name in columns if name not in ("image", "split", *chosen.values()))
-    return CaptionTable(path, tuple(chosen), captions, splits if "split" in columns else None, ignored)
+        captions.setdefault(image, []).append(own)
+    by_split = {split: [image for image, own in split_of.items() if own == split] for split in SPLITS}
+    used = (pairs.image_column, split_column, *chosen.values())
+    return CaptionTable(
+        source.name,
+        tuple(chosen),
+        captions,
+        by_split if split_column else None,
+        tuple(name for name in columns_of(form) if name not in used),
+        {image: file for name, file in files.items() if (image := normalized(name.strip())) in captions},
+        tuple(remarks),
+    )
 
 
 def is_text(text: str) -> bool:
     """Whether UTF-8 can store it: JSON escapes lone surrogates, and Python decodes bytes of file names to them."""
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
-
-
-def read_file_names(path: Path) -> dict[str, str]:
-    """Read a table with the columns ``image_id`` and ``file``; return image id to file.
-
-    Raises:
-        DataError: the table cannot be read or lacks a column.
-    """
-    needed = ("image_id", "file")
-    _, rows = read_table(path, DataError, needed, expected="a table with the columns image_id and file")
-    return {normalized(row["image_id"]): row["file"] for _, row in rows}

@@ -14,7 +14,7 @@ from support.rounding import assert_near
 
 import baselines.features as module
 from baselines.encoders import read_picture
-from baselines.features import FeatureOptions, Listing, extract, list_images
+from baselines.features import FeatureOptions, ImageList, extract, list_images
 from ncl_bench.data.encoding import Encoding
 from ncl_bench.errors import DataError
 
@@ -53,7 +53,7 @@ def defined_features(path: Path, grid: int) -> np.ndarray:
 
 
 @pytest.fixture
-def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Listing:
+def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ImageList:
     monkeypatch.setattr(module, "CHUNK", 14)  # four batches of three
     draw(tmp_path / "photos", 20)
     return list_images(tmp_path / "photos")
@@ -161,7 +161,7 @@ def test_what_cannot_be_read_is_left_out_and_listed(photos, tmp_path):
 
 def test_given_splits_are_kept(photos, tmp_path):
     splits = {"train": ["004.png", "001.png"], "dev": ["003.png"], "test": ["000.png", "002.png"]}
-    listing = Listing(photos.folder, [name for names in splits.values() for name in names], splits)
+    listing = ImageList(photos.folder, [name for names in splits.values() for name in names], splits)
     done = extract(listing, tiny_encoder(), tmp_path / "out", OPTIONS)
     for split, names in splits.items():
         assert (tmp_path / "out" / f"{split}_ids.txt").read_text().splitlines() == names

@@ -1,5 +1,7 @@
 """Somebody's pairs: which columns hold the images and the captions, and what each row says."""
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,9 +35,9 @@ class OwnPairs:
     Attributes:
         form: the rows as they came.
         images: name of each row's image; empty where the row has none.
-        captions: of each row, with single blanks.
+        captions: of each row, with single blanks; empty if only images were read.
         image_column: where the images stand.
-        caption_column: where the captions stand.
+        caption_column: where the captions stand; empty if only images were read.
         by_row: whether images are named by the number of their row, because the table has only URLs.
         remarks: what was chosen, in sentences.
         row_of: row of the source for each pair, int64 ``(n,)``: a list of captions gives several pairs.
@@ -49,6 +51,10 @@ class OwnPairs:
     by_row: bool = False
     remarks: list[str] = field(default_factory=list)
     row_of: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def sha256(self) -> str:
+        """Hash of the names of the images and of the captions."""
+        return hashlib.sha256(json.dumps([self.images, self.captions]).encode()).hexdigest()
 
 
 def read_pairs(
@@ -64,34 +70,53 @@ def read_pairs(
         caption_column: column of captions (default: the first of :data:`CAPTION_COLUMNS` that is there).
     """
     form = form_of(source)
-    columns = [*map(str, form.table.columns), *form.pictures]
-    _refuse_rows_as_names(form.name, columns)
+    columns = columns_of(form)
     remarks: list[str] = []
     caption = _column(form.name, columns, caption_column, CAPTION_COLUMNS, "caption", remarks)
-    image = _image_column(form, columns, image_column, remarks)
+    if caption in form.pictures:
+        raise DataError(f"{form.name}: column {shown(caption)} holds pictures; choose --caption-column")
+    return pairs_of(form, image_column, caption, remarks)
+
+
+def columns_of(form: Form) -> list[str]:
+    """Names of all columns; refused if the first line is a row already, which would be lost."""
+    columns = [*map(str, form.table.columns), *form.pictures]
+    _refuse_rows_as_names(form.name, columns)
+    return columns
+
+
+def pairs_of(
+    form: Form, image_column: str | None = None, caption: str = "", remarks: Sequence[str] = ()
+) -> OwnPairs:
+    """Read the images of a form, and the captions of one of its columns.
+
+    Args:
+        form: the rows.
+        image_column: column of image paths (default: as for :func:`read_pairs`).
+        caption: column of captions; empty to read images alone.
+        remarks: on the choice of this column.
+    """
+    told = [*remarks]
+    image = image_column_of(form, image_column, told)
     if image == caption:
         raise DataError(
             f"{form.name}: column {shown(image)} cannot hold both images and captions; name another"
         )
-    if caption in form.pictures:
-        raise DataError(f"{form.name}: column {shown(caption)} holds pictures; choose --caption-column")
     row_of: Int64Array = np.arange(len(form.table))
-    if any(isinstance(cell, list | tuple | np.ndarray) for cell in form.table[caption].tolist()):
+    if caption and any(isinstance(cell, list | tuple | np.ndarray) for cell in form.table[caption].tolist()):
         form, row_of = exploded(form, caption)
-    n = len(form.table)
-    captions = [" ".join(text.split()) for text in _texts(form, caption)]
-    if not n:
+    captions = [" ".join(text.split()) for text in text_cells(form, caption)] if caption else []
+    if not len(form.table):
         raise DataError(f"{form.name} has no rows; expected {EXPECTED}")
     if image in form.pictures:
-        return OwnPairs(
-            form, [f"{row:09d}" for row in row_of.tolist()], captions, image, caption, False, remarks, row_of
-        )
-    images = _texts(form, image)
+        names = [f"{row:09d}" for row in row_of.tolist()]
+        return OwnPairs(form, names, captions, image, caption, False, told, row_of)
+    images = text_cells(form, image)
     filled = [name for name in images if name]
     by_row = bool(filled) and all(URL.fullmatch(name) for name in filled)
     if by_row:  # the number of the row until another column names the files
         images = [f"{row:09d}" if name else "" for row, name in zip(row_of.tolist(), images, strict=True)]
-    return OwnPairs(form, images, captions, image, caption, by_row, remarks, row_of)
+    return OwnPairs(form, images, captions, image, caption, by_row, told, row_of)
 
 
 def _refuse_rows_as_names(name: str, columns: Sequence[str]) -> None:
@@ -106,8 +131,15 @@ def _refuse_rows_as_names(name: str, columns: Sequence[str]) -> None:
         )
 
 
-def _image_column(form: Form, columns: Sequence[str], given: str | None, remarks: list[str]) -> str:
-    """The column of images: pictures in the rows before paths, paths before URLs."""
+def image_column_of(form: Form, given: str | None, remarks: list[str] | None = None) -> str:
+    """The column of images: pictures in the rows before paths, paths before URLs.
+
+    Args:
+        form: the rows.
+        given: column that was asked for.
+        remarks: gets a sentence if several columns fit.
+    """
+    columns = columns_of(form)
     if given is None and form.pictures:
         named = [each for each in form.pictures if each.casefold() in PICTURE_COLUMNS]
         if len(form.pictures) == 1 and (named or not any(c.casefold() in IMAGE_COLUMNS for c in columns)):
@@ -122,10 +154,10 @@ def _image_column(form: Form, columns: Sequence[str], given: str | None, remarks
     urls = [name for name in columns if name.casefold() in URL_COLUMNS]
     if given is None and urls and not any(name.casefold() in IMAGE_COLUMNS for name in columns):
         return urls[0]
-    return _column(form.name, columns, given, IMAGE_COLUMNS, "image", remarks)
+    return _column(form.name, columns, given, IMAGE_COLUMNS, "image", [] if remarks is None else remarks)
 
 
-def _texts(form: Form, column: str) -> list[str]:
+def text_cells(form: Form, column: str) -> list[str]:
     """Cells of a column as text; empty cells are empty texts."""
     found = []
     for row, value in enumerate(form.table[column].tolist()):
@@ -156,7 +188,8 @@ def _column(
     if not there:
         raise DataError(
             f"{name} has the columns {listed(columns, 30)}, and none is called {', '.join(known[:4])}; name the column "
-            f"of {'image paths' if what == 'image' else 'captions'} with --{what}-column"
+            f"of {'image paths' if what == 'image' else 'captions'} with --{what}-column, or write a line of names "
+            "above the first one if that is a row already"
         )
     if len(there) > 1:
         remarks.append(

@@ -6,14 +6,16 @@ shards, and in Python a frame or a ``datasets.Dataset``.
 """
 
 import csv
+import gzip
 import json
 import os
 import re
 import shutil
 import tarfile
+import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -93,6 +95,7 @@ class Form:
         save: writes chosen rows, int64 ``(n,)``, to a path without an ending, and returns the path with it.
         folder: that image paths start from if no other is given.
         pictures: column of pictures in the rows to a function that iterates over them, as bytes or files.
+        places: where each row stands, such as ``captions.csv line 7`` (default: its number).
     """
 
     name: str
@@ -100,6 +103,11 @@ class Form:
     save: Callable[[Path, Int64Array], Path]
     folder: Path | None = None
     pictures: Mapping[str, PicturesOfRows] = field(default_factory=dict)
+    places: Sequence[str] = ()
+
+    def place(self, row: int) -> str:
+        """Where a row stands, for messages."""
+        return self.places[row] if self.places else f"{self.name} row {row + 1}"
 
 
 def form_of(source: Any) -> Form:
@@ -120,9 +128,45 @@ def form_of(source: Any) -> Form:
     )
 
 
+def is_table(path: Path) -> bool:
+    """Whether a file's name is one of a form."""
+    name = path.name.lower().removesuffix(".gz")
+    return name.endswith((*TABLES, ".tar", ".tgz"))
+
+
+def rows_in(path: Path) -> bool:
+    """Whether a file or folder holds rows of images, and not images alone."""
+    return _kind_of(path)[0] != "" if path.is_dir() else is_table(path)
+
+
+def _unpacked(path: Path) -> Form:
+    """A table that gzip packed, read from a copy; chosen rows are written without packing."""
+    largest = max(LARGEST_TEXT, MOST_PACKED * path.stat().st_size)
+    try:
+        with gzip.open(path) as stream:
+            content = stream.read(largest + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be unpacked ({first_line(error)}); fetch it again") from None
+    if len(content) > largest:
+        raise DataError(
+            f"{path} holds over {largest:,} bytes, which is more than is read into memory; split it"
+        )
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = Path(scratch, path.stem)
+        copy.write_bytes(content)
+        try:
+            form = _file(copy)
+        except DataError as error:
+            raise DataError(str(error).replace(str(copy), str(path))) from None
+    places = [each.replace(str(copy), str(path)) for each in form.places]
+    return replace(form, name=path.name, folder=path.parent, places=places)
+
+
 def _file(path: Path) -> Form:
     readable(path, DataError, EXPECTED)
     ending = path.suffix.lower()
+    if ending == ".gz" and not path.name.lower().endswith(".tar.gz"):
+        return _unpacked(path)
     try:
         if ending == ".parquet":
             return _parquet(path)
@@ -149,7 +193,8 @@ def _file(path: Path) -> Form:
 def _table(path: Path) -> Form:
     """A table with a line of names; its separator is kept."""
     columns, rows = read_table(path, DataError, expected=EXPECTED)
-    table = pd.DataFrame([row for _, row in rows], columns=columns, dtype=object)
+    found = [*rows]
+    table = pd.DataFrame([row for _, row in found], columns=columns, dtype=object)
     delimiter = delimiter_of(path, path.open("rb").readline())
 
     def save(target: Path, chosen: Int64Array) -> Path:
@@ -162,10 +207,10 @@ def _table(path: Path) -> Form:
                 csv.writer(stream, delimiter=delimiter, lineterminator="\n").writerows(lines)
         return target
 
-    return Form(path.name, table, save, path.parent)
+    return Form(path.name, table, save, path.parent, places=[where for where, _ in found])
 
 
-def _lines_form(path: Path, lines: list[str], table: pd.DataFrame) -> Form:
+def _lines_form(path: Path, lines: list[str], numbers: list[int], table: pd.DataFrame) -> Form:
     """A file of one line per row without a header: chosen lines are written as they are."""
 
     def save(target: Path, chosen: Int64Array) -> Path:
@@ -173,7 +218,7 @@ def _lines_form(path: Path, lines: list[str], table: pd.DataFrame) -> Form:
         write_text(target, "".join(f"{lines[row]}\n" for row in chosen.tolist()))
         return target
 
-    return Form(path.name, table, save, path.parent)
+    return Form(path.name, table, save, path.parent, places=[f"{path} line {number}" for number in numbers])
 
 
 def _filled_lines(path: Path) -> tuple[list[str], list[int]]:
@@ -196,7 +241,9 @@ def _numbered(path: Path) -> Form:
                 f"{shorten(line)}; correct it"
             )
         rows.append(found.group("id", "image", "caption"))
-    return _lines_form(path, lines, pd.DataFrame(rows, columns=["id", "image", "caption"], dtype=object))
+    return _lines_form(
+        path, lines, numbers, pd.DataFrame(rows, columns=["id", "image", "caption"], dtype=object)
+    )
 
 
 def _captions_and_urls(path: Path) -> Form:
@@ -212,7 +259,7 @@ def _captions_and_urls(path: Path) -> Form:
             raise DataError(f"{path} line {number} has {len(row)} cells, line 1 has {n_columns}; correct it")
     names = [f"column_{place + 1}" for place in range(n_columns)]
     names[url], names[caption] = "url", "caption"
-    return _lines_form(path, lines, pd.DataFrame(cells, columns=names, dtype=object))
+    return _lines_form(path, lines, numbers, pd.DataFrame(cells, columns=names, dtype=object))
 
 
 def _json_lines(path: Path) -> Form:
@@ -220,13 +267,17 @@ def _json_lines(path: Path) -> Form:
     rows = []
     for line, number in zip(lines, numbers, strict=True):
         rows.append(_parsed(line.encode(), f"{path} line {number}"))
-    return _lines_form(path, lines, pd.DataFrame(rows, dtype=object))
+    return _lines_form(path, lines, numbers, pd.DataFrame(rows, dtype=object))
 
 
 def _json(path: Path) -> Form:
-    """Karpathy's splits, or a list of objects."""
+    """Karpathy's splits, COCO's captions, or a list of objects."""
     try:
         content = json.loads(path.read_bytes())
+    except json.JSONDecodeError as error:
+        raise DataError(
+            f"{path} line {error.lineno} column {error.colno} is no JSON ({error.msg}); download the file again"
+        ) from None
     except (ValueError, RecursionError):
         raise DataError(f"{path} is no JSON in UTF-8; download the file again") from None
     if isinstance(content, list):
@@ -241,8 +292,10 @@ def _json(path: Path) -> Form:
             return target
 
         return Form(path.name, table, save_list, path.parent)
-    columns, rows = FORMATS[".json"](path)
-    table = pd.DataFrame([row for _, row in rows], columns=columns, dtype=object)
+    columns, rows = _read_images(path, content)
+    found = [*rows]
+    places = [where for where, _ in found]
+    table = pd.DataFrame([row for _, row in found], columns=columns, dtype=object)
     if "annotations" in content:
 
         def save_coco(target: Path, chosen: Int64Array) -> Path:
@@ -254,7 +307,7 @@ def _json(path: Path) -> Form:
             write_text(target, json.dumps(kept, ensure_ascii=False) + "\n")
             return target
 
-        return Form(path.name, table, save_coco, path.parent)
+        return Form(path.name, table, save_coco, path.parent, places=places)
 
     def save(target: Path, chosen: Int64Array) -> Path:
         target, kept, row, images = target.with_name(f"{target.name}.json"), set(chosen.tolist()), 0, []
@@ -267,7 +320,7 @@ def _json(path: Path) -> Form:
         write_text(target, json.dumps(content | {"images": images}, ensure_ascii=False) + "\n")
         return target
 
-    return Form(path.name, table, save, path.parent)
+    return Form(path.name, table, save, path.parent, places=places)
 
 
 def _parquet(path: Path) -> Form:
@@ -387,13 +440,35 @@ def exploded(form: Form, column: str) -> tuple[Form, Int64Array]:
             yield from [picture] * len(own)
 
     def save(target: Path, chosen: Int64Array) -> Path:
-        target = target.with_name(f"{target.name}.jsonl")
+        suffix = ".parquet" if pictures else ".jsonl"
+        target = target.with_name(f"{target.name}{suffix}")
         with atomic_path(target) as temporary:
-            table.iloc[chosen].to_json(temporary, orient="records", lines=True, force_ascii=False)
+            if pictures:
+                _with_pictures(table, pictures, chosen).to_parquet(temporary, index=False)
+            else:
+                table.iloc[chosen].to_json(temporary, orient="records", lines=True, force_ascii=False)
         return target
 
     pictures = {name: partial(of_rows, name) for name in form.pictures}
-    return Form(form.name, table, save, form.folder, pictures), row_of
+    places = [form.place(row) for row in row_of.tolist()]
+    return Form(form.name, table, save, form.folder, pictures, places), row_of
+
+
+def _with_pictures(
+    table: pd.DataFrame, pictures: Mapping[str, PicturesOfRows], chosen: Int64Array
+) -> pd.DataFrame:
+    """Chosen rows with their pictures, as ``datasets`` stores them."""
+    wanted, kept = set(chosen.tolist()), table.iloc[chosen]
+    for name, of_rows in pictures.items():
+        cells: list[Any] = [
+            {"bytes": picture, "path": None}
+            if isinstance(picture, bytes)
+            else {"bytes": None, "path": None if picture is None else str(picture)}
+            for row, picture in enumerate(of_rows())
+            if row in wanted
+        ]
+        kept = kept.assign(**{name: cells})
+    return kept
 
 
 def _holds_pictures(cells: "pd.Series[Any]") -> bool:
@@ -449,8 +524,11 @@ def _dataset(found: Any, name: str, folder: Path | None = None) -> Form:
     return Form(name, table, save, folder, {column: partial(of_rows, column) for column in pictures})
 
 
-def _folder(path: Path) -> Form:
-    """A folder of one kind: what ``datasets`` saves, metadata tables, Parquet parts, shards, or pictures with texts."""
+def _kind_of(path: Path) -> tuple[str, list[Path]]:
+    """Kind of a folder and the files that hold its rows; an empty kind for a folder of other files.
+
+    The kinds are ``saved``, ``metadata``, ``.tar``, ``.parquet`` and ``texts``.
+    """
     inside: dict[str, list[Path]] = {}
 
     def refuse(error: OSError) -> None:
@@ -464,27 +542,20 @@ def _folder(path: Path) -> Form:
                 inside.setdefault(kind, []).append(Path(place, each))
     own = {each.name for each in path.iterdir()}
     if own & {"dataset_info.json", "dataset_dict.json"}:
-        return _saved(path)
+        return "saved", []
     kinds = [kind for kind in ("metadata", ".tar", ".parquet") if kind in inside]
     if kinds[:2] == ["metadata", ".parquet"] or kinds[:2] == [".tar", ".parquet"]:
         kinds.pop(1)  # img2dataset writes a table of the same rows beside each shard
     if len(kinds) > 1:
         both = " and ".join(inside[kind][0].relative_to(path).as_posix() for kind in kinds)
         raise DataError(f"{path} holds {both}; give the one that holds your pairs")
-    if kinds == ["metadata"]:
-        return _metadata(path, inside["metadata"])
-    if kinds == [".tar"]:
-        return _shards(path, inside[".tar"])
+    if kinds in (["metadata"], [".tar"]):
+        return kinds[0], inside[kinds[0]]
     tables = sorted(
         name for name in own if Path(name).suffix.lower() in TABLES and Path(name).suffix != ".txt"
     )
     if kinds == [".parquet"] and not [name for name in tables if not name.endswith(".parquet")]:
-        parts = [_parquet(each) for each in inside[".parquet"]]
-        return (
-            parts[0]
-            if len(parts) == 1
-            else _joined(path, inside[".parquet"], _frames(inside[".parquet"]), ".parquet")
-        )
+        return ".parquet", inside[".parquet"]
     if ".txt" in inside and not tables:
         texts = {each.with_suffix("") for each in inside[".txt"]}
         pictures = [
@@ -494,8 +565,29 @@ def _folder(path: Path) -> Form:
             if each.with_suffix("") in texts
         ]
         if pictures:
-            return _pictures_with_texts(path, pictures)
-    others = sorted(name for name in own if Path(name).suffix.lower() in TABLES)
+            return "texts", pictures
+    return "", []
+
+
+def _folder(path: Path) -> Form:
+    """A folder of one kind: what ``datasets`` saves, metadata tables, Parquet parts, shards, or pictures with texts."""
+    kind, files = _kind_of(path)
+    if kind == "saved":
+        return _saved(path)
+    if kind == "metadata":
+        return _metadata(path, files)
+    if kind == ".tar":
+        return _shards(path, files)
+    if kind == ".parquet":
+        frames = [_read_parquet(each) for each in files]
+        return (
+            _frame(frames[0], files[0].name, files[0].parent, ".parquet")
+            if len(files) == 1
+            else _joined(path, files, frames, ".parquet")
+        )
+    if kind == "texts":
+        return _pictures_with_texts(path, files)
+    others = sorted(each.name for each in path.iterdir() if is_table(each))
     hint = f"; it holds {listed(others)}: give that file, and the pictures with --images" if others else ""
     raise DataError(
         f"{path} is a folder without metadata.csv, metadata.jsonl, shards (*.tar), texts beside pictures (1.jpg and "
@@ -514,10 +606,6 @@ def _saved(path: Path) -> Form:
     except Exception as error:  # the library raises many classes for a damaged folder
         raise DataError(f"{path} cannot be read by datasets ({first_line(error)}); save it again") from None
     return _dataset(found, path.name, path)
-
-
-def _frames(files: Sequence[Path]) -> list[pd.DataFrame]:
-    return [_read_parquet(each) for each in files]
 
 
 def _joined(folder: Path, files: Sequence[Path], parts: Sequence[pd.DataFrame], ending: str) -> Form:
@@ -713,16 +801,8 @@ def _parsed(content: bytes, where: str) -> dict[str, Any]:
 _SPLITS_OF_KARPATHY = {"restval": "train", "val": "dev"}
 
 
-def _read_karpathy(path: Path) -> tuple[list[str], Rows]:
-    """Read Karpathy's ``dataset_*.json``; an image is its ``filename``, below ``filepath`` if there is one."""
-    try:
-        content = json.loads(readable(path, DataError, "captions").read_bytes())
-    except json.JSONDecodeError as error:
-        raise DataError(
-            f"{path} line {error.lineno} column {error.colno} is no JSON ({error.msg}); download the file again"
-        ) from None
-    except (OSError, ValueError, RecursionError):
-        raise DataError(f"{path} is no JSON in UTF-8; download the file again") from None
+def _read_images(path: Path, content: Any) -> tuple[list[str], Rows]:
+    """Columns and rows of Karpathy's ``dataset_*.json`` or COCO's captions; both hold a list of images."""
     images = content.get("images") if isinstance(content, dict) else None
     if isinstance(images, list) and isinstance(content.get("annotations"), list):
         return ["image", "caption"], _coco_rows(path, images, content["annotations"])
@@ -786,7 +866,3 @@ def _karpathy_rows(path: Path, images: list[object]) -> Rows:
                     "caption": text,
                 },
             )
-
-
-FORMATS: Mapping[str, Callable[[Path], tuple[list[str], Rows]]] = {".json": _read_karpathy}
-"""Ending of a file to its reader, which returns columns and rows as :func:`ncl_bench.files.read_table` does."""

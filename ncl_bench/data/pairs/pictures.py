@@ -5,13 +5,15 @@ import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pairs.columns import OwnPairs
-from ncl_bench.data.pairs.forms import NUMBER
+from ncl_bench.data.pairs.forms import CAPTION_COLUMNS, NUMBER
+from ncl_bench.data.pictures import picture_path
 from ncl_bench.errors import DataError, listed, shown
 from ncl_bench.files import atomic_path, normalized, sha256_of_file
 from ncl_bench.progress import Progress, silent
@@ -19,6 +21,8 @@ from ncl_bench.progress import Progress, silent
 _ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 ENDINGS = ("", *_ENDINGS, *map(str.upper, _ENDINGS))
 """Endings tried after an image id to find its file."""
+NAME_DIGITS = 32
+"""Hexadecimal digits of the hash that names a picture in a row."""
 
 
 @dataclass(frozen=True)
@@ -51,18 +55,27 @@ def find_pictures(pairs: OwnPairs, images: Path | None, work: Path, progress: Pr
         DataError: the folder is missing, holds none of the pictures, or two files fit one name.
     """
     if pairs.image_column in pairs.form.pictures:
-        return _merged(_unpacked(pairs, images, work, progress), pairs.images, ())
+        files = zip(pairs.images, _unpacked(pairs, images, work, progress), strict=True)
+        return _merged({name: file for name, (_, file) in files if file}, pairs.images, ())
     folder = images or pairs.form.folder or Path()
+    wanted = image_names(pairs, images)
+    found, remarks = _found(pairs, folder, wanted)
+    return _merged(found, wanted, tuple(remarks))
+
+
+def _found(
+    pairs: OwnPairs, folder: Path, wanted: Sequence[str], *, by_name: bool = True
+) -> tuple[dict[str, Path], list[str]]:
+    """Name to file, and how they were found; ``by_name`` as for :meth:`FileIndex.find_all`."""
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder; give the folder of the pictures with --images")
     index = FileIndex(folder)
-    wanted = _named_by_the_table(pairs, index) if pairs.by_row else pairs.images
     names = list(dict.fromkeys(name for name in wanted if name))
     if not names:
         raise DataError(
             f"{pairs.form.name}: column {pairs.image_column} names no image; choose another with --image-column"
         )
-    found, alone = index.find_all(names, pairs.form.name)
+    found, alone = index.find_all(names, pairs.form.name, by_name=by_name)
     if not found:
         outside = any(Path(name).is_absolute() for name in names)
         raise DataError(
@@ -77,7 +90,7 @@ def find_pictures(pairs: OwnPairs, images: Path | None, work: Path, progress: Pr
             f"{len(alone):,} pictures were found by the name of their file alone: {name} is "
             f"{file.relative_to(folder).as_posix()} in {folder.name}."
         )
-    return _merged(found, wanted, tuple(remarks))
+    return found, remarks
 
 
 def _named_by_the_table(pairs: OwnPairs, index: "FileIndex") -> list[str]:
@@ -87,12 +100,14 @@ def _named_by_the_table(pairs: OwnPairs, index: "FileIndex") -> list[str]:
     Otherwise nothing says which file belongs to which row: a download may leave out some rows, and order others anew.
     """
     table, n = pairs.form.table, len(np.unique(pairs.row_of))
+    if not index.folder.is_dir():
+        raise DataError(f"{index.folder} is not a folder; give the folder of the pictures with --images")
     if not index.paths:
         raise DataError(_download(pairs, index.folder))
     urls = set(table.columns[[column == pairs.image_column for column in table.columns]])
-    for column in sorted(
-        set(map(str, table.columns)) - urls - {pairs.caption_column}, key=lambda c: c != "key"
-    ):
+    texts = {name for name in map(str, table.columns) if name.casefold() in CAPTION_COLUMNS}
+    others = set(map(str, table.columns)) - urls - texts - {pairs.caption_column}
+    for column in sorted(others, key=lambda c: c != "key"):
         cells = [cell.strip() if isinstance(cell, str) else "" for cell in table[column].tolist()]
         filled = {cell for cell in cells if cell}
         # each name stands for one picture; a column of few words such as "success" names none
@@ -122,7 +137,10 @@ def _download(pairs: OwnPairs, folder: Path) -> str:
 
 
 class FileIndex:
-    """Every file below a folder, by path and by name. Links are followed; hidden files are left out.
+    """Files below a folder, by path and by name. Links are followed; hidden files are left out.
+
+    A name that gives the path of its file costs the listing of the folders that it names. Only a search by the name of
+    a file alone walks through all folders.
 
     Args:
         folder: where the files lie.
@@ -130,28 +148,101 @@ class FileIndex:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.paths: dict[str, Path] = {}
-        self._by_name: dict[str, list[str]] = defaultdict(list)
-        self._in_small: dict[str, list[str]] = defaultdict(list)
+        self._listed: dict[str, dict[str, list[str]]] = {}
+
+    @cached_property
+    def paths(self) -> dict[str, Path]:
+        """Path of every file in the folder, in Unicode's composed form, to the file."""
+        found: dict[str, Path] = {}
 
         def refuse(error: OSError) -> None:
             raise DataError(f"{error.filename} cannot be read ({error.strerror}); check its permissions")
 
-        for place, folders, files in os.walk(folder, onerror=refuse, followlinks=True):
+        for place, folders, files in os.walk(self.folder, onerror=refuse, followlinks=True):
             folders[:] = sorted(each for each in folders if not each.startswith("."))
             for name in sorted(files):
                 if name.startswith("."):
                     continue
                 file = Path(place, name)
-                path = normalized(file.relative_to(folder).as_posix())
-                if path in self.paths:
-                    raise DataError(
-                        f"{file.parent} holds 2 files that are named {PurePosixPath(path).name} in different "
-                        "Unicode forms; remove or rename all but one"
-                    )
-                self.paths[path] = file
-                self._by_name[PurePosixPath(path).name.casefold()].append(path)
-                self._in_small[path.casefold()].append(path)
+                path = normalized(file.relative_to(self.folder).as_posix())
+                if path in found:
+                    raise self._two_forms(path)
+                found[path] = file
+        return found
+
+    @cached_property
+    def _by_name(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = defaultdict(list)
+        for path in self.paths:
+            found[PurePosixPath(path).name.casefold()].append(path)
+        return found
+
+    def _two_forms(self, path: str) -> DataError:
+        place = self.folder / PurePosixPath(path).parent
+        return DataError(
+            f"{place} holds 2 files that are named {PurePosixPath(path).name} in different Unicode forms; remove or "
+            "rename all but one"
+        )
+
+    def _listing(self, place: str) -> Mapping[str, list[str]]:
+        """Names in a folder below this one, each under its composed form and under its small letters."""
+        if place not in self._listed:
+            found = self._listed[place] = defaultdict(list)
+            try:
+                names = sorted(os.listdir(self.folder / place))
+            except (FileNotFoundError, NotADirectoryError, ValueError):
+                names = []
+            except OSError as error:
+                raise DataError(
+                    f"{self.folder / place} cannot be read ({error.strerror}); check its permissions"
+                ) from None
+            for name in names:
+                if not name.startswith("."):
+                    for key in {normalized(name), "\0" + normalized(name).casefold()}:
+                        found[key].append(name)
+        return self._listed[place]
+
+    def file(self, name: str) -> Path | None:
+        """The file whose path in the folder is this name, in whatever Unicode form it is stored; None without one."""
+        path = normalized(name)
+        place, _, last = path.rpartition("/")
+        for inner in self._folders(place, small=False):
+            same = self._listing(inner).get(last, [])
+            if len(same) > 1:
+                raise self._two_forms(path)
+            if same and (file := self.folder / inner / same[0]).is_file():
+                return file
+        return None
+
+    def _folders(self, place: str, *, small: bool) -> list[str]:
+        """Folders below this one that a path names, as they are stored; ``small``: whatever the case of letters."""
+        found = [""]
+        for part in place.split("/") if place else ():
+            if part in ("", ".", ".."):  # an absolute path, or one that leads out
+                return []
+            key = "\0" + part.casefold() if small else part
+            found = [
+                f"{outer}/{inner}".lstrip("/")
+                for outer in found
+                for inner in self._listing(outer).get(key, [])
+            ]
+        return found
+
+    def _like_path(self, written: str) -> list[str]:
+        """Paths that are a name but for the case of letters and an ending."""
+        place, _, last = written.rpartition("/")
+        small = "\0" + last.casefold()
+        for ends in ([""], ENDINGS[1 : 1 + len(_ENDINGS)]):
+            found = [
+                normalized(f"{inner}/{name}".lstrip("/"))
+                for inner in self._folders(place, small=True)
+                for end in ends
+                for name in self._listing(inner).get(small + end, [])
+                if (self.folder / inner / name).is_file()
+            ]
+            if found:
+                return found
+        return []
 
     def find_all(
         self, names: Sequence[str], where: str, *, by_name: bool = True
@@ -171,17 +262,18 @@ class FileIndex:
         """
         exact = {name: path for name in names if (path := self._exact(name))}
         taken = set(exact.values())
+        at = {path: file for path in taken if (file := self.file(path))}
         # where folders of the table are there, a name in a folder means this folder and no other
         folders_hold = any("/" in self._written(name) for name in exact)
-        found, alone = {name: self.paths[path] for name, path in exact.items()}, {}
+        found, alone = {name: at[path] for name, path in exact.items()}, {}
         serves: dict[str, str] = {}
         for name in names:
             if name in exact:
                 continue
             written = self._written(name)
-            path = self._only(self._like(self._in_small, written), written, taken)
+            path = self._only(self._like_path(written), written, taken)
             if path is None and by_name and not (folders_hold and "/" in written):
-                path = self._only(self._like(self._by_name, PurePosixPath(written).name), written, taken)
+                path = self._only(self._like_name(PurePosixPath(written).name), written, taken)
                 if path is not None:
                     alone[name] = self.paths[path]
             if path is None:
@@ -191,13 +283,15 @@ class FileIndex:
                     f"{where} names {shown(serves[path])} and {shown(name)}, but {self.folder} holds one file of this "
                     f"name, {path}; put the files into the folders that the table names"
                 )
-            found[name] = self.paths[path]
+            file = self.file(path)
+            assert file is not None
+            found[name] = file
         return {name: found[name] for name in names if name in found}, alone
 
     def holds(self, name: str) -> bool:
         """Whether some file fits a name."""
         written = self._written(name)
-        return written in self.paths or bool(self._like(self._by_name, PurePosixPath(written).name))
+        return written in self.paths or bool(self._like_name(PurePosixPath(written).name))
 
     def _written(self, name: str) -> str:
         """A name as a path in the folder; an absolute path below the folder becomes one too."""
@@ -207,21 +301,19 @@ class FileIndex:
                 if Path(os.path.normpath(path)).is_relative_to(top):
                     path = os.path.relpath(os.path.normpath(path), top)
         path = os.path.normpath(path).replace(os.sep, "/")
-        return path if path in self.paths else path.replace("\\", "/")
+        return path if self.file(path) else path.replace("\\", "/")
 
     def _exact(self, name: str) -> str | None:
         written = self._written(name)
-        if written in self.paths:
+        if self.file(written):
             return written
-        return self._only(
-            [written + end for end in ENDINGS[1:] if written + end in self.paths], written, set()
-        )
+        return self._only([written + end for end in ENDINGS[1:] if self.file(written + end)], written, set())
 
-    @staticmethod
-    def _like(index: Mapping[str, list[str]], written: str) -> list[str]:
-        small = written.casefold()
-        return index.get(small, []) or [
-            path for end in ENDINGS[1 : 1 + len(_ENDINGS)] for path in index.get(small + end, [])
+    def _like_name(self, last: str) -> list[str]:
+        """Paths whose last part is a name, but for the case of letters and an ending."""
+        small = last.casefold()
+        return self._by_name.get(small, []) or [
+            path for end in ENDINGS[1 : 1 + len(_ENDINGS)] for path in self._by_name.get(small + end, [])
         ]
 
     def _only(self, paths: Sequence[str], name: str, taken: set[str]) -> str | None:
@@ -235,37 +327,93 @@ class FileIndex:
         return left[0] if left else None
 
 
-def _unpacked(pairs: OwnPairs, images: Path | None, work: Path, progress: Progress) -> dict[str, Path]:
-    """Write pictures that the rows hold into the folder ``work``, each named by its hash; row's name to file.
+def image_names(pairs: OwnPairs, images: Path | None) -> list[str]:
+    """Name of each row's image: of its file, or a hash of the picture that the row holds; empty where it has none.
 
-    A row may name a file instead; what was read from a file may name only files below its folder, or ``images``.
+    Args:
+        pairs: the rows.
+        images: folder of the pictures (default: the folder of the table).
     """
-    work.mkdir(parents=True, exist_ok=True)
-    found: dict[str, Path] = {}
-    named: dict[str, str] = {}
-    folder = images or pairs.form.folder
+    if pairs.image_column in pairs.form.pictures:
+        return [digest for digest, _ in _unpacked(pairs, images, None)]
+    if pairs.by_row:
+        return _named_by_the_table(pairs, FileIndex(images or pairs.form.folder or Path()))
+    return pairs.images
+
+
+def picture_files(
+    pairs: OwnPairs, images: Path | None, work: Path, progress: Progress = silent
+) -> tuple[list[str], dict[str, Path], list[str]]:
+    """Find the file of every image, for those who need all of them.
+
+    Args:
+        pairs: the rows.
+        images: folder of the pictures (default: the folder of the table).
+        work: folder for pictures that the rows hold themselves.
+        progress: shows the number of rows done.
+
+    Returns:
+        :func:`image_names`, name to file, and remarks. A file that does not exist is reported when it is read.
+
+    Raises:
+        DataError: none of the pictures is there, two files fit one name, or a name leads out of the folder.
+    """
+    if pairs.image_column in pairs.form.pictures:
+        found = _unpacked(pairs, images, work, progress)
+        return [digest for digest, _ in found], {digest: file for digest, file in found if file}, []
+    folder = images or pairs.form.folder or Path()
+    names = image_names(pairs, images)
+    files, remarks = _found(pairs, folder, names, by_name=images is not None)
+    for name in filter(None, names):
+        if name not in files:
+            files[name] = picture_path(folder, name, pairs.form.name)
+    return names, files, remarks
+
+
+def _unpacked(
+    pairs: OwnPairs, images: Path | None, work: Path | None, progress: Progress = silent
+) -> list[tuple[str, Path | None]]:
+    """Hash and file of the picture that each row holds; empty and None where it has none.
+
+    Pictures are written into the folder ``work``, each named by its hash; without it, none is written. A row may name a
+    file instead; what was read from a file may name only files below its folder, or ``images``.
+    """
+    found: list[tuple[str, Path | None]] = []
+    named: dict[int, str] = {}
     with progress("reading pictures", len(pairs.images)) as advance:
-        for name, content in zip(pairs.images, pairs.form.pictures[pairs.image_column](), strict=True):
+        for row, content in enumerate(pairs.form.pictures[pairs.image_column]()):
+            found.append(("", None))
             if isinstance(content, Path):
-                named[name] = str(content)
+                named[row] = str(content)
             elif content is not None:
-                file = work / hashlib.sha256(content).hexdigest()[:32]
-                if not file.exists():
-                    with atomic_path(file) as temporary:
-                        temporary.write_bytes(content)
-                found[name] = file
+                digest = hashlib.sha256(content).hexdigest()[:NAME_DIGITS]
+                found[-1] = digest, None if work is None else _written_once(work / digest, content)
             advance(1)
+    folder = images or pairs.form.folder
     if named and folder is None:  # a dataset in memory is the user's own
-        found |= {name: Path(path) for name, path in named.items() if Path(path).is_file()}
+        files = {name: Path(name) for name in named.values() if Path(name).is_file()}
     elif named and folder is not None:
         files, _ = FileIndex(folder).find_all(list(dict.fromkeys(named.values())), pairs.form.name)
-        if not files and not found:
+        if not files and not any(digest for digest, _ in found):
             raise DataError(
                 f"{folder} holds none of the pictures that {pairs.form.name} names, such as "
                 f"{shown(next(iter(named.values())))}; give a folder above them with --images"
             )
-        found |= {name: files[path] for name, path in named.items() if path in files}
-    return {name: found[name] for name in dict.fromkeys(pairs.images) if name in found}
+    digests: dict[Path, str] = {}
+    for row, name in named.items():
+        if name in files:
+            file = files[name]
+            digests[file] = digests.get(file) or sha256_of_file(file)[:NAME_DIGITS]
+            found[row] = digests[file], file
+    return found
+
+
+def _written_once(file: Path, content: bytes) -> Path:
+    if not file.exists():
+        with atomic_path(file) as temporary:
+            temporary.write_bytes(content)
+            os.utime(temporary, (0, 0))  # the name says all; the same picture is the same file tomorrow
+    return file
 
 
 def _merged(found: Mapping[str, Path], names: Sequence[str], remarks: tuple[str, ...]) -> Pictures:

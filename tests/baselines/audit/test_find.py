@@ -623,13 +623,11 @@ def test_a_folder_of_another_audit_or_of_something_else_is_left_alone(given: Pat
 
 
 def test_a_folder_without_rights(given: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(folder: Path, onerror: Callable[[OSError], None] | None = None, **_: object) -> list[object]:
-        if onerror is not None:
-            onerror(PermissionError(13, "Permission denied", str(folder)))
-        return []
+    def refuse(folder: Path) -> list[str]:
+        raise PermissionError(13, "Permission denied", str(folder))
 
     frame = pd.DataFrame(rows_of(given), columns=["image", "caption"])
-    monkeypatch.setattr("ncl_bench.data.pairs.pictures.os.walk", refuse)
+    monkeypatch.setattr("ncl_bench.data.pairs.pictures.os.listdir", refuse)
     with pytest.raises(
         DataError, match=r"photos cannot be read \(Permission denied\); check its permissions"
     ):

@@ -11,10 +11,9 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from ncl_bench import load_dataset
+from ncl_bench import load_dataset, new_dataset
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS, register
-from ncl_bench.data.own import OwnOptions, new_dataset
 from ncl_bench.data.own_tables import read_captions
 from ncl_bench.data.prepare import prepare
 from ncl_bench.data.spec import protocol_images
@@ -66,9 +65,7 @@ def english(image: str, caption: int) -> str:
 
 
 def new(**options: object) -> None:
-    new_dataset(
-        "pets", Path("features"), Path("captions.csv"), Path("data"), Path("pets.py"), OwnOptions(**options)
-    )
+    new_dataset("pets", captions="captions.csv", features="features", to="data", **options)
 
 
 @pytest.mark.parametrize("shape", [(512,), (3, 8)])
@@ -202,9 +199,9 @@ def whole_numbers() -> None:
 
 WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "no table": (Path("captions.csv").unlink, "captions.csv does not exist, expected a table"),
-    "no column image": (text("id,en\na,b\n"), "has the columns id, en, expected image"),
+    "no column image": (text("id,en\na,b\n"), "has the columns id, en, and none is called image"),
     "no captions": (text("image,split\na,train\n"), "expected image and one of captions per language"),
-    "empty": (text("image,en\n"), "holds no captions"),
+    "empty": (text("image,en\n"), "has no rows"),
     "line end in an id": (text('image,en\n"a\nb",c\n'), "has a line end in its name; rename it"),
     "empty caption": (text("image,en\na,b\nb,\n"), "line 3: en is empty; every row is an image and its"),
     "too many cells": (text("image,en\na,b,c\n"), "line 2: it has more cells"),
@@ -260,7 +257,7 @@ def test_images_with_different_counts_of_captions_need_a_number() -> None:
 @pytest.mark.parametrize("name", ["digits", "Pets", "my pets", "../pets", ""])
 def test_a_name_is_new_and_plain(name: str) -> None:
     with pytest.raises(DataError, match=r"already; choose another|expected small letters"):
-        new_dataset(name, Path("features"), Path("captions.csv"), Path("data"), Path("pets.py"))
+        new_dataset(name, "captions.csv", features="features", to="data")
 
 
 def test_a_table_with_line_ends_in_cells() -> None:

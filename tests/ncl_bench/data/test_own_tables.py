@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ncl_bench.data.own_tables import read_captions, read_file_names, read_images
+from ncl_bench.data.own_tables import read_captions, read_images
 from ncl_bench.errors import DataError, NclBenchError
 from ncl_bench.files import read_table
 
@@ -72,9 +72,9 @@ def test_captions_are_the_columns_asked_for(
     ("head", "asked", "problem"),
     [
         (
-            "image,comment_number,comment",
+            "image,comment_number,legend",
             [],
-            "has the columns image, comment_number, comment, expected image and",
+            "has the columns image, comment_number, legend, expected image and",
         ),
         ("image,caption,zh", [], "unclear which of the columns caption, zh hold captions"),
         ("image,zh,Chinese", [], "unclear which of the columns zh, Chinese hold captions"),
@@ -93,10 +93,10 @@ def test_columns_that_are_unclear_are_refused_by_name(head: str, asked: list[str
 
 
 def test_a_file_without_a_header_keeps_its_first_pair() -> None:
-    path = written("a typical bus station\thttp://example.org/1.jpg\n", "cc3m.tsv")
-    for read in (read_captions, read_images, read_file_names):
-        with pytest.raises(DataError, match="write a line of names above it if it is a row already"):
-            read(path)
+    for text in ("a.jpg,a typical bus station\n", "a.jpg\ta bus\n"):
+        for read in (read_captions, read_images):
+            with pytest.raises(DataError, match="the first line holds no names of columns"):
+                read(written(text))
 
 
 def test_quotation_marks_are_characters_where_tabs_separate() -> None:
@@ -156,7 +156,7 @@ def test_a_cell_with_line_ends_is_one_caption() -> None:
         (
             b'{"image": "a.jpg"}',
             "a.jsonl",
-            r"a.jsonl has the columns image, and none is called caption",
+            "a.jsonl has the columns image, expected image and one of captions",
         ),
     ],
 )

@@ -1,0 +1,61 @@
+"""``kept.json``: which of a user's pairs an audit kept, and where it found their pictures and put their features."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+from pydantic import ValidationError
+
+from ncl_bench.data.columns import Int64Array
+from ncl_bench.data.pairs.columns import OwnPairs
+from ncl_bench.errors import DataError, first_problem
+from ncl_bench.files import readable, write_text
+from ncl_bench.schema import Record
+
+KEPT = "kept.json"
+
+
+class KeptRows(Record):
+    """``kept.json``.
+
+    Attributes:
+        path: file or folder of the pairs, absolute.
+        image_column, caption_column: columns that were read.
+        rows_sha256: :meth:`~ncl_bench.data.pairs.columns.OwnPairs.sha256` of the pairs.
+        rows: the kept pairs, from 0, ascending; a list of captions gives several.
+        images: folder of the pictures, absolute, if one was given.
+        features: folder of their features, absolute; None if embeddings were judged.
+        encoder: name of the encoder that made them.
+    """
+
+    path: str
+    image_column: str
+    caption_column: str
+    rows_sha256: str
+    rows: tuple[int, ...]
+    images: str | None = None
+    features: str | None = None
+    encoder: str | None = None
+
+    def taken(self, own: OwnPairs) -> Int64Array:
+        """The kept rows, int64, of pairs that were read again; refused if these have changed."""
+        if own.sha256() != self.rows_sha256:
+            raise DataError(f"{self.path} has changed since its audit; audit it again")
+        return np.array(self.rows, np.int64)
+
+
+def write_kept(folder: Path, kept: KeptRows) -> None:
+    """Write ``kept.json`` into a folder of an audit."""
+    write_text(folder / KEPT, json.dumps(kept.model_dump(mode="json")) + "\n")
+
+
+def read_kept(folder: Path) -> KeptRows:
+    """Read ``kept.json`` of a folder that ``ncl-bench audit`` or ``ncl-bench audit apply`` wrote."""
+    fix = "give the folder of an audit of your own pairs, or its file clean.* with --images"
+    path = readable(folder / KEPT, DataError, "the kept pairs of an audit", fix=fix)
+    try:
+        return KeptRows.model_validate(json.loads(path.read_bytes()))
+    except ValidationError as error:
+        raise DataError(f"{path}: {first_problem(error)}; run `ncl-bench audit` again") from None
+    except (ValueError, RecursionError):
+        raise DataError(f"{path} is damaged; run `ncl-bench audit` again") from None

@@ -7,6 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 from support import miniatures
@@ -147,6 +148,16 @@ def labels_and_ticked_pairs(folder: Path, patch: pytest.MonkeyPatch) -> None:
     (folder / "labels.csv").write_text("\n".join(lines))
 
 
+def labels_of_own_pairs(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Labels of the first two pairs of ``captions.csv``, as the page of an audit downloads them."""
+    rows = pd.read_csv(folder / "captions.csv")[:2]
+    lines = [
+        f'2,{image},"{text}",{label}'
+        for image, text, label in zip(rows["image"], rows["en"], ("matches", "wrong"), strict=True)
+    ]
+    (folder / "labels.csv").write_text("\n".join(["version,image_id,caption,label", *lines]))
+
+
 def the_examples(folder: Path, patch: pytest.MonkeyPatch) -> None:
     """The folder ``examples`` of a clone."""
     shutil.copytree(Path(__file__).parents[2] / "examples", folder / "examples")
@@ -168,4 +179,5 @@ GIVENS: dict[str, Callable[[Path, pytest.MonkeyPatch], None]] = {
     "OpenCLIP, and tiny recipes": clip_training,
     "prepared data and photographs": photographs_of_prepared,
     "labels and ticked pairs": labels_and_ticked_pairs,
+    "labels of own pairs": labels_of_own_pairs,
 }

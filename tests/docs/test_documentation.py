@@ -21,6 +21,7 @@ SHOWN_ONLY = Counter(
         "docs/multi-gpu.md": 4,
         "docs/my-own-images.md": 1,
         "docs/noise.md": 3,
+        "docs/own-pairs.md": 1,
         "docs/quickstart.md": 3,
         "docs/reproduce.md": 5,
         "docs/scale.md": 1,

@@ -4,7 +4,6 @@ Cross-fitting: the images fall into folds, and a pair is judged by projections t
 pair vouches for itself. A model is a linear system, so nothing is trained.
 """
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +15,7 @@ from scipy.sparse import csr_array
 
 from baselines.kit.cca import ROWS_AT_ONCE, Float64Array, Moments, Projections, Vectors, signed_root
 from ncl_bench.data.columns import Int64Array
+from ncl_bench.data.scripts import terms
 from ncl_bench.files import atomic_path
 from ncl_bench.progress import Advance
 
@@ -26,20 +26,6 @@ RIDGES = 10.0, 3.0
 MOST_TERMS = 2_000
 FEWEST_CAPTIONS = 2
 """Captions that a term must occur in."""
-# Chinese, Japanese, Thai, Lao, Burmese and Khmer do not put spaces between words.
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-_RUNS = re.compile(rf"[{_UNSPACED}]+|(?:(?![{_UNSPACED}])[^\W_])+")
-
-
-def terms(caption: str) -> list[str]:
-    """Split a caption into lower-case words; scripts without spaces into characters and pairs of neighbours."""
-    found: list[str] = []
-    for run in _RUNS.findall(caption.lower()):
-        if re.match(rf"[{_UNSPACED}]", run):
-            found += [*run, *(run[n : n + 2] for n in range(len(run) - 1))]
-        else:
-            found.append(run)
-    return found
 
 
 @dataclass(frozen=True)

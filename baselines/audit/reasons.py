@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.data.columns import Int64Array
+from ncl_bench.data.scripts import marks
 
 ORDER, REPEATED, BOILERPLATE, LANGUAGE = "order", "repeated caption", "boilerplate", "language"
 CUT_OFF, NEAR_EQUAL, COPY = "cut off", "near-equal pictures", "copy"
@@ -43,7 +44,7 @@ STOP_WORDS = {  # without words that English captions contain too, such as do an
     "tr": "bir ve ile bu iki üzerinde yanında olan için",
     "id": "seorang sebuah di dan dengan yang pada ke dari dua sedang",
 }
-_WORD = re.compile(r"[^\W\d_]+")
+_WORD = re.compile(rf"(?:[^\W\d_][{marks()}]*)+")
 _FILE = re.compile(
     r"(\S+\.(jpe?g|png|webp|gif|bmp|tiff?|heic)|(img|dscn?|dscf|pict?|image|photo|screenshot|untitled|scan)[\s_-]*\(?\d+\)?"
     r"|https?://\S+)",
@@ -93,8 +94,8 @@ def reasons_of(
 
 
 def words(caption: str) -> list[str]:
-    """Lower-case words of letters."""
-    return _WORD.findall(caption.lower())
+    """Lower-case words of letters with their marks."""
+    return _WORD.findall(unicodedata.normalize("NFC", caption).lower())
 
 
 def _is_boilerplate(caption: str, plain: str) -> bool:

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from ncl_bench.data.languages import language_tag
+from ncl_bench.data.scripts import UNSPACED, marks
 from ncl_bench.data.vocabulary import SPECIAL_WORDS
 from ncl_bench.errors import DataError, shorten, unknown_name
 from ncl_bench.extras import require
@@ -101,27 +102,10 @@ def _jieba() -> Tokenizer:
     return Tokenizer("jieba", str(jieba.__version__), lambda caption: list(cutter.cut(caption.lower())))
 
 
-_UNSPACED = (
-    "\u0e00-\u0eff"  # Thai, Lao
-    "\u0f00-\u109f\ua9e0-\ua9ff\uaa60-\uaa7f"  # Tibetan, Myanmar
-    "\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf"  # Khmer, Tai Le, New Tai Lue, Tai Tham
-    "\u3001-\u30ff\u31f0-\u31ff\uff66-\uff9f"  # kana, and punctuation
-    "\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"  # punctuation of full width
-    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Han
-    "\ua000-\ua4cf"  # Yi
-)
-"""Characters of the scripts that are written without blanks between words, as ranges of a regular expression."""
-
-
 @cache
 def _char() -> Tokenizer:
     """A letter keeps its vowel signs and tone marks; the zero-width space is a blank."""
-    signs = "".join(
-        letter
-        for letter in map(chr, range(0x0300, 0xFF9F + 1))
-        if unicodedata.category(letter)[0] == "M" or letter in "\u200c\u200d"
-    )
-    letters = re.compile(f"[{_UNSPACED}][{signs}\U000e0100-\U000e01ef]*")
+    letters = re.compile(f"[{UNSPACED}][{marks()}\U000e0100-\U000e01ef]*")
 
     def split(caption: str) -> list[str]:
         return split_words(letters.sub(r" \g<0> ", caption.lower().replace("\u200b", " ")))

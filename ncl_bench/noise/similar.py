@@ -23,6 +23,7 @@ NEIGHBOURS = 50
 SCALE = 4096
 """Weights are multiples of 1 / 4096: products are exact, so ties do not depend on rounding."""
 _BLOCK = 128
+# frozen by the protocol, and so not ncl_bench.data.scripts.terms: other words would be another noise
 _WORD = re.compile(r"[\u4e00-\u9fff]|(?:(?![\u4e00-\u9fff])[^\W_])+")
 
 

@@ -17,7 +17,7 @@ import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -258,16 +258,35 @@ def _quoted(
 
 def _swallowed(cells: list[str], delimiter: str) -> str | None:
     """A line inside a cell that looks like a row: the cell's lines hold the separators that their rows need."""
-    # prose has a blank or a digit after a separator, a row has the next cell
-    row_like = re.compile(rf"\S{delimiter}(?=[^\s\d])|[^\s\d]{delimiter}(?=\d)")
     after = len(cells) - 1
     for place, cell in enumerate(cells):
         first, *inner = re.split(r"\r\n|\n|\r", cell)
         if not inner or first.count(delimiter) < after - place or inner[-1].count(delimiter) < place:
             continue
-        if found := next((line for line in (first, *inner) if row_like.search(line)), None):
+        if found := next((line for line in (first, *inner) if _is_row(line.split(delimiter))), None):
             return found
     return None
+
+
+_ID = re.compile(r"\S|\S*(?:\d\S*|\.[A-Za-z]{3,4})")
+_FILE = re.compile(r"\S+\.[A-Za-z]{3,4}")
+
+
+def _is_row(cells: list[str]) -> bool:
+    """Whether a line inside a cell is more likely a row than prose, which may hold the separator too.
+
+    A row has a file, a number or a letter beside another cell, or a word beside a sentence: ``7,A dog``, ``rex,A dog``, and not
+    ``with,dogs`` or ``2,000 dogs``.
+    """
+    for before, after in pairwise(cells):
+        if not after or after[0].isspace() or not before or before[-1].isspace():
+            continue
+        in_number = before[-1].isdigit() and after[0].isdigit()
+        if _FILE.fullmatch(after) or (not in_number and _ID.fullmatch(before)):
+            return True
+        if after[0].isupper() and not any(map(str.isspace, before)):
+            return True
+    return False
 
 
 def readable(

@@ -12,7 +12,7 @@ import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -35,6 +35,7 @@ from ncl_bench.data.pair_labels import LABELS
 from ncl_bench.data.pairs.columns import OwnPairs, read_pairs
 from ncl_bench.data.pairs.kept import KeptRows, write_kept
 from ncl_bench.data.pairs.pictures import Pictures, find_pictures
+from ncl_bench.data.pictures import open_picture
 from ncl_bench.errors import DataError, NclBenchError, TrainingError, listed, shorten
 from ncl_bench.evaluation.pages import thumbnail
 from ncl_bench.files import sha256_of_file, sole_owner, write_text
@@ -120,7 +121,7 @@ def find_wrong_pairs(
                 image_of = _images_of(arrays[0]) if arrays else pictures.image_of
                 if strict:
                     _refuse(own, reasons, pictures)
-                _refuse_few(own, reasons, image_of)
+                _refuse_few(own, reasons, image_of, () if arrays else [*pictures.files.values()])
                 shown = _Shown(own, pictures, arrays)
                 known = read_labels(labels, shown.names(), own.captions, shown.identity)
             if arrays is None:
@@ -248,12 +249,21 @@ def _refuse(own: OwnPairs, reasons: NDArray[np.object_], pictures: Pictures) -> 
         )
 
 
-def _refuse_few(own: OwnPairs, reasons: NDArray[np.object_], image_of: Int64Array) -> None:
+def _refuse_few(
+    own: OwnPairs, reasons: NDArray[np.object_], image_of: Int64Array, files: Sequence[Path]
+) -> None:
+    """Refuse too few pictures, and say why they are few; a server may have sent one page in place of all."""
     rows = np.flatnonzero(reasons == "")
     n_pictures = len(np.unique(image_of[rows]))
     if n_pictures < FEWEST:
         counts = pd.Series(reasons[reasons != ""]).value_counts()
         why = "".join(f"; {count:,} rows: {reason}" for reason, count in counts.items())
+        try:
+            for file in files[:1]:
+                with open_picture(file):
+                    pass
+        except DataError as error:
+            why += f"; {str(error).partition(';')[0]}"
         raise DataError(
             f"{own.form.name} has {n_pictures:,} different pictures with a caption, and at least {FEWEST} are needed "
             f"to learn what fits{why}; add pairs"
@@ -315,7 +325,7 @@ def _judge_pictures(
             f"{names[image]} {reason.partition(';')[0]}, and {len(damaged) - 1:,} more cannot be read; correct them, "
             "or leave --strict out"
         )
-    _refuse_few(own, reasons, pictures.image_of)
+    _refuse_few(own, reasons, pictures.image_of, files)
     ids = (work / "features" / "all_ids.txt").read_text(encoding="utf-8").split()
     features = np.load(work / "features" / "all_ims.npy", mmap_mode="r", allow_pickle=False)
     place = {int(name): number for number, name in enumerate(ids)}

@@ -112,7 +112,7 @@ def new_dataset(
     given = [each for each in (pairs, captions, clean) if each is not None]
     if len(given) != 1:
         raise DataError(
-            f"{'nothing' if not given else 'more than one source'} of images and captions is given; give a table or a "
+            f"{'more than one source' if given else 'no source'} of images and captions is given; give a table or a "
             "folder, or --clean with the folder of an audit"
         )
     root, file = Path(to), Path(module or f"{name}.py")

@@ -236,6 +236,8 @@ def _named(source: OwnSource, form: Form, columns: Sequence[str]) -> dict[str, s
     chosen = {str(language_tag(name)): name for name in spoken}
     plain = [name for known in CAPTION_COLUMNS for name in others if name.casefold() == known]
     captions = [name for name in plain if name.casefold() == "caption"]
+    if len(captions) > 1 and not chosen:
+        raise DataError(f"{source.name} has the columns {listed(captions)}; choose one with --caption-column")
     if plain and not chosen:
         return {"en": plain[0]}
     if captions or len(chosen) < len(spoken):

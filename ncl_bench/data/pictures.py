@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "JPEG2000", "AVIF", "PPM")
 """Formats that libraries inside Pillow decode. Others start programs: Pillow gives EPS to Ghostscript."""
+HEAD = 1_000
+"""First bytes of a file that tell what it is."""
 LARGEST = 300_000_000
 """Largest decoded picture, in bytes: 100 million pixels of three channels, 75 million of four."""
 
@@ -63,7 +65,8 @@ def open_picture(
         raise
     except UnidentifiedImageError:
         raise DataError(
-            f"{name} is not an image of a known format ({', '.join(known)}); fetch it again or convert it"
+            f"{name} is {_kind_of(source)}not an image of a known format ({', '.join(known)}); fetch it again or "
+            "convert it"
         ) from None
     except Image.DecompressionBombError:
         size = f"{LARGEST / 1e6:.0f} MB ({LARGEST / 3e6:.0f} million pixels of three channels)"
@@ -72,6 +75,21 @@ def open_picture(
         if isinstance(error, OSError) and error.errno:  # the system's, not a decoder's
             raise DataError(f"{name} cannot be read ({error.strerror}); make it readable") from None
         raise DataError(f"{name} is damaged ({str(error) or type(error).__name__}); fetch it again") from None
+
+
+def _kind_of(source: Path | bytes) -> str:
+    """What a file is that is no image, as far as its first bytes tell; a server may have sent a page in its place."""
+    if isinstance(source, bytes):
+        head = source[:HEAD]
+    else:
+        with source.open("rb") as stream:
+            head = stream.read(HEAD)
+    text = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    if text.startswith((b"<!doctype html", b"<html", b"<head", b"<body")):
+        return "a web page (HTML), and "
+    if text.startswith((b"<?xml", b"<svg", b"{", b"[")):
+        return "a text, and "
+    return ""
 
 
 def _decoded_size(picture: "Picture") -> int:

@@ -10,14 +10,15 @@ import pandas as pd
 import pytest
 from PIL import Image
 from support.drawings import drawing, tiny_encoder
-from support.own_forms import FORMS, NAMES, TEXTS, N, photos
+from support.own_forms import FORMS, NAMES, TEXTS, N, photos, png
 from typer.testing import CliRunner
 
 import baselines.features
 from baselines.audit.judge import Judged
-from ncl_bench import load_dataset
+from ncl_bench import load_dataset, new_dataset
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS
+from ncl_bench.errors import DataError
 
 PAGE = Path(__file__).parents[2] / "docs" / "own-pairs.md"
 WRONG = {3, 7}
@@ -116,3 +117,110 @@ def test_all_commands_read_all_forms(
 def test_the_table_of_the_page_is_that_of_the_test() -> None:
     rows = re.findall(r"^\| (.+?) \| yes \| yes \| yes \| yes \|$", PAGE.read_text("utf-8"), re.MULTILINE)
     assert rows == list(FORMS)
+
+
+def test_what_an_audit_kept_is_taken_by_threshold_as_a_file_and_with_own_features(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, images = given("`captions.csv`", tmp_path)
+    run("features", source, *images, "--dev", 2, "--test", 2, "--to", "features")
+    run("audit", source, *images, "--to", "audit")
+    run("audit", "apply", "audit", "--threshold", 3, "--to", "kept")
+    third = TEXTS[0]  # the least suspicious of the others has the largest number
+    monkeypatch.setattr(baselines.features, "read_picture", None)  # no picture is encoded again
+    draw = ("--dev", 2, "--test", 2, "--to", "data")
+    run("datasets", "new", "kept", "--clean", "kept", *draw)
+    assert set(seen("kept")) == {text for n, text in enumerate(TEXTS) if n not in WRONG} - {third}
+    run("datasets", "new", "by_file", "--clean", "audit/clean.csv", *images, *draw)
+    run("datasets", "new", "own", "--clean", "audit", "--features", "features", "--to", "data")
+    for name in ("by_file", "own"):
+        assert set(seen(name)) == {text for n, text in enumerate(TEXTS) if n not in WRONG}
+    split = load_dataset("own", split="test", root="data").image_ids.tolist()
+    assert split == [i for i in Path("features/test_ids.txt").read_text().split() if int(i[:3]) not in WRONG]
+
+
+def test_kept_pairs_that_changed_since_are_refused(tmp_path: Path) -> None:
+    source, images = given("`captions.csv`", tmp_path)
+    run("audit", source, *images, "--to", "audit")
+    source.write_text(source.read_text().replace(TEXTS[1], "another"))
+    with pytest.raises(DataError, match="has changed since its audit; audit it again"):
+        new_dataset("cleaned", clean="audit", to="data")
+    with pytest.raises(
+        DataError, match=r"kept\.json does not exist, expected the kept pairs of an audit; give"
+    ):
+        new_dataset("cleaned", clean=tmp_path / "photos", to="data")
+    assert not Path("data").exists()
+
+
+def test_a_frame_is_read_as_a_table_and_encoded_anew_where_a_picture_changed(
+    tmp_path: Path, right: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, images = given("`captions.csv`", tmp_path)
+    run("audit", source, *images, "--to", "audit")
+    drawing(50).save(tmp_path / "photos" / NAMES[0])
+    read, reader = [], baselines.features.read_picture
+    monkeypatch.setattr(
+        baselines.features, "read_picture", lambda path, *rest: read.append(path.name) or reader(path, *rest)
+    )
+    new_dataset("cleaned", clean="audit", to="data", dev=2, test=2)
+    assert read == [NAMES[0]]
+    frame = pd.read_csv(source).sample(frac=1, random_state=1)
+    frame["fold"] = ["train"] * (N - 2) + ["dev", "test"]
+    spec, remarks = new_dataset(
+        "framed", frame.rename(columns={"caption": "words", "image": "where"}), images="photos", to="data",
+        image_column="where", caption_column="words", split_column="fold",
+    )  # fmt: skip
+    assert (spec.images, remarks) == ({"train": N - 2, "dev": 1, "test": 1}, ())
+    assert load_dataset("framed", split="test", root="data").captions[0] == frame["caption"].iloc[-1]
+    found = seen("framed")
+    assert not np.array_equal(found.pop(TEXTS[0]), right[TEXTS[0]])
+    assert_right(found, right, set(range(1, N)))
+
+
+def test_rows_with_one_picture_are_one_image(tmp_path: Path) -> None:
+    cells = [{"bytes": png(n // 2), "path": f"{n}.png"} for n in range(2 * N)]
+    frame = pd.DataFrame({"image": cells, "text": [f"one drawing of a thing {n}" for n in range(2 * N)]})
+    new_dataset("pairs", frame, to="data", dev=1, test=1)
+    train = load_dataset("pairs", root="data")
+    assert (len(train.image_ids), train.captions_per_image) == (N - 2, 2)
+    assert all(
+        int(first.split()[-1]) + 1 == int(second.split()[-1])
+        for first, second in zip(*[iter(train.captions)] * 2, strict=True)
+    )
+    frame.loc[3, "image"] = None
+    with pytest.raises(DataError, match="the frame row 4: image holds no picture; every row needs an image"):
+        new_dataset("others", frame, to="data")
+
+
+def test_a_table_that_names_its_files_walks_through_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"inner/{name}" for name in NAMES]
+    photos(tmp_path, names)
+    (tmp_path / "images.csv").write_text("image\n" + "".join(f"{name.upper()[:-4]}\n" for name in names))
+    monkeypatch.setattr("os.walk", None)
+    monkeypatch.setattr(Path, "rglob", None)
+    found = baselines.features.list_images(Path("images.csv"), work=Path("work"))
+    assert [found.file(name).resolve() for name in found.names] == [tmp_path / name for name in names]
+
+
+def test_pages_in_place_of_pictures_are_named(tmp_path: Path) -> None:
+    source, images = given("`captions.csv`", tmp_path)
+    for name in NAMES:
+        (tmp_path / "photos" / name).write_text("\n<!DOCTYPE HTML><html><body>403 Forbidden</body></html>")
+    for call in (
+        ["audit", source, *images, "--to", "audit"],
+        ["datasets", "new", "own", source, *images, "--to", "data", "--dev", 2, "--test", 2],
+        ["features", source, *images, "--to", "features", "--dev", 2, "--test", 2],
+    ):
+        with pytest.raises(DataError, match=r"is a web page \(HTML\), and not an image"):
+            CliRunner().invoke(app, list(map(str, call)), catch_exceptions=False)
+
+
+def test_chinese_under_caption_needs_the_name_of_its_language(tmp_path: Path) -> None:
+    source, _ = given("`captions.csv`", tmp_path)
+    source.write_text(source.read_text().replace("the drawing of number", "第几张画着两只小狗"), "utf-8")
+    with pytest.raises(DataError, match=r"caption are in Chinese or Japanese.*as in --language zh=caption"):
+        new_dataset("own", source, images="photos", to="data", dev=2, test=2)
+    spec, _ = new_dataset("own", source, images="photos", to="data", dev=2, test=2, languages=["zh=caption"])
+    assert (spec.languages, spec.tokenizers) == (("zh",), {"zh": "jieba"})

@@ -80,7 +80,7 @@ def _found(
         outside = any(Path(name).is_absolute() for name in names)
         raise DataError(
             f"{folder} holds none of the {len(names):,} pictures of {pairs.form.name}: column {pairs.image_column} "
-            f"names {listed(names, 3)}; the folder holds {listed(index.paths, 3)}; "
+            f"names {listed(names, 3)}; the folder holds {listed(index.paths if by_name else index.top(), 3)}; "
             f"correct --images{' (a folder above these paths)' if outside else ''} or --image-column"
         )
     remarks = []
@@ -169,6 +169,10 @@ class FileIndex:
                     raise self._two_forms(path)
                 found[path] = file
         return found
+
+    def top(self) -> list[str]:
+        """Names of files and folders in the folder itself, in order."""
+        return sorted({name for names in self._listing("").values() for name in names})
 
     @cached_property
     def _by_name(self) -> dict[str, list[str]]:

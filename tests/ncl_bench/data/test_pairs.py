@@ -253,7 +253,18 @@ def test_texts_beside_pictures(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("caption", ["calm,with 2 dogs\nnext line", "x" * 200_000])
+@pytest.mark.parametrize(
+    "caption",
+    [
+        "calm,with 2 dogs\nnext line",
+        "x\nwith,dogs",
+        "with,2 dogs\nmore",
+        "A dog\n\nruns,jumps,sits",
+        "2,000 dogs\nrun",
+        "一只狗,在跑\n白色",
+        "x" * 200_000,
+    ],
+)
 def test_a_quoted_caption_is_one_caption(caption: str, tmp_path: Path) -> None:
     assert read_pairs(table(tmp_path, image=["a.jpg"], caption=[caption])).captions == [
         " ".join(caption.split())

@@ -32,7 +32,8 @@ from baselines.encoders import Encoder, read_picture
 from ncl_bench import __version__
 from ncl_bench.data.encoding import ENCODING_FILE, Encoding, Preprocessing, Projection, parse_encoding
 from ncl_bench.data.own_tables import OwnSource, Splits, draw_splits, is_text, note_split, read_images
-from ncl_bench.data.pairs.forms import TABLES, rows_in
+from ncl_bench.data.pairs.form import TABLES
+from ncl_bench.data.pairs.forms import rows_in
 from ncl_bench.data.pictures import no_remarks, picture_path
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError, shorten, shown

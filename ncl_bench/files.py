@@ -275,8 +275,8 @@ _FILE = re.compile(r"\S+\.[A-Za-z]{3,4}")
 def _is_row(cells: list[str]) -> bool:
     """Whether a line inside a cell is more likely a row than prose, which may hold the separator too.
 
-    A row has a file, a number or a letter beside another cell, or a word beside a sentence: ``7,A dog``, ``rex,A dog``, and not
-    ``with,dogs`` or ``2,000 dogs``.
+    A row has a file, a number or a letter beside another cell, or a word beside a sentence: ``7,A dog``, ``rex,A dog``,
+    and not ``with,dogs`` or ``2,000 dogs``.
     """
     for before, after in pairwise(cells):
         if not after or after[0].isspace() or not before or before[-1].isspace():

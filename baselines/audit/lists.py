@@ -16,6 +16,7 @@ import pandas as pd
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.layout import save_quietly
 from ncl_bench.data.pairs.columns import OwnPairs
+from ncl_bench.data.pairs.shards import replace_captions
 from ncl_bench.files import atomic_path, delimiter_of, write_text
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def write_with(own: OwnPairs, target: Path, rows: Int64Array, captions: Mapping[
 
 
 def _replace(path: Path, column: str, columns: Sequence[str], new: Mapping[int, str]) -> None:
-    """Change captions in what :class:`~ncl_bench.data.pairs.forms.Form` wrote.
+    """Change captions in what :class:`~ncl_bench.data.pairs.form.Form` wrote.
 
     Args:
         path: a file, or a folder of ``datasets``.
@@ -96,6 +97,8 @@ def _replace(path: Path, column: str, columns: Sequence[str], new: Mapping[int, 
         shutil.rmtree(path)
         path.mkdir()
         save_quietly(changed, path)
+    elif path.suffix == ".tar":
+        replace_captions(path, column, new)
     elif path.suffix == ".parquet":
         frame = pd.read_parquet(path)
         frame[column] = [new.get(row, text) for row, text in enumerate(frame[column])]
@@ -104,6 +107,8 @@ def _replace(path: Path, column: str, columns: Sequence[str], new: Mapping[int, 
         content = json.loads(path.read_bytes())
         if isinstance(content, list):
             places = [(row, column) for row in content]
+        elif "annotations" in content:  # COCO's captions
+            places = [(each, "caption") for each in content["annotations"]]
         else:
             places = [(each, "raw") for image in content["images"] for each in image["sentences"]]
         for row, text in new.items():

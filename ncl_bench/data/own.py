@@ -17,7 +17,7 @@ from ncl_bench.data.captions import ScanLayout
 from ncl_bench.data.encoding import ENCODING_FILE
 from ncl_bench.data.languages import language_name, language_tag
 from ncl_bench.data.own_features import FeatureArrays, feature_arrays
-from ncl_bench.data.own_tables import CaptionTable, OwnSource, read_captions
+from ncl_bench.data.own_tables import CaptionTable, OwnSource, draw_splits, read_captions
 from ncl_bench.data.pairs.columns import read_pairs
 from ncl_bench.data.pairs.forms import rows_in
 from ncl_bench.data.pairs.kept import KEPT, read_kept
@@ -127,29 +127,26 @@ def new_dataset(
         source, known, own_encoder = _kept(Path(clean), source, languages)
         encoder = encoder or own_encoder
     with sole_owner(work, inside=root):
-        table = read_captions(
-            source, languages, work=None if features else work / PICTURES, progress=progress
-        )
-        chosen = _tokenizers(table.languages, tokenizers)
-        if features is None:
-            _captions_each(table, table.captions, captions_per_image)  # before minutes of encoding
-            place = work / FEATURES
-            skipped = _encoded(
-                table, place, encoder, (dev, test, seed), skip_damaged, device, known, progress
-            )
-        else:
-            place, skipped = Path(features), {}
-        arrays = feature_arrays(place, table, dev=dev, test=test, seed=seed, kept=clean is not None)
-        spec = _spec(name, table, arrays, captions_per_image, noise, chosen)
-        code = _module_text(
-            spec,
-            f"pictures and captions in {table.name}"
-            if features is None
-            else f"features in {features} and the captions in {table.name}",
-        )
-        if file.exists() and readable(file, DataError, "a module").read_bytes() != code.encode():
-            raise DataError(f"{file} exists with other content; delete it or choose another --module")
         try:
+            table = read_captions(
+                source, languages, work=None if features else work / PICTURES, progress=progress
+            )
+            chosen = _tokenizers(table.languages, tokenizers)
+            place = Path(features or work / FEATURES)
+            skipped: Mapping[str, str] = {}
+            if features is None:
+                _captions_each(table, table.captions, captions_per_image)  # before minutes of encoding
+                if table.splits is None:
+                    draw_splits(list(table.captions), dev, test, seed)
+                skipped = _encoded(
+                    table, place, encoder, (dev, test, seed), skip_damaged, device, known, progress
+                )
+            arrays = feature_arrays(place, table, dev=dev, test=test, seed=seed, kept=clean is not None)
+            spec = _spec(name, table, arrays, captions_per_image, noise, chosen)
+            made_of = f"features in {features} and the captions in {table.name}"
+            code = _module_text(spec, made_of if features else f"pictures and captions in {table.name}")
+            if file.exists() and readable(file, DataError, "a module").read_bytes() != code.encode():
+                raise DataError(f"{file} exists with other content; delete it or choose another --module")
             _gather(work, spec, table, arrays, source, progress)
             if (place / ENCODING_FILE).is_file():
                 shutil.copy2(place / ENCODING_FILE, work / ENCODING_FILE)
@@ -157,9 +154,7 @@ def new_dataset(
             prepare(register(spec).name, work, root, tokenizer_file=own_file, progress=progress)
         except DataError:
             DATASETS.pop(name, None)
-            for path in work.iterdir() if features is None else (work,):
-                if path.name not in (FEATURES, PICTURES):  # the same command does not encode them again
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+            _forget(work)
             shutil.rmtree(root / f".{name}.partial", ignore_errors=True)
             raise
         write_text(file, code)
@@ -170,6 +165,18 @@ def new_dataset(
     if table.ignored:
         left_out.append(f"columns of {table.name}, which are no captions: {listed(table.ignored)}")
     return spec, (*table.remarks, *(f"left out: {what}" for what in left_out))
+
+
+def _forget(work: Path) -> None:
+    """Delete unfinished work, but for encoded pictures: the corrected command does not encode them again."""
+    paths = [*work.iterdir()] if work.is_dir() else []
+    encoded = any(FEATURES in path.name for path in paths)
+    for path in paths:
+        if encoded and (FEATURES in path.name or path.name == PICTURES):
+            continue
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    if paths and not encoded:
+        work.rmdir()
 
 
 def _kept(

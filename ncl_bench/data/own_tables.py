@@ -14,7 +14,8 @@ import numpy as np
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.languages import language_tag
 from ncl_bench.data.pairs.columns import OwnPairs, columns_of, image_column_of, pairs_of, text_cells
-from ncl_bench.data.pairs.forms import CAPTION_COLUMNS, Form, form_of
+from ncl_bench.data.pairs.form import CAPTION_COLUMNS, Form
+from ncl_bench.data.pairs.forms import form_of
 from ncl_bench.data.pairs.pictures import image_names, picture_files
 from ncl_bench.data.scripts import LANGUAGE_OF, LATIN, script_of_most
 from ncl_bench.data.spec import SPLITS

@@ -1,7 +1,9 @@
 """Every form of a user's pairs goes through every command, and each caption stays with its picture."""
 
 import io
+import json
 import re
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,9 +17,11 @@ from typer.testing import CliRunner
 
 import baselines.features
 from baselines.audit.judge import Judged
+from baselines.audit.lists import write_with
 from ncl_bench import load_dataset, new_dataset
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS
+from ncl_bench.data.pairs.columns import read_pairs
 from ncl_bench.errors import DataError
 
 PAGE = Path(__file__).parents[2] / "docs" / "own-pairs.md"
@@ -224,3 +228,51 @@ def test_chinese_under_caption_needs_the_name_of_its_language(tmp_path: Path) ->
         new_dataset("own", source, images="photos", to="data", dev=2, test=2)
     spec, _ = new_dataset("own", source, images="photos", to="data", dev=2, test=2, languages=["zh=caption"])
     assert (spec.languages, spec.tokenizers) == (("zh",), {"zh": "jieba"})
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_accepted_caption_is_written_in_every_form(form: str, tmp_path: Path) -> None:
+    own = read_pairs(FORMS[form](tmp_path)[0])
+    row = own.captions.index(TEXTS[5])
+    rows = np.array(sorted({row, 0, N - 1}))
+    write_with(own, tmp_path / "out" / "corrected", rows, {row: "a better one"})
+    (written,) = (tmp_path / "out").iterdir()
+    found = read_pairs(written, own.image_column, own.caption_column).captions
+    assert found == ["a better one" if n == row else own.captions[n] for n in rows.tolist()]
+
+
+def test_samples_of_one_key_in_two_shards_stay_apart(tmp_path: Path) -> None:
+    for shard, number in (("a.tar", 1), ("b.tar", 2)):
+        with tarfile.open(tmp_path / shard, "w") as archive:
+            facts = json.dumps({"text": TEXTS[number], "width": 24}).encode()
+            for ending, content in (("png", png(number)), ("json", facts)):
+                entry = tarfile.TarInfo(f"0.{ending}")
+                entry.size = len(content)
+                archive.addfile(entry, io.BytesIO(content))
+    own = read_pairs(tmp_path)
+    assert own.captions == TEXTS[1:3]
+    write_with(own, tmp_path / "out" / "corrected", np.array([0, 1]), {1: "another"})
+    found = read_pairs(tmp_path / "out" / "corrected.tar")
+    assert found.captions == [TEXTS[1], "another"]
+    assert [*found.form.pictures["image"]()] == [png(1), png(2)]
+
+
+def test_what_is_refused_before_encoding_leaves_nothing_and_later_keeps_what_was_encoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, _ = FORMS["`pairs.parquet` with pictures"](tmp_path)
+    for options, problem in (
+        ({"dev": N}, "would be train; choose other numbers"),
+        ({"captions_per_image": 2}, "have 1 to 1 captions"),
+        ({"caption_column": "image"}, "holds pictures|cannot hold both"),
+        ({"split_column": "fold"}, "no column fold, only text; correct --split-column"),
+        ({"tokenizers": ["wrod"]}, "unknown tokenizer"),
+    ):
+        with pytest.raises(DataError, match=problem):
+            new_dataset("own", source, to="data", **({"dev": 2, "test": 2} | options))
+    (tmp_path / "own.py").write_text("other")
+    with pytest.raises(DataError, match="exists with other content"):
+        new_dataset("own", source, to="data", dev=2, test=2)
+    monkeypatch.setattr(baselines.features, "read_picture", None)  # no picture is encoded again
+    new_dataset("own", source, to="data", dev=3, test=2, module="mine.py")
+    assert [path.name for path in Path("data").iterdir()] == ["own"]

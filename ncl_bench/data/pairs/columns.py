@@ -12,7 +12,7 @@ import pandas as pd
 
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.languages import language_tag
-from ncl_bench.data.pairs.forms import (
+from ncl_bench.data.pairs.form import (
     CAPTION_COLUMNS,
     EXPECTED,
     IMAGE_COLUMNS,
@@ -23,8 +23,8 @@ from ncl_bench.data.pairs.forms import (
     URL_COLUMNS,
     Form,
     exploded,
-    form_of,
 )
+from ncl_bench.data.pairs.forms import form_of
 from ncl_bench.errors import DataError, listed, shorten, shown
 
 

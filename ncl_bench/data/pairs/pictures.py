@@ -12,7 +12,7 @@ import numpy as np
 
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pairs.columns import OwnPairs
-from ncl_bench.data.pairs.forms import CAPTION_COLUMNS, NUMBER
+from ncl_bench.data.pairs.form import CAPTION_COLUMNS, NUMBER
 from ncl_bench.data.pictures import picture_path
 from ncl_bench.errors import DataError, listed, shown
 from ncl_bench.files import atomic_path, normalized, sha256_of_file

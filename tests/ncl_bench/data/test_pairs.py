@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from ncl_bench.data.own_tables import read_captions
+from ncl_bench.data.own_tables import OwnSource, read_captions
 from ncl_bench.data.pairs.columns import read_pairs
 from ncl_bench.data.pairs.pictures import find_pictures
 from ncl_bench.errors import DataError
@@ -289,8 +289,11 @@ def test_columns_of_one_name_are_refused() -> None:
     with pytest.raises(DataError, match="two columns caption"):
         read_pairs(frame)
     frame.columns = ["image", "caption", "Caption"]
-    with pytest.raises(DataError, match="--caption-column"):
-        read_pairs(frame)
+    for read in (read_pairs, lambda frame: read_captions(OwnSource(frame))):
+        with pytest.raises(
+            DataError, match="has the columns caption, Caption; choose one with --caption-column"
+        ):
+            read(frame)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,167 @@
+"""Rows in memory and in Parquet files: frames and datasets, whose cells may be pictures."""
+
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ncl_bench.data.columns import Int64Array
+from ncl_bench.data.layout import save_quietly
+from ncl_bench.data.pairs.form import EXPECTED, LARGEST_TEXT, PICTURE_ENDINGS, Form
+from ncl_bench.errors import DataError, first_line, shown
+from ncl_bench.files import atomic_folder, atomic_path, readable
+
+MOST_CELLS = 100_000_000
+MOST_PACKED = 100
+"""Rows times columns of a Parquet file, and how often its size the columns may take in memory."""
+_SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG", b"RIFF", b"GIF8", b"BM", b"II*\0", b"MM\0*", b"\xff\x4f\xff\x51")
+"""First bytes of pictures."""
+
+
+def parquet_form(path: Path) -> Form:
+    return frame_form(read_parquet(path), path.name, path.parent, ".parquet")
+
+
+def read_parquet(path: Path) -> pd.DataFrame:
+    """All columns of a Parquet file; its footer is checked before anything is decompressed."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    readable(path, DataError, EXPECTED)
+    try:
+        with pq.ParquetFile(path) as file:
+            facts = file.metadata
+            parts = [facts.row_group(group) for group in range(facts.num_row_groups)]
+            size, packed = sum(part.total_byte_size for part in parts), path.stat().st_size
+            # equal rows are stored once, so rows count too: each takes memory when it is read
+            if facts.num_rows * facts.num_columns > MOST_CELLS or size > max(
+                LARGEST_TEXT, MOST_PACKED * packed
+            ):
+                raise DataError(
+                    f"{path} has {packed:,} bytes and holds {facts.num_rows:,} rows of {size:,} bytes, which is more "
+                    "than is read into memory; split it into several files"
+                )
+            for name in file.schema_arrow.names:
+                if file.schema_arrow.names.count(name) > 1:
+                    raise DataError(f"{path} has two columns {shown(name)}; rename one of them")
+            schema = file.schema_arrow
+            flat = (
+                pa.types.is_string,
+                pa.types.is_large_string,
+                pa.types.is_binary,
+                pa.types.is_large_binary,
+            )
+            texts = [each.name for each in schema if any(check(each.type) for check in flat)]
+        batches, decoded = [], 0
+        with pq.ParquetFile(path, read_dictionary=texts) as file:
+            for batch in file.iter_batches(1_000):  # equal cells stay one until their size is known
+                for column in batch.columns:
+                    if pa.types.is_dictionary(column.type):
+                        lengths = pc.take(pc.binary_length(column.dictionary), column.indices)
+                        decoded += pc.sum(lengths).as_py() or 0
+                if decoded > max(LARGEST_TEXT, MOST_PACKED * packed):
+                    raise DataError(
+                        f"{path} has {packed:,} bytes and holds over {decoded:,} bytes of text, which is more than is "
+                        "read into memory; split it into several files"
+                    )
+                batches.append(batch)
+        if not batches:
+            return pd.DataFrame(columns=schema.names, dtype=object)
+        coded = pa.Table.from_batches(batches)
+        arrays = [coded.column(place).cast(each.type) for place, each in enumerate(schema)]
+        found: pd.DataFrame = pa.Table.from_arrays(arrays, schema=schema).to_pandas(ignore_metadata=True)
+        return found.drop(columns="__index_level_0__", errors="ignore")  # an index without a name
+    except DataError:
+        raise
+    except Exception as error:  # pyarrow raises many classes for a damaged file
+        raise DataError(f"{path} cannot be read as Parquet ({first_line(error)}); write it again") from None
+
+
+def frame_form(frame: pd.DataFrame, name: str, folder: Path | None = None, ending: str = "") -> Form:
+    """A frame, whose cells may be pictures as ``datasets`` stores them: ``{"bytes": ..., "path": ...}``.
+
+    Args:
+        frame: the rows.
+        name: of the frame, for messages.
+        folder: that image paths start from.
+        ending: of the files to write (default: .csv, or .parquet for pictures).
+    """
+    columns = list(frame.columns)
+    if len(set(columns)) < len(columns):
+        twice = next(column for column in columns if columns.count(column) > 1)
+        raise DataError(f"{name} has two columns {shown(twice)}; rename one of them")
+    pictures = [str(column) for column in columns if _holds_pictures(frame[column])]
+
+    def save(target: Path, chosen: Int64Array) -> Path:
+        kept = frame.iloc[chosen]
+        suffix = ending or (".parquet" if pictures else ".csv")
+        target = target.with_name(f"{target.name}{suffix}")
+        with atomic_path(target) as temporary:
+            if suffix == ".csv":
+                kept.to_csv(temporary, index=False, lineterminator="\n")
+            elif suffix == ".jsonl":
+                kept.to_json(temporary, orient="records", lines=True, force_ascii=False)
+            else:
+                kept.to_parquet(temporary, index=False)
+        return target
+
+    # map() is called anew for every pass over the pictures
+    of_rows = {column: partial(map, _picture_of, frame[column]) for column in pictures}
+    return Form(name, frame.drop(columns=pictures), save, folder, of_rows)
+
+
+def dataset_form(found: Any, name: str, folder: Path | None = None) -> Form:
+    """A ``datasets.Dataset``; pictures are read when they are needed."""
+    import datasets
+
+    pictures = [column for column, feature in found.features.items() if isinstance(feature, datasets.Image)]
+    for column in pictures:
+        found = found.cast_column(column, datasets.Image(decode=False))
+    table = (
+        found.remove_columns(pictures).to_pandas()
+        if len(found.column_names) > len(pictures)
+        else pd.DataFrame(index=range(len(found)))
+    )
+
+    def save(target: Path, chosen: Int64Array) -> Path:
+        kept = found.select(chosen)
+        for column in pictures:
+            kept = kept.cast_column(column, datasets.Image())
+        shutil.rmtree(target, ignore_errors=True)  # of the same audit with other labels
+        if len(kept):  # an empty folder cannot be loaded
+            with atomic_folder(target) as temporary:
+                save_quietly(kept, temporary)
+        return target
+
+    def of_rows(column: str) -> Iterator[bytes | Path | None]:
+        return (_picture_of(row[column]) for row in found.select_columns([column]))
+
+    return Form(name, table, save, folder, {column: partial(of_rows, column) for column in pictures})
+
+
+def _holds_pictures(cells: "pd.Series[Any]") -> bool:
+    """Whether most of the first filled cells are pictures; bytes may be a hash or a sound."""
+    filled = [cell for cell in cells.head(1000) if isinstance(cell, bytes | dict)][:100]
+    return 2 * sum(map(_is_picture, filled)) > len(filled)
+
+
+def _is_picture(cell: object) -> bool:
+    if isinstance(cell, dict) and {"bytes", "path"} <= cell.keys():
+        content, path = cell["bytes"], cell["path"]
+        if content is None:
+            return isinstance(path, str) and path.lower().endswith(PICTURE_ENDINGS)
+        cell = content
+    return isinstance(cell, bytes) and (cell.startswith(_SIGNATURES) or cell[4:8] in (b"ftyp", b"jP  "))
+
+
+def _picture_of(cell: Any) -> bytes | Path | None:
+    if isinstance(cell, bytes):
+        return cell
+    content, path = (cell.get("bytes"), cell.get("path")) if isinstance(cell, dict) else (None, None)
+    if isinstance(content, bytes):
+        return content
+    return Path(path) if isinstance(path, str) and path else None

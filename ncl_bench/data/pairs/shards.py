@@ -1,0 +1,170 @@
+"""WebDataset shards."""
+
+import io
+import json
+import tarfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ncl_bench.data.columns import Int64Array
+from ncl_bench.data.pairs.form import LARGEST_TEXT, PICTURE_ENDINGS, Form
+from ncl_bench.data.pairs.tables import parsed_object
+from ncl_bench.errors import DataError, first_line, listed
+from ncl_bench.files import atomic_path, readable, text_lines
+
+LARGEST_PICTURE = 300_000_000
+"""Largest file of a picture in a shard, in bytes."""
+_TEXTS = ("txt", "caption", "text")
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A file of a shard: where it lies, the sample that it belongs to, and the name of its field."""
+
+    archive: tarfile.TarFile
+    entry: tarfile.TarInfo
+    key: str
+    field: str
+
+    def read(self) -> bytes:
+        stream = self.archive.extractfile(self.entry)
+        return b"" if stream is None else stream.read(self.entry.size)
+
+
+def _members(shards: Sequence[Path]) -> Iterator[_Member]:
+    """Regular files of known endings and stated sizes, in order; everything else is passed over unread."""
+    for shard in shards:
+        readable(shard, DataError, "a WebDataset shard")
+        try:
+            with tarfile.open(shard) as archive:
+                for entry in archive:
+                    place, _, name = entry.name.rpartition("/")
+                    stem, dot, name = name.partition(".")
+                    ending = f".{name.lower()}".rpartition(".")[2]
+                    kind = "." + ending
+                    if not (entry.isreg() and dot) or stem == "" or entry.issparse():
+                        continue
+                    if kind not in PICTURE_ENDINGS and ending not in (*_TEXTS, "json"):
+                        continue
+                    largest = LARGEST_PICTURE if kind in PICTURE_ENDINGS else LARGEST_TEXT
+                    if entry.size > largest:
+                        raise DataError(
+                            f"{shard}: {entry.name} has {entry.size:,} bytes, expected at most {largest:,}; leave it "
+                            "out"
+                        )
+                    yield _Member(archive, entry, f"{place}/{stem}" if place else stem, name)
+        except (tarfile.TarError, EOFError, zlib.error, OSError, ValueError) as error:
+            raise DataError(
+                f"{shard} cannot be read as a WebDataset shard ({first_line(error)}); write it again"
+            ) from None
+
+
+def shards_form(folder: Path, shards: Sequence[Path]) -> Form:
+    """WebDataset shards: files of one key are a row, and what follows the key names a column.
+
+    A picture ``1.jpg`` is in the column ``image``, ``1.mask.png`` in ``mask``; a text ``1.txt`` in ``caption``,
+    ``1.outputs.txt`` in ``outputs``; ``1.json`` holds other columns.
+    """
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    columns: dict[str, str] = {}
+    fields: set[str] = set()
+    for member in _members(shards):
+        row = rows.setdefault((str(member.archive.name), member.key), {"__key__": member.key})
+        fields.add(member.field)
+        before, _, ending = member.field.rpartition(".")
+        if ending.lower() == "json":
+            facts = parsed_object(member.read(), f"{folder} {member.entry.name}")
+            row |= {str(name): fact for name, fact in facts.items() if str(name) not in row}
+            continue
+        is_picture = f".{ending.lower()}" in PICTURE_ENDINGS
+        column = before or ("image" if is_picture else "caption")
+        if columns.setdefault(column, "picture" if is_picture else "text") != (
+            "picture" if is_picture else "text"
+        ):
+            raise DataError(f"{folder}: {column} is a picture and a text; name the fields apart")
+        if is_picture:
+            if isinstance(row.get(column), tarfile.TarInfo):
+                raise DataError(
+                    f"{folder}: {row[column].name} and {member.entry.name} are pictures of one sample; name the fields "
+                    "apart, as in 1.image.jpg and 1.mask.png"
+                )
+            row[column] = member.entry
+        else:
+            content = member.read()
+            row[column] = "\n".join(text_lines(content, f"{folder} {member.entry.name}", DataError)).strip()
+    pictures = [column for column, kind in columns.items() if kind == "picture"]
+    if not pictures:
+        raise DataError(
+            f"{folder}: the shards hold {listed(sorted(fields)) or 'no field of a known ending'}, and no picture; "
+            "expected fields such as jpg and txt"
+        )
+    order = {key: place for place, key in enumerate(rows)}
+
+    def of_rows(column: str) -> Iterator[bytes | Path | None]:
+        # the pictures of a row lie together, so one pass in the order of the shards serves all rows
+        found: dict[int, bytes] = {}
+        reached = 0
+        for member in _members(shards):
+            place = order[str(member.archive.name), member.key]
+            while reached < place:
+                yield found.pop(reached, None)
+                reached += 1
+            before, _, ending = member.field.rpartition(".")
+            if (before or "image") == column and f".{ending.lower()}" in PICTURE_ENDINGS:
+                found[place] = member.read()
+        while reached < len(order):
+            yield found.pop(reached, None)
+            reached += 1
+
+    # nothing but text stays in the table; a fact of the json gives way to the picture of its name
+    texts = [{name: cell for name, cell in row.items() if name not in pictures} for row in rows.values()]
+    table = pd.DataFrame(texts, dtype=object)
+
+    def save(target: Path, chosen: Int64Array) -> Path:
+        """One shard; where two shards use a key, samples are named after theirs too."""
+        target = target.with_name(f"{target.name}.tar")
+        samples, apart = list(rows), len({key for _, key in rows}) < len(rows)
+        wanted = {samples[row] for row in chosen.tolist()}
+        with atomic_path(target) as temporary, tarfile.open(temporary, "w") as archive:
+            for member in _members(shards):
+                shard = str(member.archive.name)
+                if (shard, member.key) in wanted:
+                    name = f"{Path(shard).stem}/{member.entry.name}" if apart else member.entry.name
+                    _add(archive, name, member.read())
+        return target
+
+    return Form(folder.name, table, save, None, {column: partial(of_rows, column) for column in pictures})
+
+
+def replace_captions(shard: Path, column: str, new: Mapping[int, str]) -> None:
+    """Change captions in a shard, in texts or in the facts of a sample.
+
+    Args:
+        shard: the file.
+        column: of the captions.
+        new: number of a sample to its caption.
+    """
+    order: dict[str, int] = {}
+    with atomic_path(shard) as temporary, tarfile.open(temporary, "w") as archive:
+        for member in _members([shard]):
+            row, content = order.setdefault(member.key, len(order)), member.read()
+            before, _, ending = member.field.rpartition(".")
+            if row in new and ending.lower() in _TEXTS and (before or "caption") == column:
+                content = new[row].encode()
+            elif row in new and ending.lower() == "json":
+                facts = parsed_object(content, f"{shard} {member.entry.name}")
+                changed = facts | ({column: new[row]} if column in facts else {})
+                content = json.dumps(changed, ensure_ascii=False).encode()
+            _add(archive, member.entry.name, content)
+
+
+def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size = len(content)
+    archive.addfile(entry, io.BytesIO(content))

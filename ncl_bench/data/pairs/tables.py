@@ -1,0 +1,294 @@
+"""Tables in one file of text: CSV, TSV, JSON, JSON Lines, lines without a header, and any of these packed."""
+
+import csv
+import gzip
+import json
+import re
+import tempfile
+import zlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ncl_bench.data.columns import Int64Array
+from ncl_bench.data.pairs.form import EXPECTED, LARGEST_TEXT, URL, Form
+from ncl_bench.data.pairs.frames import MOST_PACKED, parquet_form
+from ncl_bench.errors import DataError, first_line, shorten, shown
+from ncl_bench.files import Rows, atomic_path, delimiter_of, read_table, readable, text_lines, write_text
+
+_NUMBERED = re.compile(r"(?P<id>(?P<image>\S.*?)#(?:[A-Za-z]+#)?\d+)[\t ]+(?P<caption>.*)")
+
+
+def table_form(path: Path) -> Form:
+    readable(path, DataError, EXPECTED)
+    ending = path.suffix.lower()
+    if ending == ".gz":
+        return _packed(path)
+    try:
+        if ending == ".parquet":
+            return parquet_form(path)
+        if ending in (".jsonl", ".ndjson"):
+            return _json_lines(path)
+        if ending == ".json":
+            return _json(path)
+        if ending == ".npy":
+            raise DataError(
+                f"{path} is an array; give embeddings with --image-embeddings and --caption-embeddings"
+            )
+        head = path.open("rb").readline(10_000).decode("utf-8-sig", "replace").rstrip("\r\n")
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}); check its permissions") from None
+    if _NUMBERED.fullmatch(head):
+        return _numbered(path)
+    if "\t" in head and any(URL.fullmatch(cell.strip()) for cell in head.split("\t")):
+        return _captions_and_urls(path)
+    return _table(path)
+
+
+def _packed(path: Path) -> Form:
+    """A table that gzip packed, read from a copy; chosen rows are written without packing."""
+    largest = max(LARGEST_TEXT, MOST_PACKED * path.stat().st_size)
+    try:
+        with gzip.open(path) as stream:
+            content = stream.read(largest + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be unpacked ({first_line(error)}); fetch it again") from None
+    if len(content) > largest:
+        raise DataError(
+            f"{path} holds over {largest:,} bytes, which is more than is read into memory; split it"
+        )
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = Path(scratch, path.stem)
+        copy.write_bytes(content)
+        try:
+            form = table_form(copy)
+        except DataError as error:
+            raise DataError(str(error).replace(str(copy), str(path))) from None
+    places = [each.replace(str(copy), str(path)) for each in form.places]
+    return replace(form, name=path.name, folder=path.parent, places=places)
+
+
+def _table(path: Path) -> Form:
+    """A table with a line of names; its separator is kept."""
+    columns, rows = read_table(path, DataError, expected=EXPECTED)
+    found = [*rows]
+    table = pd.DataFrame([row for _, row in found], columns=columns, dtype=object)
+    delimiter = delimiter_of(path, path.open("rb").readline())
+
+    def save(target: Path, chosen: Int64Array) -> Path:
+        target = target.with_name(target.name + path.suffix)
+        lines = [columns, *table.iloc[chosen].to_numpy().tolist()]
+        with atomic_path(target) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
+            if delimiter == "\t":  # a quotation mark is an ordinary character there
+                stream.writelines("\t".join(line) + "\n" for line in lines)
+            else:
+                csv.writer(stream, delimiter=delimiter, lineterminator="\n").writerows(lines)
+        return target
+
+    return Form(path.name, table, save, path.parent, places=[where for where, _ in found])
+
+
+def _lines_form(path: Path, lines: list[str], numbers: list[int], table: pd.DataFrame) -> Form:
+    """A file of one line per row without a header: chosen lines are written as they are."""
+
+    def save(target: Path, chosen: Int64Array) -> Path:
+        target = target.with_name(target.name + path.suffix)
+        write_text(target, "".join(f"{lines[row]}\n" for row in chosen.tolist()))
+        return target
+
+    return Form(path.name, table, save, path.parent, places=[f"{path} line {number}" for number in numbers])
+
+
+def _filled_lines(path: Path) -> tuple[list[str], list[int]]:
+    """Lines that are not blank, and their numbers from 1."""
+    every = text_lines(path.read_bytes(), str(path), DataError)
+    numbers = [number for number, line in enumerate(every, 1) if line.strip()]
+    return [every[number - 1] for number in numbers], numbers
+
+
+def _numbered(path: Path) -> Form:
+    lines, numbers = _filled_lines(path)
+    rows = []
+    for line, number in zip(lines, numbers, strict=True):
+        found = _NUMBERED.fullmatch(line) or re.fullmatch(
+            r"(?P<id>(?P<image>\S.*?)#\S*)(?P<caption>)\s*", line
+        )
+        if found is None:
+            raise DataError(
+                f"{path} line {number}: expected name.jpg#0, a tab and a caption as in the first line, got "
+                f"{shorten(line)}; correct it"
+            )
+        rows.append(found.group("id", "image", "caption"))
+    return _lines_form(
+        path, lines, numbers, pd.DataFrame(rows, columns=["id", "image", "caption"], dtype=object)
+    )
+
+
+def _captions_and_urls(path: Path) -> Form:
+    lines, numbers = _filled_lines(path)
+    cells = [line.split("\t") for line in lines]
+    n_columns = len(cells[0])
+    url = next(place for place, cell in enumerate(cells[0]) if URL.fullmatch(cell.strip()))
+    caption = next((place for place in range(n_columns) if place != url), None)
+    if caption is None:
+        raise DataError(f"{path} line 1 has a URL and no caption; expected a caption, a tab and a URL")
+    for row, number in zip(cells, numbers, strict=True):
+        if len(row) != n_columns:
+            raise DataError(f"{path} line {number} has {len(row)} cells, line 1 has {n_columns}; correct it")
+    names = [f"column_{place + 1}" for place in range(n_columns)]
+    names[url], names[caption] = "url", "caption"
+    return _lines_form(path, lines, numbers, pd.DataFrame(cells, columns=names, dtype=object))
+
+
+def _json_lines(path: Path) -> Form:
+    lines, numbers = _filled_lines(path)
+    rows = []
+    for line, number in zip(lines, numbers, strict=True):
+        rows.append(parsed_object(line.encode(), f"{path} line {number}"))
+    return _lines_form(path, lines, numbers, pd.DataFrame(rows, dtype=object))
+
+
+def _json(path: Path) -> Form:
+    """Karpathy's splits, COCO's captions, or a list of objects."""
+    try:
+        content = json.loads(path.read_bytes())
+    except json.JSONDecodeError as error:
+        raise DataError(
+            f"{path} line {error.lineno} column {error.colno} is no JSON ({error.msg}); download the file again"
+        ) from None
+    except (ValueError, RecursionError):
+        raise DataError(f"{path} is no JSON in UTF-8; download the file again") from None
+    if isinstance(content, list):
+        if not all(isinstance(row, dict) for row in content):
+            raise DataError(f"{path} is a list, expected one of objects with an image and a caption")
+        table = pd.DataFrame(content, dtype=object)
+
+        def save_list(target: Path, chosen: Int64Array) -> Path:
+            target = target.with_name(f"{target.name}.json")
+            kept = [content[row] for row in chosen.tolist()]
+            write_text(target, json.dumps(kept, ensure_ascii=False, indent=1) + "\n")
+            return target
+
+        return Form(path.name, table, save_list, path.parent)
+    columns, rows = _read_images(path, content)
+    found = [*rows]
+    places = [where for where, _ in found]
+    table = pd.DataFrame([row for _, row in found], columns=columns, dtype=object)
+    if "annotations" in content:
+
+        def save_coco(target: Path, chosen: Int64Array) -> Path:
+            target = target.with_name(f"{target.name}.json")
+            own = [content["annotations"][row] for row in chosen.tolist()]
+            ids = {each["image_id"] for each in own}
+            images = [each for each in content["images"] if each["id"] in ids]
+            kept = content | {"images": images, "annotations": own}
+            write_text(target, json.dumps(kept, ensure_ascii=False) + "\n")
+            return target
+
+        return Form(path.name, table, save_coco, path.parent, places=places)
+
+    def save(target: Path, chosen: Int64Array) -> Path:
+        target, kept, row, images = target.with_name(f"{target.name}.json"), set(chosen.tolist()), 0, []
+        for image in content["images"]:
+            sentences = image["sentences"]
+            own = [sentence for place, sentence in enumerate(sentences) if row + place in kept]
+            row += len(sentences)
+            if own:
+                images.append(image | {"sentences": own})
+        write_text(target, json.dumps(content | {"images": images}, ensure_ascii=False) + "\n")
+        return target
+
+    return Form(path.name, table, save, path.parent, places=places)
+
+
+def parsed_object(content: bytes, where: str) -> dict[str, Any]:
+    """A JSON object; a name that stands twice is refused, because Python would keep the last alone."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [name for name, _ in pairs]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise DataError(f"{where} has {shown(twice)} twice in one object; keep one")
+        return dict(pairs)
+
+    try:
+        found = json.loads(content, object_pairs_hook=once)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise DataError(
+            f"{where} is {shorten(content.decode(errors='replace'))}, expected a JSON object; correct it"
+        )
+    return found
+
+
+_SPLITS_OF_KARPATHY = {"restval": "train", "val": "dev"}
+
+
+def _read_images(path: Path, content: Any) -> tuple[list[str], Rows]:
+    """Columns and rows of Karpathy's ``dataset_*.json`` or COCO's captions; both hold a list of images."""
+    images = content.get("images") if isinstance(content, dict) else None
+    if isinstance(images, list) and isinstance(content.get("annotations"), list):
+        return ["image", "caption"], _coco_rows(path, images, content["annotations"])
+    if not isinstance(images, list):
+        raise DataError(
+            f"{path} has no list `images`, expected Karpathy's dataset_*.json, or lists `images` and `annotations`; "
+            "convert it to CSV with the columns image and caption"
+        )
+    return ["image", "split", "caption"], _karpathy_rows(path, images)
+
+
+def _coco_rows(path: Path, images: list[object], annotations: list[object]) -> Rows:
+    """COCO's captions: a list of images with ids, and a list of captions that name them."""
+    name_of: dict[object, str] = {}
+    for number, image in enumerate(images):
+        match image:
+            case {"id": int() | str() as id_, "file_name": str(name)} if (
+                name_of.setdefault(id_, name) == name
+            ):
+                pass
+            case _:
+                raise DataError(
+                    f"{path} images[{number}] is {shorten(image)}, expected an id of its own and file_name; correct it"
+                )
+    for number, each in enumerate(annotations):
+        match each:
+            case {"image_id": int() | str() as id_, "caption": str(text)} if id_ in name_of:
+                yield f"{path} annotations[{number}]", {"image": name_of[id_], "caption": text}
+            case _:
+                raise DataError(
+                    f"{path} annotations[{number}] is {shorten(each)}, expected a caption and the image_id of one of "
+                    "images; give the file of captions"
+                )
+
+
+def _karpathy_rows(path: Path, images: list[object]) -> Rows:
+    for number, image in enumerate(images):
+        where = f"{path} images[{number}]"
+        match image:
+            case {"filename": str(name), "split": str(split), "sentences": [_, *_] as sentences, **others}:
+                folder = others.get("filepath")
+            case _:
+                raise DataError(
+                    f"{where} is {shorten(image)}, expected filename, split and at least one of sentences; correct it"
+                )
+        for sentence in sentences:
+            match sentence:
+                case {"raw": str(text)}:
+                    pass
+                case {"tokens": [*words]}:
+                    text = " ".join(map(str, words))
+                case _:
+                    raise DataError(
+                        f"{where} has the sentence {shorten(sentence)}, expected raw or tokens; correct it"
+                    )
+            yield (
+                where,
+                {
+                    "image": f"{folder}/{name}" if folder else name,
+                    "split": _SPLITS_OF_KARPATHY.get(split, split),
+                    "caption": text,
+                },
+            )

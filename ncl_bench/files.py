@@ -95,13 +95,26 @@ _FORMULA = re.compile("'*[=+@\t\r\n\uff1d\uff0b\uff20\uff0d-]")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf(inity)?|nan", re.IGNORECASE | re.ASCII)
 
 
-def as_csv(rows: Iterable[Iterable[object]]) -> str:
-    """Format rows as CSV text, with ``\\n`` line ends; every text as :func:`csv_cell`."""
-    lines = []
-    for row in rows:
-        out = io.StringIO()
-        csv.writer(out, lineterminator="\r\n").writerow([csv_cell(cell) for cell in row])  # quotes both
-        lines.append(out.getvalue().removesuffix("\r\n") + "\n")
+class _Lines(list[str]):
+    """Lines of CSV with ``\\n`` ends; the writer is told of ``\\r\\n``, so that it quotes cells that hold either."""
+
+    def write(self, line: str) -> None:
+        self.append(line.removesuffix("\r\n") + "\n")
+
+
+def as_csv(rows: Iterable[Iterable[object]], delimiter: str = ",") -> str:
+    """Format rows as a table with ``\\n`` line ends; every text as :func:`csv_cell`, which :func:`read_table` undoes.
+
+    Args:
+        rows: the cells; None is empty.
+        delimiter: between cells; between tabs no cell is quoted, as in the published files.
+    """
+    lines = _Lines()
+    safe = ([csv_cell(cell) for cell in row] for row in rows)
+    if delimiter == "\t":
+        lines.extend("\t".join("" if cell is None else str(cell) for cell in row) + "\n" for row in safe)
+    else:
+        csv.writer(lines, delimiter=delimiter, lineterminator="\r\n").writerows(safe)
     return "".join(lines)
 
 
@@ -156,7 +169,8 @@ def read_table(
 
     Tabs separate the cells of a ``.tsv`` file, and of others whose first line holds a tab; a quotation mark is then an
     ordinary character, as in the published files. Otherwise it is CSV with commas, or with semicolons if the first line
-    holds no comma. Blank lines are skipped, and missing cells are empty.
+    holds no comma. Blank lines are skipped, and missing cells are empty. The apostrophe of
+    :func:`csv_cell` is taken off.
 
     Args:
         path: of the file.
@@ -175,7 +189,7 @@ def read_table(
     delimiter = delimiter_of(path, content.split(b"\n", 1)[0])
     tabs = delimiter == "\t"
     lines = _tab_separated(content, str(path), error) if tabs else _quoted(content, path, delimiter, error)
-    rows = ((where, cells) for where, cells in lines if any(cells))
+    rows = ((where, [*map(from_csv_cell, cells)]) for where, cells in lines if any(cells))
     _, first = next(rows, ("", []))
     columns = [name.strip() for name in first]
     lacking = [name for name in needed if name not in columns]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pair_labels import LABELS
 from ncl_bench.errors import DataError, shorten, shown
-from ncl_bench.files import from_csv_cell, read_table
+from ncl_bench.files import read_table
 
 VERSION = 2
 FEWEST_TICKS = 10
@@ -61,7 +61,7 @@ def read_labels(
     needed = ("version", "image_id", "caption", "label")
     expected = f"labels of version {VERSION}, as the page downloads them"
     for where, line in read_table(Path(file), DataError, needed, expected=expected)[1]:
-        cells = {name: from_csv_cell(cell).strip() for name, cell in line.items()}
+        cells = {name: cell.strip() for name, cell in line.items()}
         if cells["version"] != str(VERSION):
             raise DataError(
                 f"{where}: version is {shorten(cells['version'])}, expected {expected}; tick them again"

@@ -17,7 +17,7 @@ from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.layout import save_quietly
 from ncl_bench.data.pairs.columns import OwnPairs
 from ncl_bench.data.pairs.shards import replace_captions
-from ncl_bench.files import atomic_path, delimiter_of, write_text
+from ncl_bench.files import as_csv, csv_cell, delimiter_of, from_csv_cell, write_text
 
 if TYPE_CHECKING:
     from baselines.audit.order import OrderFault
@@ -130,23 +130,22 @@ def _replace_cells(path: Path, column: str, columns: Sequence[str], new: Mapping
     delimiter, place = delimiter_of(path, head.encode()), columns.index(column)
     if delimiter == "\t" or _NUMBERED.fullmatch(head):  # a quotation mark is an ordinary character there
         lines = path.read_text(encoding="utf-8").split("\n")
-        first = int(head.split("\t") == list(columns))
+        first = int([*map(from_csv_cell, head.split("\t"))] == list(columns))
         for row, text in new.items():
             line = lines[row + first]
             if not first and (found := _NUMBERED.fullmatch(line)):
-                lines[row] = found[1] + text
+                lines[row] = found[1] + (str(csv_cell(text)) if "\t" in found[1] else text)
             else:
                 cells = line.split("\t")
-                cells[place] = text
+                cells[place] = str(csv_cell(text))
                 lines[row + first] = "\t".join(cells)
         write_text(path, "\n".join(lines))
         return
     with path.open(encoding="utf-8", newline="") as stream:
-        rows = list(csv.reader(stream, delimiter=delimiter))
+        rows = [[*map(from_csv_cell, row)] for row in csv.reader(stream, delimiter=delimiter)]
     for row, text in new.items():
         rows[row + 1][place] = text
-    with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
-        csv.writer(stream, delimiter=delimiter, lineterminator="\n").writerows(rows)
+    write_text(path, as_csv(rows, delimiter))
 
 
 def repaired(captions: Sequence[str], rows: Int64Array, faults: "Sequence[OrderFault]") -> dict[int, str]:

@@ -21,8 +21,9 @@ from baselines.audit.labels import VERSION, Label, Suspicion
 from baselines.audit.lemon import LemonSetting
 from baselines.training.measures import Detection
 from ncl_bench.data.columns import Int64Array
+from ncl_bench.data.pairs.forms import csv_of
 from ncl_bench.errors import TrainingError, first_problem
-from ncl_bench.files import atomic_path, csv_cell, readable
+from ncl_bench.files import atomic_path, readable, write_text
 from ncl_bench.noise.draw import Noise
 from ncl_bench.schema import Record
 
@@ -189,10 +190,7 @@ def write_table(folder: Path, table: pd.DataFrame) -> None:
     plain = typed.assign(**{name: typed[name].map(_plain, na_action="ignore") for name in mixed})
     with atomic_path(folder / PAIRS) as temporary:
         plain.to_parquet(temporary, index=False)
-    texts = [str(name) for name in table.select_dtypes(["object", "string"]).columns]
-    safe = table.assign(**{name: table[name].map(csv_cell, na_action="ignore") for name in texts})
-    with atomic_path(folder / "pairs.csv") as temporary:
-        safe.to_csv(temporary, index=False, lineterminator="\n")
+    write_text(folder / "pairs.csv", csv_of(table))
 
 
 def _plain(value: object) -> object:

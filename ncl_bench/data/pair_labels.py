@@ -7,7 +7,7 @@ from typing import Literal
 
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import DataError, shorten, shown
-from ncl_bench.files import from_csv_cell, read_table
+from ncl_bench.files import read_table
 from ncl_bench.schema import whole_number
 
 SHARED = 5
@@ -63,7 +63,7 @@ def read_pair_labels(
             )
         if pair in found:
             raise DataError(f"{where}: pair {pair} has a label already; keep one line for each pair")
-        theirs, ours = from_csv_cell(row.get("image_id") or ""), (image_ids or {}).get(pair)
+        theirs, ours = row.get("image_id") or "", (image_ids or {}).get(pair)
         if theirs and ours and theirs != ours:
             raise DataError(
                 f"{where}: pair {pair} has the image {shown(theirs)}, but {ours} in {spec.name}; give labels of "

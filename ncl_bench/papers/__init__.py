@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, field_validator
 
 from ncl_bench.errors import SubmissionError, unknown_name
-from ncl_bench.files import from_csv_cell, read_table
+from ncl_bench.files import read_table
 from ncl_bench.schema import Link, LongText, Name, Record, ShownText, Text, checked, read_yaml
 
 PUBLISHED = Path(__file__).parent / "published"
@@ -472,4 +472,4 @@ def read_printed_detection(folder: Path = PUBLISHED) -> list[PrintedDetection]:
 def _read_csv(path: Path) -> dict[str, dict[str, str]]:
     """The lines of a table by their places, ``FILE line N``."""
     rows = read_table(path, SubmissionError, expected="a CSV file", filled=False)[1]
-    return {where: {name: from_csv_cell(cell) for name, cell in row.items()} for where, row in rows}
+    return dict(rows)

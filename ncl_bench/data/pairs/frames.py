@@ -6,13 +6,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.layout import save_quietly
 from ncl_bench.data.pairs.form import EXPECTED, LARGEST_TEXT, PICTURE_ENDINGS, Form
 from ncl_bench.errors import DataError, first_line, shown
-from ncl_bench.files import atomic_folder, atomic_path, readable
+from ncl_bench.files import as_csv, atomic_folder, atomic_path, readable, write_text
 
 MOST_CELLS = 100_000_000
 MOST_PACKED = 100
@@ -100,10 +101,11 @@ def frame_form(frame: pd.DataFrame, name: str, folder: Path | None = None, endin
         kept = frame.iloc[chosen]
         suffix = ending or (".parquet" if pictures else ".csv")
         target = target.with_name(f"{target.name}{suffix}")
+        if suffix == ".csv":
+            write_text(target, csv_of(kept))
+            return target
         with atomic_path(target) as temporary:
-            if suffix == ".csv":
-                kept.to_csv(temporary, index=False, lineterminator="\n")
-            elif suffix == ".jsonl":
+            if suffix == ".jsonl":
                 kept.to_json(temporary, orient="records", lines=True, force_ascii=False)
             else:
                 kept.to_parquet(temporary, index=False)
@@ -112,6 +114,17 @@ def frame_form(frame: pd.DataFrame, name: str, folder: Path | None = None, endin
     # map() is called anew for every pass over the pictures
     of_rows = {column: partial(map, _picture_of, frame[column]) for column in pictures}
     return Form(name, frame.drop(columns=pictures), save, folder, of_rows)
+
+
+def csv_of(table: pd.DataFrame) -> str:
+    """Format a frame as :func:`~ncl_bench.files.as_csv`, without its index; missing values are empty."""
+    columns = [
+        np.where(column.isna(), None, column.astype(str if column.dtype.kind == "M" else object))
+        if column.dtype.kind not in "fiub"
+        else np.where(column.isna(), "", column.astype(str))
+        for _, column in table.items()
+    ]
+    return as_csv([list(table.columns), *zip(*columns, strict=True)])
 
 
 def dataset_form(found: Any, name: str, folder: Path | None = None) -> Form:

@@ -1,11 +1,11 @@
 """Tables in one file of text: CSV, TSV, JSON, JSON Lines, lines without a header, and any of these packed."""
 
-import csv
 import gzip
 import json
 import re
 import tempfile
 import zlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,16 @@ from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pairs.form import EXPECTED, LARGEST_TEXT, URL, Form
 from ncl_bench.data.pairs.frames import MOST_PACKED, parquet_form
 from ncl_bench.errors import DataError, first_line, shorten, shown
-from ncl_bench.files import Rows, atomic_path, delimiter_of, read_table, readable, text_lines, write_text
+from ncl_bench.files import (
+    Rows,
+    as_csv,
+    delimiter_of,
+    from_csv_cell,
+    read_table,
+    readable,
+    text_lines,
+    write_text,
+)
 
 _NUMBERED = re.compile(r"(?P<id>(?P<image>\S.*?)#(?:[A-Za-z]+#)?\d+)[\t ]+(?P<caption>.*)")
 
@@ -80,22 +89,28 @@ def _table(path: Path) -> Form:
     def save(target: Path, chosen: Int64Array) -> Path:
         target = target.with_name(target.name + path.suffix)
         lines = [columns, *table.iloc[chosen].to_numpy().tolist()]
-        with atomic_path(target) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
-            if delimiter == "\t":  # a quotation mark is an ordinary character there
-                stream.writelines("\t".join(line) + "\n" for line in lines)
-            else:
-                csv.writer(stream, delimiter=delimiter, lineterminator="\n").writerows(lines)
+        write_text(target, as_csv(lines, delimiter))
         return target
 
     return Form(path.name, table, save, path.parent, places=[where for where, _ in found])
 
 
-def _lines_form(path: Path, lines: list[str], numbers: list[int], table: pd.DataFrame) -> Form:
-    """A file of one line per row without a header: chosen lines are written as they are."""
+def _safe_line(line: str) -> str:
+    return as_csv([line.split("\t")], "\t").removesuffix("\n")
+
+
+def _lines_form(
+    path: Path,
+    lines: list[str],
+    numbers: list[int],
+    table: pd.DataFrame,
+    encode: Callable[[str], str] = _safe_line,
+) -> Form:
+    """A file of one line per row without a header: chosen lines are written again, with marks at formulas."""
 
     def save(target: Path, chosen: Int64Array) -> Path:
         target = target.with_name(target.name + path.suffix)
-        write_text(target, "".join(f"{lines[row]}\n" for row in chosen.tolist()))
+        write_text(target, "".join(f"{encode(lines[row])}\n" for row in chosen.tolist()))
         return target
 
     return Form(path.name, table, save, path.parent, places=[f"{path} line {number}" for number in numbers])
@@ -108,8 +123,14 @@ def _filled_lines(path: Path) -> tuple[list[str], list[int]]:
     return [every[number - 1] for number in numbers], numbers
 
 
-def _numbered(path: Path) -> Form:
+def _without_marks(path: Path) -> tuple[list[str], list[int]]:
+    """:func:`_filled_lines` of a table without a header, without the apostrophes of its cells."""
     lines, numbers = _filled_lines(path)
+    return ["\t".join(map(from_csv_cell, line.split("\t"))) for line in lines], numbers
+
+
+def _numbered(path: Path) -> Form:
+    lines, numbers = _without_marks(path)
     rows = []
     for line, number in zip(lines, numbers, strict=True):
         found = _NUMBERED.fullmatch(line) or re.fullmatch(
@@ -127,7 +148,7 @@ def _numbered(path: Path) -> Form:
 
 
 def _captions_and_urls(path: Path) -> Form:
-    lines, numbers = _filled_lines(path)
+    lines, numbers = _without_marks(path)
     cells = [line.split("\t") for line in lines]
     n_columns = len(cells[0])
     url = next(place for place, cell in enumerate(cells[0]) if URL.fullmatch(cell.strip()))
@@ -147,7 +168,7 @@ def _json_lines(path: Path) -> Form:
     rows = []
     for line, number in zip(lines, numbers, strict=True):
         rows.append(parsed_object(line.encode(), f"{path} line {number}"))
-    return _lines_form(path, lines, numbers, pd.DataFrame(rows, dtype=object))
+    return _lines_form(path, lines, numbers, pd.DataFrame(rows, dtype=object), str)
 
 
 def _json(path: Path) -> Form:

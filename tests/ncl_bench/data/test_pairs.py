@@ -1,5 +1,6 @@
 """The picture, the caption and the index of a row are those that the table names."""
 
+import csv
 import io
 import json
 import tarfile
@@ -15,6 +16,7 @@ from ncl_bench.data.own_tables import OwnSource, read_captions
 from ncl_bench.data.pairs.columns import read_pairs
 from ncl_bench.data.pairs.pictures import find_pictures
 from ncl_bench.errors import DataError
+from ncl_bench.files import as_csv, delimiter_of
 
 
 def picture(shade: int, kind: str = "PNG") -> bytes:
@@ -312,3 +314,48 @@ def test_datasets_are_made_of_the_forms_that_the_audit_reads(name: str, tmp_path
     found = read_captions(source)
     assert dict(found.captions) == {"b.png": [("one",)], "a.png": [("two",)]}
     assert list(found.captions) == read_pairs(source).images == ["b.png", "a.png"]
+
+
+FORMULAS = ("=1+1", "+cmd|' /C calc'!A0", "-2+3+cmd", "@SUM(A1)", "'=1", "＝1", '=HYPERLINK("http://a")')
+
+
+def _lists(folder: Path) -> dict[str, object]:
+    """One table in each form that is written as cells, with formulas as captions, image names and column names."""
+    frame = pd.DataFrame(
+        {"image": [f"{text} {n}.png" for n, text in enumerate(FORMULAS)], "caption": FORMULAS}
+    )
+    frame["=more"] = pd.Categorical(FORMULAS)
+    rows = frame.astype(str).values.tolist()
+    texts = {
+        "a.csv": as_csv([list(frame), *rows]),
+        "b.csv": as_csv([list(frame), *rows], ";"),
+        "a.tsv": as_csv([list(frame), *rows], "\t"),
+        "numbered.token": as_csv([[f"{row[0]}#0", row[1]] for row in rows], "\t"),
+        "urls.tsv": as_csv([[row[1], f"http://a/{n}.jpg"] for n, row in enumerate(rows)], "\t"),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8", newline="")
+    return {"frame": frame} | {name: folder / name for name in texts}
+
+
+@pytest.mark.parametrize("form", ["frame", "a.csv", "b.csv", "a.tsv", "numbered.token", "urls.tsv"])
+def test_a_list_of_rows_holds_no_formula_and_reads_back(form: str, tmp_path: Path) -> None:
+    source = read_pairs(_lists(tmp_path)[form])
+    assert list(source.captions) == list(FORMULAS)
+    written = source.form.save(tmp_path / "clean", np.arange(len(FORMULAS)))
+    delimiter = delimiter_of(written, written.open("rb").readline())
+    lines = written.read_text(encoding="utf-8").splitlines()
+    cells = (
+        [line.split("\t") for line in lines] if delimiter == "\t" else csv.reader(lines, delimiter=delimiter)
+    )
+    assert not [cell for row in cells for cell in row if cell.startswith(("=", "+", "-", "@", "＝"))]
+    again = read_pairs(written)
+    assert list(again.captions) == list(source.captions)
+    assert list(again.images) == list(source.images)
+    assert list(again.form.table) == list(source.form.table)
+
+
+def test_a_row_of_csv_begins_only_where_a_row_ends(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"image": ["a.png", "b.png"], "caption": ["a dog\r=1+1", "\t=1"], "n": [-1.5, None]})
+    written = read_pairs(frame).form.save(tmp_path / "clean", np.arange(2))
+    assert written.read_bytes() == b'image,caption,n\na.png,"a dog\r=1+1",-1.5\nb.png,\'\t=1,\n'

@@ -6,6 +6,8 @@ same numbers as an uninterrupted one, and two runs in one process cannot influen
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Literal, Protocol, runtime_checkable
@@ -33,7 +35,8 @@ SHARE_OF_FREE = 0.5
 """Largest share of a GPU's free memory that ``auto`` gives to features; the networks need the rest."""
 IMAGES_AT_ONCE = 512
 CPU_BYTES = 32 * 2**20
-GPU_BYTES = 2**30
+SHARE_OF_BLOCK = 4
+"""A block's temporary tensors get one part in this many of a GPU's memory."""
 
 
 def derive_seed(seed: int, *purpose: object) -> int:
@@ -361,13 +364,30 @@ def free_memory(device: torch.device) -> int | None:
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None
 
 
+_recorded_budget: ContextVar[int | None] = ContextVar("memory budget that a run has recorded", default=None)
+
+
+@contextmanager
+def recorded_budget(n_bytes: int | None) -> Iterator[None]:
+    """Within it, :func:`memory_budget` returns what a run has recorded; with None, the device's own."""
+    token = _recorded_budget.set(n_bytes)
+    try:
+        yield
+    finally:
+        _recorded_budget.reset(token)
+
+
 def memory_budget(device: torch.device) -> int:
     """Return the memory for the temporary tensors of one block, in bytes.
 
     The block size influences the last bits of a result, because blocks are summed one after another. It therefore
-    depends only on the device, not on its free memory: a constant on a CPU, a sixteenth of the total memory on a GPU,
-    at most 1 GiB.
+    depends only on the device, not on its free memory: a constant on a CPU, a quarter of the total memory on a GPU. A
+    resumed run keeps the budget that it has recorded, see :func:`recorded_budget`.
     """
+    recorded = _recorded_budget.get()
+    if recorded is not None:
+        return recorded
     if device.type != "cuda":
         return CPU_BYTES
-    return min(GPU_BYTES, torch.cuda.get_device_properties(device).total_memory // 16)
+    total: int = torch.cuda.get_device_properties(device).total_memory
+    return total // SHARE_OF_BLOCK

@@ -237,6 +237,13 @@ class RunFolder:
         changed = [plugin.name for plugin in added if plugin.name in before]
         return f"{self.path} was started with another version of {', '.join(changed)}" if changed else ""
 
+    def recorded_machine(self, now: Machine) -> Machine:
+        """Return the machine that resumes the run, with the budget recorded for the same device, if there is one."""
+        for before in reversed(self.read_run().trained_on or ()):
+            if before.device == now.device and before.block_bytes is not None:
+                return now.model_copy(update={"block_bytes": before.block_bytes})
+        return now
+
     def refuse_another_recipe(self, recipe: Recipe) -> None:
         """Refuse a run that another recipe trained; a folder that is gone says nothing."""
         if self.run_file.is_file():

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from safetensors.torch import save
 
-from baselines.kit.batches import Features, TrainingBatches, derive_seed
+from baselines.kit.batches import Features, TrainingBatches, derive_seed, recorded_budget
 from baselines.kit.distributed import copy_first_rank, device_for, from_first_rank, rank
 from baselines.kit.method import EpochPlan
 from baselines.methods import METHODS
@@ -33,7 +33,7 @@ from baselines.training.job import (
     with_own_images,
 )
 from baselines.training.measures import Curves, Epoch, checked_estimate, hidden_correspondence, separation
-from baselines.training.run_folder import Outcome, RunFolder, machine_of
+from baselines.training.run_folder import Machine, Outcome, RunFolder, machine_of
 from baselines.training.scoring import score
 from baselines.training.step import Budget, OptimiserStep, StepsSpent, load_optimizer
 from ncl_bench.data import dataset_spec
@@ -197,18 +197,23 @@ class Trainer:
             self._resume(from_first_rank(begin))
             progress.skip(self._epochs_of_plan)
             if not self._ended:
-                from_first_rank(self._record_machine)
+                held_open.enter_context(recorded_budget(from_first_rank(self._record_machine).block_bytes))
             batches = self._batches(progress)
             while not self._ended:
                 self._epoch(self.epochs, batches, progress)
                 self.epochs += 1
             return from_first_rank(self._conclude)
 
-    def _record_machine(self) -> None:
-        if changed := self.folder.add_machine(machine_of(self.device), goes_on=self.epochs > 0):
+    def _record_machine(self) -> Machine:
+        machine = machine_of(self.device)
+        if self.epochs:
+            # another size of blocks would change the last bits
+            machine = self.folder.recorded_machine(machine)
+        if changed := self.folder.add_machine(machine, goes_on=self.epochs > 0):
             print(f"WARNING: {changed}", file=sys.stderr)
         if self.epochs:
             print(f"{self.folder.path} resumes after epoch {self.epochs}", file=sys.stderr)
+        return machine
 
     @property
     def _ended(self) -> bool:

@@ -4,13 +4,14 @@ import multiprocessing
 import os
 import signal
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from test_batches import dataset
 
-from baselines.kit.batches import TrainingBatches, features_on, where_features_lie
+from baselines.kit.batches import TrainingBatches, features_on, memory_budget, where_features_lie
 from ncl_bench.errors import TrainingError
 
 CPU = torch.device("cpu")
@@ -40,6 +41,12 @@ def test_batches_are_bit_equal_wherever_their_features_lie_and_whoever_reads_the
     for _ in range(5):
         compare(*map(next, streams))
     assert torch.equal(torch.get_rng_state(), drawn)
+
+
+def test_a_block_may_fill_a_quarter_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = SimpleNamespace(total_memory=80 * 2**30)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
+    assert memory_budget(torch.device("cuda", 0)) == 20 * 2**30
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows sends no signals to a process")

@@ -22,6 +22,8 @@ from support.few_digits import (
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from typer.testing import CliRunner
 
+from baselines.kit.batches import CPU_BYTES, memory_budget
+from baselines.kit.method import EpochPlan, Method
 from baselines.methods import METHODS
 from baselines.plot import plot_run
 from baselines.training.job import TrainingJob
@@ -194,6 +196,31 @@ def test_a_run_names_every_machine_that_trained_it(
         train(digits_job(method), tmp_path / "run")
     described = json.loads((tmp_path / "run" / "run.json").read_text())
     assert described["trained_on"] == [dict(first), dict(second)][1 - epochs_before :]
+
+
+@pytest.mark.parametrize(("device", "expected"), [("a GPU", 4_000), ("another GPU", 16_000)])
+def test_a_resumed_run_keeps_the_budget_that_it_recorded_for_this_device(
+    device: str, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Machine(torch="2.6.0", device="a GPU", block_bytes=4_000)
+    second = Machine(torch="2.6.0", device=device, block_bytes=16_000)
+    method, seen = TRIPLET | {"epochs": 2}, []
+    train_epoch = METHODS["triplet"].train_epoch
+
+    def train_and_stop(self: Method, plan: EpochPlan, *others: Any) -> None:
+        seen.append(memory_budget(torch.device("cpu")))
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        train_epoch(self, plan, *others)
+
+    monkeypatch.setattr(METHODS["triplet"], "train_epoch", train_and_stop)
+    monkeypatch.setattr("baselines.training.train.machine_of", lambda device: first)
+    with pytest.raises(KeyboardInterrupt):
+        train(digits_job(method), tmp_path / "run")
+    monkeypatch.setattr("baselines.training.train.machine_of", lambda device: second)
+    train(digits_job(method), tmp_path / "run")
+    assert seen == [4_000, 4_000, expected]
+    assert memory_budget(torch.device("cpu")) == CPU_BYTES
 
 
 def test_a_run_that_began_without_naming_its_machine_names_none(tmp_path: Path) -> None:

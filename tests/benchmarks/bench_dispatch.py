@@ -1,0 +1,201 @@
+"""What a training step asks of a GPU, counted without one: operations, bytes moved and memory of each backbone.
+
+    pytest tests/benchmarks/bench_dispatch.py -m benchmark -s
+
+Every tensor is on ``meta``, which has shapes and no values, and takes the path of a GPU with 80 GiB. The step is the
+forward and backward pass of the mean triplet with the pairs of a recipe's batch, in float32, dropout included. An
+operation reads its arguments and writes its results; views and fresh memory are no operations. cuDNN runs a GRU as one
+operation forward and one backward, so it is counted as that.
+
+What a GPU keeps in its caches, and what a kernel does inside, is not seen: seconds need a card.
+"""
+
+import weakref
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import pytest
+import torch
+from benchmarks.inputs import random_batch
+from benchmarks.published_loop import Loop
+from support.stand_in_device import DEVICE, tensors
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from baselines.backbones import build_backbone
+from baselines.kit import batches
+from baselines.kit.backbone import Backbone
+from baselines.kit.batches import SHARE_OF_BLOCK
+from baselines.kit.losses import mean_triplet
+from baselines.training.gpu_check import published
+
+pytestmark = [pytest.mark.benchmark, pytest.mark.timeout(3600)]
+
+CARD = 80 * 2**30
+SMALL_CARD = 4 * 2**30
+
+
+class Limit(NamedTuple):
+    """The most that a step may take."""
+
+    operations: int
+    gigabytes: float
+    peak: float
+
+
+LIMITS = {
+    "sgr": Limit(560, 80, 4.5),
+    "saf": Limit(570, 55, 4.0),
+    "scan": Limit(450, 7, 0.4),
+    "vse_infinity": Limit(390, 4, 0.3),
+    "vsrn": Limit(1800, 21, 2.0),
+    "imram": Limit(2200, 125, 8.5),
+}
+COMPARING = ["sgr", "saf", "scan", "imram"]
+"""Backbones that compare all items of all pairs, which their papers' code does caption by caption."""
+NO_KERNEL = {
+    "_unsafe_view",
+    "detach",
+    "empty",
+    "empty_like",
+    "empty_strided",
+    "new_empty",
+    "new_empty_strided",
+}
+"""Operations that are not declared as views and still neither read nor write."""
+
+
+class Counts(TorchDispatchMode):
+    """Counts the operations on the device while it is entered.
+
+    Attributes:
+        operations: number of operations by name.
+        moved: bytes that they read and write.
+        live: bytes of the tensors made here that are still held.
+        peak: the largest ``live`` so far.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations: Counter[str] = Counter()
+        self.moved = self.live = self.peak = 0
+        self._held: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        results = [x for x in tensors(found) if x.device == DEVICE]
+        name = func.overloadpacket.__name__
+        if results and not func.is_view and name not in NO_KERNEL:
+            self.operations[name] += 1
+            self.moved += sum(x.nbytes for x in [*tensors((args, kwargs)), *results])
+        for result in results:
+            self._hold(result.untyped_storage())
+        return found
+
+    def _hold(self, storage: torch.UntypedStorage) -> None:
+        key, size = storage._cdata, storage.nbytes()
+        if key in self._held:
+            return
+        self._held.add(key)
+        self.live += size
+        self.peak = max(self.peak, self.live)
+        weakref.finalize(storage, self._release, key, size)
+
+    def _release(self, key: int, size: int) -> None:
+        self._held.discard(key)
+        self.live -= size
+
+
+LIBRARY = torch.library.Library("benchmarks", "DEF")
+LIBRARY.define("gru(Tensor items, Tensor[] weights, int width) -> Tensor")
+LIBRARY.define("gru_backward(Tensor grad, Tensor states, Tensor[] inputs) -> Tensor[]")
+LIBRARY.impl("gru", lambda items, weights, width: items.new_empty(*items.shape[:-1], width), "Meta")
+LIBRARY.impl("gru_backward", lambda grad, states, inputs: [torch.empty_like(x) for x in inputs], "Meta")
+
+
+class OneGRU(torch.autograd.Function):
+    """A GRU that is one operation in each pass."""
+
+    @staticmethod
+    def forward(ctx: Any, items: Tensor, width: int, *weights: Tensor) -> Tensor:
+        states: Tensor = torch.ops.benchmarks.gru(items, list(weights), width)
+        ctx.save_for_backward(states, items, *weights)
+        return states
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        states, *inputs = ctx.saved_tensors
+        d_items, *d_weights = torch.ops.benchmarks.gru_backward(grads[0], states, inputs)
+        return d_items, None, *d_weights
+
+
+def run_gru(gru: nn.GRU, items: Any) -> tuple[Any, None]:
+    """Stand for ``nn.GRU.forward``; nothing reads the last states."""
+    of_one: Any = OneGRU.apply
+    width = gru.hidden_size * (1 + gru.bidirectional)
+    if isinstance(items, PackedSequence):
+        return items._replace(data=of_one(items.data, width, *gru.parameters())), None
+    return of_one(items, width, *gru.parameters()), None
+
+
+@contextmanager
+def card(size: int) -> Iterator[None]:
+    """``meta`` is a GPU with this memory, and without autocast, which ``meta`` does not have."""
+    autocast = torch.autocast
+    with (
+        patch.object(batches, "CPU_BYTES", size // SHARE_OF_BLOCK),
+        patch.object(nn.GRU, "forward", run_gru),
+        patch.object(torch, "autocast", lambda kind, *rest, **named: autocast("cpu", enabled=False)),
+        patch.object(torch, "is_autocast_enabled", lambda kind: False),
+        patch.object(torch, "get_autocast_dtype", lambda kind: torch.bfloat16),
+    ):
+        yield
+
+
+def counted(name: str, size_of_card: int = CARD, *, loop: bool = False) -> Counts:
+    """Count a step of a backbone at published size, or of its paper's loop."""
+    size = published()[name]
+    with card(size_of_card):
+        with DEVICE:
+            network: Backbone = build_backbone(
+                name,
+                size.config,
+                feature_dim=size.dim,
+                n_regions=size.regions,
+                vocabulary_size=size.words,
+            )
+        batch = random_batch(size.pairs, size.regions, size.dim, size.words).to(DEVICE)
+        run = (Loop(network) if loop else network).train()
+        with Counts() as counts:
+            output = run(batch)
+            loss = mean_triplet(output.similarities, 0.2).sum() + output.auxiliary.mean()
+            loss.backward()  # type: ignore[no-untyped-call]
+    return counts
+
+
+def row(name: str, what: str, counts: Counts) -> str:
+    """A row of the table of docs/scale.md."""
+    moved, peak = counts.moved / 1e9, counts.peak / 1e9
+    return f"| {name} | {what} | {counts.operations.total():,} | {moved:.1f} | {peak:.1f} |"
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_step_stays_below_its_limits(name: str) -> None:
+    found, limit = counted(name), LIMITS[name]
+    print("\n" + row(name, "80 GiB", found), end="")
+    assert found.operations.total() < limit.operations
+    assert found.moved < 1e9 * limit.gigabytes
+    assert found.peak < 1e9 * limit.peak
+
+
+@pytest.mark.parametrize("name", COMPARING)
+def test_a_small_card_recomputes_blocks_and_the_loop_takes_more_operations(name: str) -> None:
+    whole, small, loop = counted(name), counted(name, SMALL_CARD), counted(name, loop=True)
+    print("\n" + row(name, "4 GiB", small) + "\n" + row(name, "the paper's loop", loop), end="")
+    assert small.peak <= whole.peak < loop.peak
+    assert small.peak < SMALL_CARD
+    assert small.operations.total() < loop.operations.total()

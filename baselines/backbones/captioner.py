@@ -3,9 +3,8 @@
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.utils.rnn import PackedSequence
 
-from baselines.backbones.encoders import all_states, packed, padded
+from baselines.backbones.encoders import Order, all_states, in_rows, reading_order
 from baselines.kit.batches import to_device
 
 
@@ -78,24 +77,34 @@ class Captioner(nn.Module):
             lengths: int64 ``(n,)``.
         """
         labels, counts = labels_to_write(tokens, lengths, self.longest)
-        logits = self.logits(regions, labels, counts)
-        written = packed(labels[:, 1:], counts)
-        costs = functional.cross_entropy(logits.data, written.data, reduction="none")
-        return padded(logits._replace(data=costs)).sum(dim=1)
+        order = reading_order(counts, labels.shape[1])
+        items = to_device(order.items[0], labels.device)
+        logits = self.logits(regions, labels, order, items)
+        costs = functional.cross_entropy(logits, labels.flatten()[items + 1], reduction="none")
+        return in_rows(costs, items, *labels.shape)[:, : len(order.sizes)].sum(dim=1)
 
-    def logits(self, regions: Tensor, labels: Tensor, counts: Tensor) -> PackedSequence:
-        """Logits of the words after labels 0 to ``counts - 1``, packed float ``(all words, vocabulary)``."""
-        seen = all_states(self.encoder, self.dropout(self.regions(regions)))
-        read = packed(labels, counts)
-        seen, state = seen[read.sorted_indices], seen[read.sorted_indices, -1]
+    def logits(self, regions: Tensor, labels: Tensor, order: Order, items: Tensor) -> Tensor:
+        """Logits of the words that follow the labels, float ``(all words, vocabulary)``, in reading order.
+
+        Args:
+            regions: float ``(n, regions, region_dim)``.
+            labels: int64 ``(n, words)``.
+            order: reading order of the labels that words follow.
+            items: its items, on the device.
+        """
+        rows = to_device(order.rows, labels.device)
+        seen = all_states(self.encoder, self.dropout(self.regions(regions)))[rows]
+        state = seen[:, -1]
         n_word, n_hidden = self.embedding.embedding_dim, self.cell.hidden_size
         of_word, of_context = self.cell.weight_ih[:, :n_word], self.cell.weight_ih[:, n_word:]
         of_seen, of_state = self.attention.weight[:, :n_hidden], self.attention.weight[:, n_hidden:]
-        words = functional.linear(self.dropout(self.embedding(read.data)), of_word, self.cell.bias_ih)
+        words = functional.linear(
+            self.dropout(self.embedding(labels.flatten()[items])), of_word, self.cell.bias_ih
+        )
         keys = functional.linear(seen, of_seen, self.attention.bias)
         states = []
-        for word in torch.split(words, read.batch_sizes.tolist()):
-            n = len(word)  # sequences are packed, so ended captions drop out
+        for word in torch.split(words, order.sizes):
+            n = len(word)  # longer captions come first, so ended ones drop out
             scores = self.score(torch.tanh(keys[:n] + functional.linear(state[:n], of_state)[:, None]))
             context = (torch.softmax(scores, dim=1).transpose(1, 2) @ seen[:n]).squeeze(1)
             entering = word + functional.linear(self.dropout(context), of_context)
@@ -105,4 +114,5 @@ class Captioner(nn.Module):
         written = torch.cat(states).to(self.out.weight.dtype)
         # bfloat16 is too coarse for a log-likelihood
         with torch.autocast(written.device.type, enabled=False):
-            return read._replace(data=self.out(written))
+            found: Tensor = self.out(written)
+            return found

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence
 
 from baselines.kit.batches import to_device
 
@@ -96,7 +96,11 @@ def states(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
     """
     n, longest, _ = sequences.shape
     if _is_left_to_torch(sequences):
-        return padded(gru(packed(sequences, lengths))[0], longest).view(n, longest, -1, gru.hidden_size)
+        order = reading_order(lengths, longest)
+        items = to_device(order.items[0], sequences.device)
+        read = sequences.flatten(0, 1).index_select(0, items)
+        found = gru(PackedSequence(read, torch.tensor(order.sizes)))[0].data
+        return in_rows(found, items, n, longest).view(n, longest, -1, gru.hidden_size)
     if torch.is_autocast_enabled("cpu"):  # bfloat16 does not speed up products of single items
         with torch.autocast("cpu", enabled=False):
             return states(gru, sequences.float(), lengths)
@@ -106,58 +110,53 @@ def states(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
         for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     )
     run = cast("Callable[..., Tensor]", _States.apply)
-    return run(sequences, *parameters, _order(lengths, longest, len(endings)))
+    return run(sequences, *parameters, reading_order(lengths, longest, len(endings)))
 
 
 def _is_left_to_torch(sequences: Tensor) -> bool:
     return sequences.device.type != "cpu"
 
 
-def packed(sequences: Tensor, lengths: Tensor) -> PackedSequence:
-    """Pack the first ``lengths`` entries of every row.
-
-    Like ``pack_padded_sequence`` with ``enforce_sorted=False``, but the order of the rows is computed on the CPU.
-    """
-    falling, order = torch.sort(lengths, descending=True)
-    back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order)))
-    order, back = (to_device(x, sequences.device) for x in (order, back))
-    data, batch_sizes, _, _ = pack_padded_sequence(
-        sequences.index_select(0, order), falling, batch_first=True
-    )
-    return PackedSequence(data, batch_sizes, order, back)
-
-
-def padded(sequences: PackedSequence, longest: int | None = None) -> Tensor:
-    """Unpack rows in their original order, zero beyond their lengths.
+def in_rows(values: Tensor, items: Tensor, n: int, longest: int) -> Tensor:
+    """Put the values of items in reading order back into rows, ``(n, longest, ...)``, zero beyond their lengths.
 
     Args:
-        sequences: from :func:`packed`.
-        longest: entries per row (default: the longest sequence).
+        values: ``(total, ...)``.
+        items: int64 ``(total,)``, one direction of :class:`Order`, on the device of ``values``.
+        n: number of rows.
+        longest: items per row.
     """
-    in_order = sequences._replace(sorted_indices=None, unsorted_indices=None)
-    rows, _ = pad_packed_sequence(in_order, batch_first=True, total_length=longest)
-    assert sequences.unsorted_indices is not None
-    return rows.index_select(0, sequences.unsorted_indices)
+    rows = values.new_zeros(n * longest, *values.shape[1:]).index_copy(0, items, values)
+    return rows.view(n, longest, *values.shape[1:])
 
 
-class _Order(NamedTuple):
+class Order(NamedTuple):
     """Reading order of the items: all first items, then all second ones, longer sequences first.
 
     Attributes:
         items: int64 ``(directions, total)``, position of each item among all ``n * longest``.
         sizes: number of items at each time step, decreasing.
+        rows: int64 ``(n,)``, the sequences, longest first.
     """
 
     items: Tensor
     sizes: list[int]
+    rows: Tensor
 
 
-def _order(lengths: Tensor, longest: int, directions: int) -> _Order:
+def reading_order(lengths: Tensor, longest: int, directions: int = 1) -> Order:
+    """Order the items of padded sequences, on the CPU; torch's own functions would take a copy per time step.
+
+    Args:
+        lengths: int64 ``(n,)``, at least 1, in any order, on the CPU.
+        longest: items per padded row.
+        directions: 2 to read every sequence backwards too.
+    """
     falling, rows = torch.sort(lengths, descending=True)
     times = torch.arange(int(falling[0]))[:, None]
     read = times < falling
     items = [rows * longest + times, rows * longest + falling - 1 - times][:directions]
-    return _Order(torch.stack([x[read] for x in items]), read.sum(dim=1).tolist())
+    return Order(torch.stack([x[read] for x in items]), read.sum(dim=1).tolist(), rows)
 
 
 class _States(torch.autograd.Function):
@@ -171,7 +170,7 @@ class _States(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, sequences: Tensor, w: Tensor, u: Tensor, b: Tensor, c: Tensor, order: _Order
+        ctx: Any, sequences: Tensor, w: Tensor, u: Tensor, b: Tensor, c: Tensor, order: Order
     ) -> Tensor:
         hidden = u.shape[2]
         items = sequences.flatten(0, 1)[order.items]
@@ -200,7 +199,7 @@ class _States(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         *inputs, gates, kept, found = ctx.saved_tensors
-        order: _Order = ctx.order
+        order: Order = ctx.order
         if torch.is_grad_enabled():
             again = _by_autograd(order, *inputs)
             needed = [x for x, wanted in zip(inputs, ctx.needs_input_grad, strict=False) if wanted]
@@ -244,7 +243,7 @@ def _before(sizes: list[int]) -> Tensor:
     return torch.arange(sizes[0], sum(sizes)) - counts[:-1].repeat_interleave(counts[1:])
 
 
-def _in_place(found: Tensor, sequences: Tensor, order: _Order) -> Tensor:
+def _in_place(found: Tensor, sequences: Tensor, order: Order) -> Tensor:
     """Unpack states ``(directions, total, hidden)`` to ``(n, longest, directions, hidden)``, zero past the lengths."""
     n, longest, _ = sequences.shape
     out = found.new_zeros(n * longest, len(found), found.shape[2])
@@ -253,7 +252,7 @@ def _in_place(found: Tensor, sequences: Tensor, order: _Order) -> Tensor:
     return out.view(n, longest, *out.shape[1:])
 
 
-def _by_autograd(order: _Order, sequences: Tensor, w: Tensor, u: Tensor, b: Tensor, c: Tensor) -> Tensor:
+def _by_autograd(order: Order, sequences: Tensor, w: Tensor, u: Tensor, b: Tensor, c: Tensor) -> Tensor:
     """Compute the equations step by step, for autograd."""
     from_items = torch.baddbmm(b[:, None], sequences.flatten(0, 1)[order.items], w.transpose(1, 2))
     h = from_items.new_zeros(len(u), order.sizes[0], u.shape[2])

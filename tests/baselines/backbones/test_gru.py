@@ -1,13 +1,17 @@
 """The GRU of the CPU against torch's own module, and its gradients of first and second order."""
 
+from unittest.mock import patch
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.rounding import assert_near
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from baselines.backbones.encoders import all_states, both_directions, last_state, packed, padded, states
+from baselines.backbones import encoders
+from baselines.backbones.encoders import all_states, both_directions, last_state, states
 
 LENGTHS = torch.tensor([3, 7, 1, 5, 7, 2])
 
@@ -15,7 +19,12 @@ LENGTHS = torch.tensor([3, 7, 1, 5, 7, 2])
 def by_torch(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
     """States of torch's module on packed sequences."""
     n, longest, _ = sequences.shape
-    return padded(gru(packed(sequences, lengths))[0], longest).view(n, longest, -1, gru.hidden_size)
+    found, _ = pad_packed_sequence(gru(packed(sequences, lengths))[0], batch_first=True, total_length=longest)
+    return found.view(n, longest, -1, gru.hidden_size)
+
+
+def packed(sequences: Tensor, lengths: Tensor) -> PackedSequence:
+    return pack_padded_sequence(sequences, lengths, batch_first=True, enforce_sorted=False)
 
 
 def a_gru(*, both: bool, dtype: torch.dtype = torch.float64) -> nn.GRU:
@@ -25,13 +34,14 @@ def a_gru(*, both: bool, dtype: torch.dtype = torch.float64) -> nn.GRU:
 
 @settings(max_examples=30)
 @given(
+    left_to_torch=st.booleans(),
     lengths=st.lists(st.integers(1, 9), min_size=1, max_size=7),
     padding=st.integers(0, 3),
     both=st.booleans(),
     seed=st.integers(0, 99),
 )
 def test_states_and_gradients_are_those_of_torch(
-    lengths: list[int], padding: int, both: bool, seed: int
+    left_to_torch: bool, lengths: list[int], padding: int, both: bool, seed: int
 ) -> None:
     gru = a_gru(both=both)
     random = torch.Generator().manual_seed(seed)
@@ -40,7 +50,8 @@ def test_states_and_gradients_are_those_of_torch(
     )
     expected = by_torch(gru, sequences, torch.tensor(lengths))
     weight = torch.randn(expected.shape, generator=random, dtype=torch.float64)
-    found = states(gru, sequences, torch.tensor(lengths))
+    with patch.object(encoders, "_is_left_to_torch", lambda sequences: left_to_torch):  # a GPU's path
+        found = states(gru, sequences, torch.tensor(lengths))
     assert_near(found, expected, 1e-12)
     by = [sequences, *gru.parameters()]
     ours, theirs = (torch.autograd.grad((x * weight).sum(), by) for x in (found, expected))

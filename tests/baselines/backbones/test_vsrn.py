@@ -27,6 +27,7 @@ from support.rounding import assert_equals_loop, assert_near
 from torch import Tensor, nn
 
 from baselines.backbones.captioner import labels_to_write
+from baselines.backbones.encoders import reading_order
 from baselines.backbones.vsrn import VSRN, VSRNConfig
 from baselines.kit.batches import Batch
 
@@ -89,7 +90,8 @@ def test_caption_probabilities_match(encoder: str, golden: Golden) -> None:
     labels = torch.from_numpy(stored["in.caption_labels"])
     n, steps, words = stored["train.caption_logprobs"].shape
     regions = network.images.related(batch.image_features)
-    logits = network.captioner.logits(regions, labels, torch.full((n,), steps)).data
+    order = reading_order(torch.full((n,), steps), labels.shape[1])
+    logits = network.captioner.logits(regions, labels, order, order.items[0])
     found = logits.log_softmax(dim=1).view(steps, n, words).transpose(0, 1)
     assert_near(found, stored["train.caption_logprobs"], 2e-5, scale=1)
 

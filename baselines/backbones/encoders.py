@@ -16,6 +16,8 @@ from torch.nn.utils.rnn import PackedSequence
 from baselines.kit.batches import to_device
 
 EPSILON = 1e-8
+SMALLEST = EPSILON**2
+"""Stands for a length of zero, by which nothing is divided."""
 
 
 def unit_length(x: Tensor) -> Tensor:
@@ -23,9 +25,38 @@ def unit_length(x: Tensor) -> Tensor:
 
     bfloat16 becomes float32.
     """
+    if _is_left_to_torch(x):
+        run = cast("Callable[..., Tensor]", _UnitLength.apply)
+        return run(x)
+    return x / (_length(x) + EPSILON)
+
+
+def _length(x: Tensor) -> Tensor:
     wide = torch.promote_types(x.dtype, torch.float32)
     length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=wide)
-    return x / (length + EPSILON)
+    return length
+
+
+class _UnitLength(torch.autograd.Function):
+    """:func:`unit_length` with a backward pass of six operations in place of eleven, for a GPU; second derivatives are
+    left to autograd.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        length = _length(x)
+        shifted = length + EPSILON
+        unit = x / shifted
+        ctx.save_for_backward(x, unit, length, shifted)
+        return unit
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        (grad,), (x, unit, length, shifted) = grads, ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return torch.autograd.grad(x / (_length(x) + EPSILON), x, grad, create_graph=True)[0]
+        along = (grad * unit).sum(dim=-1, keepdim=True) / length.clamp_min(SMALLEST)
+        return torch.addcmul(grad / shifted, unit, along, value=-1).to(x.dtype)
 
 
 def xavier_linear(n_in: int, n_out: int) -> nn.Linear:

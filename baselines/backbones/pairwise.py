@@ -90,8 +90,8 @@ def longest_first(lengths: Tensor, device: torch.device) -> LongestFirst:
 
 def in_given_order(columns: Sequence[Tensor], blocks: Sequence[Block]) -> Tensor:
     """Concatenate per-block results along the last dimension, in the caller's order."""
-    order = torch.cat([block.anchors for block in blocks])
-    return torch.cat(list(columns), dim=-1)[..., torch.argsort(order)]
+    found = torch.cat(list(columns), dim=-1)
+    return torch.empty_like(found).index_copy(-1, torch.cat([block.anchors for block in blocks]), found)
 
 
 def attention(queries: Tensor, keys: Tensor, valid_keys: Tensor | None = None) -> Tensor:

@@ -35,7 +35,9 @@ class GlobalVector(nn.Module):
             parts: float ``(n, parts, dim)``, zero beyond a row's length.
             lengths: int64 ``(n,)`` (default: all parts).
         """
-        n_parts = parts.shape[1] if lengths is None else to_device(lengths, parts.device)[:, None].to(parts)
+        n_parts = (
+            parts.shape[1] if lengths is None else to_device(lengths.to(parts.dtype), parts.device)[:, None]
+        )
         mean = parts.sum(dim=1) / n_parts
         scores = self.common(self.local(parts) * self.overall(mean)[:, None]).squeeze(-1)
         if lengths is not None:

@@ -289,7 +289,7 @@ class SGRAF(Backbone):
 
     def _whole_nodes(self, items: Tensor, anchors: Tensor, offset: float) -> Tensor:
         layer = self.global_nodes
-        bias = layer.bias + offset * layer.weight.sum(dim=1)
+        bias = layer.bias + offset * layer.weight.sum(dim=1) if offset else layer.bias
         return self.autocast(positionwise_difference, items, anchors, layer.weight, bias)
 
     def _bytes_per_position(self, vectors: Tensor) -> int:

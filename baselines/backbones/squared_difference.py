@@ -85,7 +85,7 @@ class _AttendedDifference(torch.autograd.Function):
         with ctx.autocast:
             weights = attention / (length + EPSILON)
             difference = torch.baddbmm(queries, weights, keys, beta=-1)
-            inner = (2 * grad @ weight).mul_(difference)
+            inner = (grad @ (2 * weight)).mul_(difference)
             flat = grad.flatten(0, 1)
             grad_weight = flat.T @ difference.square_().flatten(0, 1)
             grad_queries = -inner.sum(dim=0)
@@ -115,7 +115,7 @@ class _PositionwiseDifference(torch.autograd.Function):
         items, anchors, weight = ctx.saved_tensors
         with ctx.autocast:
             difference = items[:, None] - anchors
-            inner = (2 * grad @ weight).mul_(difference)
+            inner = (grad @ (2 * weight)).mul_(difference)
             flat = grad.flatten(0, -2)
             grad_weight = flat.T @ difference.square_().flatten(0, -2)
         return inner.sum(dim=1), -inner.sum(dim=0), grad_weight, flat.sum(dim=0)

@@ -48,12 +48,12 @@ class Limit(NamedTuple):
 
 
 LIMITS = {
-    "sgr": Limit(560, 80, 4.5),
-    "saf": Limit(570, 55, 4.0),
-    "scan": Limit(450, 7, 0.4),
-    "vse_infinity": Limit(390, 4, 0.3),
-    "vsrn": Limit(1800, 21, 2.0),
-    "imram": Limit(2200, 125, 8.5),
+    "sgr": Limit(400, 72, 4.9),
+    "saf": Limit(400, 43, 3.8),
+    "scan": Limit(330, 5, 0.4),
+    "vse_infinity": Limit(180, 1.5, 0.3),
+    "vsrn": Limit(1540, 19, 1.9),
+    "imram": Limit(2000, 113, 8.3),
 }
 COMPARING = ["sgr", "saf", "scan", "imram"]
 """Backbones that compare all items of all pairs, which their papers' code does caption by caption."""

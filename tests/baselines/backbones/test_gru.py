@@ -113,3 +113,20 @@ def test_states_are_float32_where_products_are_bfloat16() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = states(gru, sequences, LENGTHS)
     assert torch.equal(found, states(gru, sequences, LENGTHS))
+
+
+def test_unit_vectors_of_a_gpu_and_their_gradients_are_those_of_a_cpu() -> None:
+    x = torch.randn(5, 3, 4, dtype=torch.float64)
+    x[0, 0], x[1, 1] = 0.0, 1e-9
+    x.requires_grad_()
+    weight = torch.randn(5, 3, 4, dtype=torch.float64)
+    expected = encoders.unit_length(x)
+    (slope,) = torch.autograd.grad((expected * weight).sum(), x)
+    with patch.object(encoders, "_is_left_to_torch", lambda x: True):
+        found = encoders.unit_length(x)
+        (ours,) = torch.autograd.grad((found * weight).sum(), x)
+        assert torch.autograd.gradgradcheck(encoders.unit_length, x.detach()[2:].requires_grad_())
+    assert torch.equal(found, expected)
+    assert_near(ours[0, 1:], slope[0, 1:], 1e-12)
+    assert_near(ours[0, 0], slope[0, 0], 1e-12)
+    assert_near(ours[1:], slope[1:], 1e-12)

@@ -21,8 +21,8 @@ def cuda_devices() -> Iterator[Finding]:
         yield Finding("device", f"cuda:{index}", "ok", said)
 
 
-def gpu_check() -> Iterator[str]:
-    """Train every backbone on the GPU for a few steps, as Markdown."""
+def gpu_check(*, profiling: bool) -> Iterator[str]:
+    """Train every backbone on the GPU for some steps, or profile one, as Markdown."""
     from baselines.training.gpu_check import gpu_report
 
-    return gpu_report()
+    return gpu_report(profiling=profiling)

@@ -150,8 +150,15 @@ def doctor(
         bool,
         typer.Option(
             "--gpu",
-            help="Train ten steps of every backbone on the GPU instead, in every precision, and print their losses "
-            "and times as a table for an issue.",
+            help="Train 100 steps of every backbone on the GPU instead, in every precision, and print their losses, "
+            "times and memory as a table for an issue.",
+        ),
+    ] = False,
+    profile: Annotated[
+        bool,
+        typer.Option(
+            "--profile",
+            help="With --gpu, print the host's time, operations, kernels, copies and synchronisations of one step.",
         ),
     ] = False,
 ) -> None:
@@ -162,11 +169,13 @@ def doctor(
     from ncl_bench.cli.commands import CHECKS
     from ncl_bench.plugins import imported, of_packages
 
+    if profile and not gpu:
+        raise NclBenchError("--profile profiles steps on a GPU; give --gpu too")
     if gpu:
         if root or deep or as_json:
             raise NclBenchError("--gpu prints a table of its own; leave --root, --deep and --json out")
         for check in of_packages("ncl_bench.gpu_checks").values():
-            for line in imported(check)():
+            for line in imported(check)(profiling=profile):
                 typer.echo(line)
         return
     checks = [*CHECKS, *of_packages("ncl_bench.checks").values()]

@@ -4,7 +4,17 @@ import torch
 from support.parity import TRAINED
 
 from baselines.backbones import BACKBONES
-from baselines.training.gpu_check import Size, published, table, trained
+from baselines.training.gpu_check import (
+    WARM_UP,
+    Size,
+    last_loss,
+    profile_table,
+    profiled,
+    published,
+    table,
+    timed,
+    training,
+)
 
 CPU = torch.device("cpu")
 FURTHER = {
@@ -21,7 +31,7 @@ SIZES = {
 
 def rows(sizes: dict[str, Size]) -> list[list[str]]:
     """The values of every row."""
-    _, *lines = table(CPU, sizes)
+    _, *lines = table(CPU, sizes, steps=3)
     return [[value.strip() for value in line.strip("|").split("|")] for line in lines]
 
 
@@ -30,10 +40,11 @@ def test_every_backbone_trains_as_on_the_cpu_in_every_precision() -> None:
     assert [row[:2] for row in found] == [
         [name, precision] for name in SIZES for precision in ("32-true", "tf32", "bf16-mixed")
     ]
-    for name, precision, apart, pairs, milliseconds in found:
+    for name, precision, apart, pairs, _, host, on_device, _, peak in found:
         assert float(apart) == 0 if precision == "32-true" else float(apart) < 0.05, name
         assert pairs == "4"
-        assert float(milliseconds) > 0
+        assert host == on_device  # a CPU is its own host
+        assert peak == "-"
     assert torch.get_float32_matmul_precision() == "highest"
 
 
@@ -43,8 +54,36 @@ def test_a_backbone_that_fails_says_why_and_the_others_follow() -> None:
 
 
 def test_losses_fall() -> None:
-    few, many = (trained("vse_infinity", SIZES["vse_infinity"], "32-true", CPU, 8, n)[0] for n in (1, 10))
+    few, many = (
+        last_loss(training("vse_infinity", SIZES["vse_infinity"], "32-true", CPU, 8), n) for n in (1, 10)
+    )
     assert many < few
+
+
+def test_the_warm_up_is_no_timed_step() -> None:
+    calls = []
+
+    def step() -> torch.Tensor:
+        calls.append(None)
+        return torch.zeros(())
+
+    found = timed(step, CPU, steps=5)
+    assert len(calls) == WARM_UP + 5
+    assert len(found.host) == len(found.device) == 5
+
+
+def test_a_profile_counts_the_operations_of_one_step_that_no_other_one_calls() -> None:
+    weight = torch.ones(3, 3, requires_grad=True)
+
+    def step() -> torch.Tensor:
+        with torch.no_grad():
+            return torch.matmul(weight, weight).sum()  # matmul calls mm
+
+    found = profiled(step, CPU)
+    assert found[1:] == (2, 0, 0, 0)
+    head, line, *_ = profile_table(CPU, {"scan": SIZES["scan"]})
+    assert len(line.split("|")) == len(head.splitlines()[0].split("|"))
+    assert int(line.split("|")[5].replace(",", "")) > 50
 
 
 def test_published_sizes_are_the_defaults() -> None:

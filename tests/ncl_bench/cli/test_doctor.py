@@ -132,9 +132,16 @@ def test_nothing_is_said_about_cuda_without_torch(monkeypatch: pytest.MonkeyPatc
     assert list(baselines.doctor.cuda_devices()) == []
 
 
+def test_a_profile_without_gpu_is_refused() -> None:
+    found = CliRunner().invoke(app, ["doctor", "--profile"])
+    assert found.exit_code != 0
+    assert str(found.exception) == "--profile profiles steps on a GPU; give --gpu too"
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
+        (["--profile"], r"^doctor --gpu needs a CUDA device"),
         ([], r"^doctor --gpu needs a CUDA device, and torch finds none; run it on a machine with a GPU"),
         (["--json"], r"^--gpu prints a table of its own; leave --root, --deep and --json out$"),
     ],

@@ -21,7 +21,7 @@ from baselines.audit.labels import VERSION, Label, Suspicion
 from baselines.audit.lemon import LemonSetting
 from baselines.training.measures import Detection
 from ncl_bench.data.columns import Int64Array
-from ncl_bench.data.pairs.forms import csv_of
+from ncl_bench.data.pairs.frames import csv_of
 from ncl_bench.errors import TrainingError, first_problem
 from ncl_bench.files import atomic_path, readable, write_text
 from ncl_bench.noise.draw import Noise

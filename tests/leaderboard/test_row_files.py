@@ -227,6 +227,21 @@ def test_one_run_of_one_submitter_in_two_files_is_refused(make: Maker, tmp_path:
         read_results(board)
 
 
+def test_two_closed_forms_may_have_one_answer(make: Maker, tmp_path: Path) -> None:
+    board = tmp_path / "board"
+    paths = [
+        add(make(tmp_path / name, seed=seed, paper="https://example.org", training=training(), **kind), board)
+        for seed, (name, kind) in enumerate([("first", {"method": "CCA"}), ("second", {})])
+    ]
+    sha = yaml.safe_load(paths[0].read_text(encoding="utf-8"))["seeds"][0]["scores_sha256"]
+    edit(paths[1], "seeds", 0, "scores_sha256", value=sha)
+    edit(paths[1], "seeds", 0, "training", "steps", value=0)
+    with pytest.raises(SubmissionError, match="repeats the scores of"):
+        read_results(board)
+    edit(paths[0], "seeds", 0, "training", "steps", value=0)
+    assert len(read_results(board).files) == 2
+
+
 def test_a_reproduced_seed_must_have_its_result(first_entry: Path, board: Path) -> None:
     name = first_entry.relative_to(board / "results").with_suffix("").as_posix()
     (board / "reproduced.yaml").write_text(f"{name}: [0]\n")

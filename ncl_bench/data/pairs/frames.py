@@ -119,7 +119,7 @@ def frame_form(frame: pd.DataFrame, name: str, folder: Path | None = None, endin
 def csv_of(table: pd.DataFrame) -> str:
     """Format a frame as :func:`~ncl_bench.files.as_csv`, without its index; missing values are empty."""
     columns = [
-        np.where(column.isna(), None, column.astype(str if column.dtype.kind == "M" else object))
+        column.astype(str if column.dtype.kind == "M" else object).where(column.notna(), None)
         if column.dtype.kind not in "fiub"
         else np.where(column.isna(), "", column.astype(str))
         for _, column in table.items()

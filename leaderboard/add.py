@@ -148,9 +148,9 @@ def write_rows(
             files[row.name] = _with_row(files.get(row.name), row, root)
             ranks.setdefault(row.name, {})[row.record.key] = row.counted
         refuse_repeated(files, root / "results")
-        owners: dict[str, str] = {}
+        owners: dict[str, tuple[str, bool]] = {}
         for name, counted in ranks.items():
-            refuse_copies(name, counted, owners)
+            refuse_copies(name, files[name], counted, owners)
         for name in dict.fromkeys(row.name for row in rows):
             path = root / "results" / name
             order = [record.key for record in files[name].seeds]

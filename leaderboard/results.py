@@ -15,7 +15,9 @@ from leaderboard.entries import Condition, Entry, Status
 from leaderboard.evidence import hits_of, read_ranks
 from leaderboard.row_files import (
     Header,
+    RowFile,
     SeedRecord,
+    is_closed_form,
     is_standard_noise,
     known_recipes,
     read_results,
@@ -175,7 +177,7 @@ def read_measured(
     """
     results = read_results(root, dataset)
     found = Measured([], {}, {})
-    owners: dict[str, str] = {}
+    owners: dict[str, tuple[str, bool]] = {}
     with progress("evaluate results", len(results.files)) as advance:
         for name, file in results.files.items():
             path = root / "results" / name
@@ -184,7 +186,7 @@ def read_measured(
             counted = read_ranks(
                 path.with_name(f"{path.name}.npz"), [record.key for record in file.seeds], spec
             )
-            refuse_copies(name, counted, owners)
+            refuse_copies(name, file, counted, owners)
             for record in file.seeds:
                 status: Status = (
                     "reproduced" if record.key in results.reproduced.get(name, ()) else "submitted"
@@ -242,21 +244,25 @@ def check_header(header: Header, spec: DatasetSpec, where: str) -> None:
             )
 
 
-def refuse_copies(name: str, counted: Mapping[str, Counted], owners: dict[str, str]) -> None:
+def refuse_copies(
+    name: str, file: RowFile, counted: Mapping[str, Counted], owners: dict[str, tuple[str, bool]]
+) -> None:
     """Refuse results whose ranks equal those of another result for every query, whatever their names.
 
     Args:
-        name: name of the condition.
+        name: name of the row.
+        file: the row; two closed forms may have one answer, as in :func:`~leaderboard.row_files.refuse_repeated`.
         counted: key of a seed to its ranks.
-        owners: digest of ranks to the result that has them; updated here.
+        owners: digest of ranks to the result that has them, and whether it is a closed form; updated here.
     """
     for seed, one in counted.items():
         ranks = one.whole
         digest = hashlib.sha256(ranks.i2t.tobytes() + ranks.t2i.tobytes()).hexdigest()
-        run = run_name(name, seed)
-        if owners.setdefault(digest, run) != run:
+        run = run_name(name, seed), is_closed_form(file)
+        owner = owners.setdefault(digest, run)
+        if owner != run and not (owner[1] and run[1]):
             raise SubmissionError(
-                f"{run} has the ranks of {owners[digest]}, query for query; remove the one that is a copy"
+                f"{run[0]} has the ranks of {owner[0]}, query for query; remove the one that is a copy"
             )
 
 

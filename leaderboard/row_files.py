@@ -318,7 +318,7 @@ def refuse_repeated(files: dict[str, RowFile], folder: Path) -> None:
         for identity in identities(file):
             # two closed forms may have one answer: a filter that keeps every pair is no filter
             if identity in seen and not (
-                identity[0] == SCORES and _closed(file) and _closed(files[seen[identity]])
+                identity[0] == SCORES and is_closed_form(file) and is_closed_form(files[seen[identity]])
             ):
                 raise SubmissionError(
                     f"{folder / name}.yaml repeats {identity[0]} of {folder / seen[identity]}.yaml; remove one of "
@@ -339,7 +339,8 @@ def identities(file: RowFile) -> Iterable[tuple[object, ...]]:
         yield (SCORES, record.scores_sha256)
 
 
-def _closed(file: RowFile) -> bool:
+def is_closed_form(file: RowFile) -> bool:
+    """Whether no seed of a row took a gradient step."""
     return all(record.training is not None and record.training.steps == 0 for record in file.seeds)
 
 

@@ -224,6 +224,12 @@ def _encoded(
     if encode is None:
         raise DataError("no installed package encodes pictures; install ncl_bench again, or give --features")
     files = {image: table.files[image] for image in table.captions}
+    missing = [file for file in files.values() if not file.exists()]
+    if missing and not skip_damaged:
+        raise DataError(
+            f"{len(missing):,} of {len(files):,} images of {table.name} have no file, the first is {missing[0]}; fetch "
+            "them, correct --images, or leave them out with --skip-damaged, which lists them"
+        )
     skipped: Mapping[str, str] = imported(encode)(
         files, table.splits, to, encoder, draw, skip_damaged, device, known, progress
     )

@@ -276,3 +276,18 @@ def test_what_is_refused_before_encoding_leaves_nothing_and_later_keeps_what_was
     monkeypatch.setattr(baselines.features, "read_picture", None)  # no picture is encoded again
     new_dataset("own", source, to="data", dev=3, test=2, module="mine.py")
     assert [path.name for path in Path("data").iterdir()] == ["own"]
+
+
+def test_missing_files_are_refused_before_encoding_or_left_out(tmp_path: Path) -> None:
+    source, _ = given("`captions.csv`", tmp_path)
+    (tmp_path / "photos" / NAMES[2]).unlink()
+    options = {"images": "photos", "to": "data", "dev": 2, "test": 2}
+    with pytest.raises(
+        DataError, match=r"1 of 12 images of .*captions\.csv have no file, the first is photos/002"
+    ):
+        new_dataset("own", source, **options)
+    assert not Path("data").exists()
+    spec, remarks = new_dataset("own", source, skip_damaged=True, **options)
+    assert sum(spec.images.values()) == N - 1
+    assert len(remarks) == 1
+    assert remarks[0].startswith("left out: photos/002.png does not exist")

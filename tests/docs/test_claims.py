@@ -420,6 +420,12 @@ def test_own_images_take_eleven_commands() -> None:
     assert sum(len(commands_of(block.text)) for block in blocks) == 11
 
 
+def test_the_chain_of_own_pairs_takes_six_commands() -> None:
+    blocks = [b for b in blocks_of(DOCS / "own-pairs.md") if b.language == "bash" and not b.shown_only]
+    assert "Six commands" in text("docs/own-pairs.md")
+    assert sum(len(commands_of(block.text)) for block in blocks) == 6
+
+
 def mentioned(page: Path) -> list[list[str]]:
     """Every ncl-bench command of a page: in blocks, run or not, and within sentences."""
     lines = [line for b in blocks_of(page) if b.language == "bash" for line in commands_of(b.text)]

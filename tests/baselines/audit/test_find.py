@@ -14,12 +14,14 @@ import datasets
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from PIL import Image
 from support.drawings import describe, tiny_encoder
 from typer.testing import CliRunner
 
 import baselines.audit.judge
 from baselines.audit import find_wrong_pairs
+from baselines.audit.embeddings import read_embeddings
 from baselines.audit.order import OrderFault
 from ncl_bench.cli import app
 from ncl_bench.data.pairs.columns import read_pairs
@@ -630,3 +632,11 @@ def test_a_folder_without_rights(given: Path, monkeypatch: pytest.MonkeyPatch) -
         DataError, match=r"photos cannot be read \(Permission denied\); check its permissions"
     ):
         find_wrong_pairs(frame, images=given / "photos")
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_embeddings_may_be_tensors_with_gradients(kind: torch.dtype) -> None:
+    given = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)).to(kind).requires_grad_()
+    images, captions = read_embeddings(given, given * 2)
+    np.testing.assert_array_equal(images, given.detach().float().numpy().astype(images.dtype))
+    np.testing.assert_array_equal(captions, (given * 2).detach().float().numpy().astype(captions.dtype))

@@ -295,7 +295,7 @@ def _is_row(cells: list[str]) -> bool:
     for before, after in pairwise(cells):
         if not after or after[0].isspace() or not before or before[-1].isspace():
             continue
-        in_number = before[-1].isdigit() and after[0].isdigit()
+        in_number = re.fullmatch("[0-9]{2}", before[-1] + after[0])
         if _FILE.fullmatch(after) or (not in_number and _ID.fullmatch(before)):
             return True
         if after[0].isupper() and not any(map(str.isspace, before)):

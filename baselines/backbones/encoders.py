@@ -54,8 +54,8 @@ class _UnitLength(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
         (grad,), (x, unit, length, shifted) = grads, ctx.saved_tensors
         if torch.is_grad_enabled():
-            again: Tensor = torch.autograd.grad(x / (_length(x) + EPSILON), x, grad, create_graph=True)[0]
-            return again
+            slope: Tensor = torch.autograd.grad(x / (_length(x) + EPSILON), x, grad, create_graph=True)[0]
+            return slope
         along = (grad * unit).sum(dim=-1, keepdim=True) / length.clamp_min(SMALLEST)
         return torch.addcmul(grad / shifted, unit, along, value=-1).to(x.dtype)
 

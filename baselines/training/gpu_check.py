@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import DeviceType  # type: ignore[attr-defined]
+from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from baselines.backbones import BACKBONES, build_backbone
@@ -169,7 +169,7 @@ def timed(step: Callable[[], Tensor], device: torch.device, steps: int = STEPS) 
     warm_up, moments = time.perf_counter() - begun, [time.perf_counter()]
     if cuda:
         torch.cuda.reset_peak_memory_stats(device)
-    events: list[Any] = [torch.cuda.Event(enable_timing=True) for _ in range(1 + steps)] if cuda else []  # type: ignore[no-untyped-call]
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(1 + steps)] if cuda else []  # type: ignore[no-untyped-call]
     for event in events[:1]:
         event.record()
     for number in range(steps):

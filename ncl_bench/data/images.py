@@ -13,12 +13,12 @@ from ncl_bench.data.layout import IMAGE_FILES, ImageFiles, records_of, save_tabl
 from ncl_bench.data.own_tables import OwnSource, read_images
 from ncl_bench.data.pairs.forms import rows_in
 from ncl_bench.data.pairs.pictures import FileIndex
-from ncl_bench.data.pictures import no_remarks, open_picture, picture_path
+from ncl_bench.data.pictures import no_remarks, open_picture, picture_bytes, picture_path
 from ncl_bench.data.prepared import load_prepared
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import DataError
 from ncl_bench.extras import require
-from ncl_bench.files import Journal, normalized, read_table, readable, sole_owner
+from ncl_bench.files import Journal, normalized, read_table, sole_owner
 from ncl_bench.progress import Advance, Progress, silent
 
 WORKERS = min(8, os.cpu_count() or 1)
@@ -152,6 +152,6 @@ def _write_split(
 
 def _content(path: Path) -> bytes:
     """Bytes of an image that was decoded once, so that a damaged one is found here and not in training."""
-    content = readable(path, DataError, "an image").read_bytes()
+    content = picture_bytes(path)
     with open_picture(content, str(path)):
         return content

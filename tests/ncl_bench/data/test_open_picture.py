@@ -1,9 +1,11 @@
 """The only function that opens a picture: formats, size, whole files, and where a table's paths may lead."""
 
+import hashlib
 import io
 import os
 import stat
 import struct
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ from PIL import EpsImagePlugin, Image, features
 from ncl_bench.data import pictures
 from ncl_bench.data.pictures import FORMATS, as_seen, open_picture, picture_path
 from ncl_bench.errors import DataError
+from ncl_bench.files import sha256_of_file
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"
 
@@ -62,36 +65,107 @@ def test_a_picture_is_decoded_whole_or_refused(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "kind", "channels"),
+    ("mode", "kind", "bytes_per_pixel"),
     [
-        ("L", "PNG", 3),
-        ("1", "PNG", 3),
-        ("I;16", "PNG", 3),
-        ("RGB", "PNG", 3),
-        ("LA", "PNG", 4),
-        ("RGBA", "PNG", 4),
-        ("RGBA", "WEBP", 4),
-        ("CMYK", "TIFF", 4),
+        ("L", "PNG", 8),
+        ("1", "PNG", 8),
+        ("I;16", "PNG", 8),
+        ("RGB", "PNG", 8),
+        ("LA", "PNG", 16),
+        ("RGBA", "PNG", 16),
+        ("RGBA", "WEBP", 24),
+        ("RGB", "WEBP", 16),
+        ("RGB", "JPEG2000", 20),
+        ("RGBA", "JPEG2000", 25),
+        ("CMYK", "TIFF", 8),
     ],
 )
-def test_the_limit_counts_channels_before_it_decodes(
-    mode: str, kind: str, channels: int, monkeypatch: pytest.MonkeyPatch
+def test_the_limit_counts_decoder_and_conversion_before_either(
+    mode: str, kind: str, bytes_per_pixel: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = io.BytesIO()
     Image.new(mode, (200, 100)).save(stream, kind)
-    monkeypatch.setattr(pictures, "LARGEST", 200 * 100 * channels)
-    with open_picture(stream.getvalue(), "it") as picture:
+    content = stream.getvalue()
+    needed = 200 * 100 * bytes_per_pixel + len(content)
+    monkeypatch.setattr(pictures, "LARGEST", needed)
+    with open_picture(content, "it") as picture:
         assert as_seen(picture).size == (200, 100)
-    monkeypatch.setattr(pictures, "LARGEST", 200 * 100 * channels - 1)
+    monkeypatch.setattr(pictures, "LARGEST", needed - 1)
     monkeypatch.setattr("PIL.ImageFile.ImageFile.load", None)  # nothing is decoded
-    refused(stream.getvalue(), r"it takes more than .* when decoded; save it smaller")
+    refused(content, r"it takes more than .* when decoded; save it smaller")
+
+
+def jpeg(picture: Image.Image, **options: object) -> bytes:
+    stream = io.BytesIO()
+    picture.save(stream, "JPEG", **options)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"optimize": True}], ids=str)
+@pytest.mark.parametrize("at_least", [None, 30])
+def test_a_jpeg_that_was_cut_before_an_end_marker_is_damaged(
+    mode: str, options: dict[str, object], at_least: int | None
+) -> None:
+    whole = jpeg(Image.open(io.BytesIO(KINDS["PNG"])).resize((240, 200)).convert(mode), **options)
+    with open_picture(whole, at_least=at_least):
+        pass
+    for kept in (0.3, 0.5):
+        for end in (b"\xff\xd9", b"\0\xff\xd9"):
+            cut = whole[: int(kept * len(whole))] + end
+            with pytest.raises(DataError, match="damaged"), open_picture(cut, at_least=at_least):
+                pass
+    grey = Image.new(mode, (120, 100), 128 if mode == "L" else (128,) * len(mode))
+    with open_picture(jpeg(grey, **options), at_least=at_least) as picture:  # the colour of missing data
+        assert set(np.asarray(picture).ravel().tolist()) <= {127, 128}
+
+
+def test_scans_and_pixels_of_a_jpeg_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = jpeg(Image.new("RGB", (120, 100), "red"), progressive=True)
+    last = whole.rindex(b"\xff\xda")
+    many = whole[:last] + whole[last:-2] * 91 + whole[-2:]
+    monkeypatch.setattr(pictures, "MOST_WORK", 100 * 120 * 100)
+    with open_picture(many, "it") as picture:  # 9 scans, and 91 of the tenth
+        assert picture.size == (120, 100)
+    monkeypatch.setattr(pictures, "MOST_WORK", 100 * 120 * 100 - 1)
+    refused(many, "it is a JPEG of 100 scans; save it again with fewer")
+
+
+def test_the_codestream_of_a_jpeg_2000_counts_not_its_header() -> None:
+    content = bytearray(KINDS["JPEG2000"])
+    size = content.index(b"\xff\x4f\xff\x51") + 8
+    content[size : size + 8] = struct.pack(">II", 40_000, 40_000)
+    refused(bytes(content), "it takes more than 600 MB")
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="only Linux has files without a size")
+def test_a_file_of_the_kernel_is_read_as_long_as_it_says(tmp_path: Path) -> None:
+    (tmp_path / "a.png").symlink_to("/proc/self/maps")
+    assert pictures.picture_bytes(tmp_path / "a.png") == b""
+    assert sha256_of_file(tmp_path / "a.png") == hashlib.sha256().hexdigest()
+    refused(tmp_path / "a.png", "it is not an image of a known format")
+
+
+def test_large_pictures_are_decoded_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "ALONE_FROM", 1)
+    opened, second = threading.Event(), threading.Thread(target=lambda: open_one())
+
+    def open_one() -> None:
+        with open_picture(KINDS["PNG"]):
+            opened.set()
+
+    with open_picture(KINDS["PNG"]), open_picture(KINDS["JPEG"]):  # one thread may hold several
+        second.start()
+        assert not opened.wait(0.05)
+    second.join()
+    assert opened.is_set()
 
 
 def test_a_tile_larger_than_its_picture_counts_whole() -> None:
     tags = {256: 64, 257: 64, 258: 8, 259: 8, 262: 1, 277: 1, 322: 40_000, 323: 40_000, 324: 134, 325: 0}
     entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
     tiff = b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4)
-    refused(tiff, "it takes more than 300 MB")
+    refused(tiff, "it takes more than 600 MB")
 
 
 def test_what_is_no_readable_file_is_refused(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from baselines.kit.cca import ROWS_AT_ONCE
 from ncl_bench.errors import DataError
 from ncl_bench.evaluation.scores import as_array, check_embeddings, read_array
 
@@ -42,4 +43,32 @@ def read_embeddings(images: Any, captions: Any) -> tuple[NDArray[np.floating], N
             f"the image embeddings have shape {x.shape}, those of the captions {y.shape}; give one row of each per "
             f"pair and one length{repeat}"
         )
+    _refuse_without_content(x, y)
     return x, y
+
+
+def _refuse_without_content(x: NDArray[np.floating], y: NDArray[np.floating]) -> None:
+    """Refuse sides from which nothing follows: rows of one direction, or captions along their own images."""
+    for side, name in ((x, "image"), (y, "caption")):
+        if len(side) > 1 and _along(side, np.broadcast_to(side[0], side.shape)):
+            raise DataError(
+                f"all {name} embeddings have one direction, so every pair looks alike; compute them anew, one for each "
+                "row"
+            )
+    if _along(x, y):
+        raise DataError(
+            "every caption embedding lies along the embedding of its image; give the vectors of the captions, not "
+            "those of the images"
+        )
+
+
+def _along(x: NDArray[np.floating], y: NDArray[np.floating]) -> bool:
+    """Whether every row of one array is a positive or negative multiple of the other's, up to half precision."""
+    if x.shape[1] == 1:
+        return False  # in one dimension all vectors are
+    for start in range(0, len(x), ROWS_AT_ONCE):
+        a, b = (np.asarray(each[start : start + ROWS_AT_ONCE], np.float64) for each in (x, y))
+        cosine = np.einsum("nd,nd->n", a, b) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1))
+        if (np.abs(cosine) < 1 - 1e-5).any():
+            return False
+    return True

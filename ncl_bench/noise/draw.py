@@ -89,11 +89,23 @@ def inject_noise(
                 "pass captions=[...]"
             )
         # the captions that the unit caption draws from the same seed
-        return exchange_similar(chosen_captions(len(clean), noise_ratio, seed), captions, clean, progress)
+        similar = exchange_similar(chosen_captions(len(clean), noise_ratio, seed), captions, clean, progress)
+        return _noisy(similar, caption_to_image, noise_ratio, seed)
     units = clean if noise_unit == "caption" else np.arange(len(clean) // captions_per_image)
     moved = _permute_some(units, noise_ratio, seed)
     # all captions of an image follow it
-    return moved if noise_unit == "caption" else np.repeat(moved, captions_per_image)
+    noisy = moved if noise_unit == "caption" else np.repeat(moved, captions_per_image)
+    return _noisy(noisy, caption_to_image, noise_ratio, seed)
+
+
+def _noisy(noisy: NDArray[np.int64], clean: NDArray[np.int64], ratio: float, seed: int) -> NDArray[np.int64]:
+    """Refuse noise that leaves every pair clean; a ratio of 0 asks for that."""
+    if ratio > 0 and np.array_equal(noisy, clean):
+        raise NoiseError(
+            f"noise_ratio {ratio} with seed {seed} moves none of {len(clean):,} pairs; give a larger ratio, or 0 for "
+            "clean pairs"
+        )
+    return noisy
 
 
 def check_noise(ratio: Any, unit: Any, seed: Any) -> None:

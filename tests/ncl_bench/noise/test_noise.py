@@ -123,7 +123,12 @@ def test_noise_permutes_images_and_moves_no_more_than_asked(
     clean = clean_pairing(n_images, each)
     before = clean.copy()
     np.random.seed(seed)
-    noisy = draw(n_images, each, ratio, seed, unit)
+    try:
+        noisy = draw(n_images, each, ratio, seed, unit)
+    except NoiseError as error:  # too few units, or a shuffle that changed nothing
+        assert ratio > 0
+        assert "moves none of" in str(error)
+        return
     np.testing.assert_array_equal(np.sort(noisy), clean)
     n_units = n_images if unit == "image" else n_images * each
     moved = (noisy != clean).sum() // (each if unit == "image" else 1)
@@ -371,3 +376,20 @@ def test_damaged_noise_files_are_read_or_refused(tmp_path: Path) -> None:
 
     text = "\n".join(map(str, clean)).encode()
     assert_damage_is_refused([npy(swapped), npy(np.arange(12)[::-1]), archive.getvalue(), text], read, NPY)
+
+
+@pytest.mark.parametrize("ratio", [1e-9, 2e-4, 0.009])
+@pytest.mark.parametrize("unit", ["caption", "image", "similar"])
+def test_noise_that_moves_no_pair_is_refused(ratio: float, unit: str) -> None:
+    captions = [f"a dog {number}" for number in range(100)]
+    with pytest.raises(
+        NoiseError, match=f"noise_ratio {ratio} with seed 0 moves none of 100 pairs; give a larger"
+    ):
+        inject_noise(
+            np.arange(100),
+            noise_ratio=ratio,
+            noise_unit=unit,
+            seed=0,
+            captions_per_image=1,
+            captions=captions,
+        )

@@ -11,8 +11,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from leaderboard.entries import STATUSES, Condition, Entry, Recalls, Row
-from leaderboard.results import Run, read_measured, read_published
+from leaderboard.entries import STATUSES, Condition, Entry, Recalls, Row, Run
+from leaderboard.results import read_measured, read_published
 from leaderboard.significance import SignificanceTest
 from ncl_bench.evaluation.difference import Hits
 from ncl_bench.evaluation.metrics import RECALLS
@@ -43,6 +43,9 @@ CATEGORIES = {
 }
 Shown = TypeVar("Shown")
 Key = TypeVar("Key")
+Name = TypeVar("Name", str, tuple[str, ...])
+REFERENCE_RATIO = 0.4
+"""Noise ratio that orders the lines of figures and tables."""
 Differ = Callable[[Sequence[Row]], NDArray[np.bool_]]
 """Test which pairs of rows of one condition differ significantly, bool ``(n, n)``."""
 
@@ -210,6 +213,22 @@ def boards(rows: Iterable[Row]) -> list[Board]:
 def _encoder(row: Row) -> str:
     """Rows on pre-trained encoders are divided by encoder."""
     return row.encoder if row.category == "pretrained" else ""
+
+
+def by_reference(lines: Mapping[Name, Mapping[float, Row]]) -> list[Name]:
+    """Keys of lines of rows by noise ratio: best at ``REFERENCE_RATIO`` first, then those without it.
+
+    Lines with a preliminary row come last.
+    """
+
+    def key(label: Name) -> tuple[bool, bool, float]:
+        points = lines[label]
+        at = points.get(REFERENCE_RATIO)
+        sums = [row.r_sum or 0.0 for row in points.values()]
+        preliminary = any(row.preliminary for row in points.values())
+        return preliminary, at is None, -(sum(sums) / len(sums) if at is None else at.r_sum or 0.0)
+
+    return sorted(sorted(lines), key=key)
 
 
 def merge_seeds(entries: Iterable[Entry]) -> list[Entry]:

@@ -218,8 +218,6 @@ def diff(
     """
     require("leaderboard", "jinja2", "markdown_it", needed_by="leaderboard diff")
     from leaderboard import gate
-    from leaderboard.additions import additions_text
-    from leaderboard.diff import in_markdown, moves
     from ncl_bench.schema import read_short
 
     _require(root)
@@ -234,11 +232,11 @@ def diff(
             f"{changed_files} names code ({code[0]}), which only the change itself can run; build its site there and "
             "give it with --site"
         )
-    found = moves(base, root, site)
+    found = gate.moves(base, root, site)
     try:
-        new = additions_text(base, root, author)
+        new = gate.additions_text(base, root, author)
     except SubmissionError as error:  # of a correction that this code cannot read
-        new = f"The results cannot be read by the base's code: {in_markdown(str(error))}\n"
+        new = f"The results cannot be read by the base's code: {gate.in_markdown(str(error))}\n"
     typer.echo("\n".join(filter(None, (new, found.markdown(code)))), nl=False)
     if only_new:
         gate.refuse_touched(base, root, author)

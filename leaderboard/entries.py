@@ -34,6 +34,8 @@ UNITS: dict[Unit, str] = {
     "natural": "natural noise",
 }
 """Noise units in words, in the order of the boards."""
+Run = tuple[str, str, str]
+"""Name of a row file, key of a seed, and protocol."""
 Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 Setting = Annotated[LongText, Matching(r"[a-z0-9_.]+=.*", "a recipe option and its value, NAME=VALUE")]
 

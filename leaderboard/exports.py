@@ -8,9 +8,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from leaderboard.board import Board, Content, grouped
+from leaderboard.board import Board, Content, by_reference, grouped
 from leaderboard.entries import SEEDS_FOR_A_RANK, Row
-from leaderboard.figures import by_reference
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.evaluation.people import MEASURES
 from ncl_bench.files import as_csv

@@ -8,11 +8,10 @@ library versions change no byte.
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from leaderboard.board import grouped
+from leaderboard.board import by_reference, grouped
 from leaderboard.entries import Row
 from leaderboard.measured import (
     MeasuredTable,
@@ -27,7 +26,6 @@ from ncl_bench.papers import Paper
 
 Charts = list[tuple[str, object]]
 MOST_CURVES = 8
-REFERENCE_RATIO = 0.4
 _LONGEST_NAME = 26
 N_COLOURS = 8
 _WIDTH, _HEIGHT = 748, 380
@@ -130,7 +128,7 @@ def _with_paper(row: Row, papers: Mapping[str, Paper]) -> str:
 
 
 def best_curves(rows: Sequence[tuple[str, Row]]) -> list[Curve]:
-    """Curves of named rows of one dataset, protocol and unit that are best at ``REFERENCE_RATIO``.
+    """Curves of named rows of one dataset, protocol and unit that are best at the reference ratio.
 
     Closed forms are added to them, whatever their place.
     """
@@ -154,22 +152,6 @@ def _curve(label: str, rows: Sequence[Row]) -> Curve:
     )
     solid, control = any(row.status != "reported" for row in rows), rows[0].closed_form
     return Curve(label, tuple(points), solid, control=control)
-
-
-def by_reference(lines: Mapping[Any, Mapping[float, Row]]) -> list[Any]:
-    """Keys of lines of rows by noise ratio: best at ``REFERENCE_RATIO`` first, then those without it.
-
-    Lines with a preliminary row come last.
-    """
-
-    def key(label: Any) -> tuple[bool, bool, float]:
-        points = lines[label]
-        at = points.get(REFERENCE_RATIO)
-        sums = [row.r_sum or 0.0 for row in points.values()]
-        preliminary = any(row.preliminary for row in points.values())
-        return preliminary, at is None, -(sum(sums) / len(sums) if at is None else at.r_sum or 0.0)
-
-    return sorted(sorted(lines), key=key)
 
 
 def epoch_curves(table: MeasuredTable, slug: str, of: str) -> Charts:

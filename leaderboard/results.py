@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from baselines.recipes import AblationLine, ablations, on_dataset
-from leaderboard.entries import Condition, Entry, Status
+from leaderboard.entries import Condition, Entry, Run, Status
 from leaderboard.evidence import hits_of, read_ranks
 from leaderboard.row_files import (
     Header,
@@ -57,8 +57,6 @@ MEAN_OF_TWO = " (mean of two seeds)"
 _NUMBERS = ("two", "three", "four", "five")
 DISAGREEMENT = "Other papers print another rSum"
 """Start of the remark on papers that print other numbers for the same row."""
-Run = tuple[str, str, str]
-"""Name of a condition, key of a seed, and protocol."""
 
 
 class Measured(NamedTuple):

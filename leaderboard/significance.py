@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from leaderboard.entries import Entry
-from leaderboard.results import Run
+from leaderboard.entries import Entry, Run
 from ncl_bench.evaluation.difference import Hits, difference_interval, pair_variances, significant_pairs
 from ncl_bench.evaluation.metrics import CONFIDENCE, Float64Array, resamples
 from ncl_bench.evaluation.people import Agreement, agreement_interval

@@ -12,8 +12,8 @@ import pytest
 from leaderboard.add import add
 from leaderboard.board import Content
 from leaderboard.build import ROWS, build
-from leaderboard.diff import in_markdown, moves, read_site, rows_by_place
 from leaderboard.exports import csv_text
+from leaderboard.gate import in_markdown, moves, read_site, rows_by_place
 from ncl_bench.errors import SubmissionError
 
 Maker = Callable[..., Path]

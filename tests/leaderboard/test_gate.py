@@ -11,11 +11,10 @@ import pytest
 
 from leaderboard import cli
 from leaderboard.add import add
-from leaderboard.additions import additions_text, near_copies
 from leaderboard.build import build
 from leaderboard.evidence import read_ranks
 from leaderboard.exports import BEGIN, END
-from leaderboard.gate import kind_of, refuse_mixed, refuse_touched
+from leaderboard.gate import additions_text, kind_of, near_copies, refuse_mixed, refuse_touched
 from leaderboard.row_files import read_row_file
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError

@@ -115,7 +115,7 @@ def test_noise_of_unknown_unit_stays_unknown(entries: list[Entry]) -> None:
     units = {entry.condition.noise_unit for entry in entries}
     assert units == {"none", "caption", "image", "unknown", "natural"}
     assert sum(entry.condition.noise_unit == "unknown" for entry in entries) == sum(
-        f.condition.noise_unit == "unknown" for f in facts()
+        f["noise_unit"] == "unknown" for f in facts()
     )
 
 
@@ -238,7 +238,7 @@ def test_a_damaged_table_is_refused_with_file_and_place(
 
 def test_what_looks_like_a_formula_is_read_as_it_was(tmp_path: Path) -> None:
     lines = (PUBLISHED / "results.csv").read_text(encoding="utf-8").splitlines()
-    table = next(csv.DictReader(lines)).table
+    table = next(csv.DictReader(lines))["table"]
     (tmp_path / "results.csv").write_text(
         "\n".join([lines[0], lines[1].replace(table, "'=1+1", 1)]) + "\n", encoding="utf-8"
     )

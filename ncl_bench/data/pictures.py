@@ -95,8 +95,8 @@ def open_picture(
             "convert it"
         ) from None
     except Image.DecompressionBombError:
-        size = f"{LARGEST / 1e6:.0f} MB ({LARGEST / 8e6:.0f} million pixels of a plain picture)"
-        raise DataError(f"{name} takes more than {size} when decoded; save it smaller") from None
+        most = f"{LARGEST / 1e6:.0f} MB ({LARGEST / 8e6:.0f} million pixels of a plain picture)"
+        raise DataError(f"{name} takes more than {most} when decoded; save it smaller") from None
     except Exception as error:  # decoders raise many types for damaged bytes
         if isinstance(error, OSError) and error.errno:  # the system's, not a decoder's
             raise DataError(f"{name} cannot be read ({error.strerror}); make it readable") from None

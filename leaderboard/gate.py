@@ -12,12 +12,13 @@ that no edit of an existing result passes as layout. Code is judged by the rows 
 import csv
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 from leaderboard.board import own_published, published_folder
 from leaderboard.build import README, ROWS, Built, built, readme
@@ -28,7 +29,7 @@ from leaderboard.results import DISAGREEMENT, changed_settings, noise_used, read
 from leaderboard.row_files import REPRODUCED, Header, Results, RowFile, SeedRecord, read_results
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError
-from ncl_bench.evaluation.ranks import Counted
+from ncl_bench.evaluation.ranks import Counted, Ranks
 from ncl_bench.papers import PrintedDetection, read_families, read_papers, read_printed_detection
 from ncl_bench.progress import Progress, silent
 from ncl_bench.schema import Record, read_short
@@ -239,6 +240,12 @@ Of the 454,692 pairs of this repository's results on one dataset, most have less
 digits, where both answer nine queries in ten. A copy in which three ranks in ten become 1 has .65 or more.
 """
 
+CORRELATED = 0.9
+"""Rank correlation with another result from which on a remark says so; halved and shifted copies have more.
+
+Independent results of one dataset rarely reach it; two filters on one warm-up, and two settings of one method, do.
+"""
+
 
 @dataclass(frozen=True)
 class Addition:
@@ -284,13 +291,17 @@ def additions_text(base: Path, root: Path, author: str | None = None) -> str:
     found = additions(read_results(base).files, after)
     datasets = {one.header.dataset for one in found}
     ranks: dict[str, dict[str, NDArray[np.int64]]] = {dataset: {} for dataset in datasets}
+    impossible: set[str] = set()
     for name, file in after.items():
         dataset = file.header.dataset
         if dataset in datasets:
             keys = [record.key for record in file.seeds]
             counted = read_ranks(root / "results" / f"{name}.npz", keys, dataset_spec(dataset))
             ranks[dataset] |= {run_name(name, key): _flat(one) for key, one in counted.items()}
-    return section("New seeds", (_new_seed(one, ranks[one.header.dataset], author) for one in found))
+            impossible |= {run_name(name, key) for key, one in counted.items() if contradicts(one.whole)}
+    return section(
+        "New seeds", (_new_seed(one, ranks[one.header.dataset], author, impossible) for one in found)
+    )
 
 
 def near_copies(ranks: Mapping[str, NDArray[np.int64]], run: str) -> dict[str, float]:
@@ -311,11 +322,51 @@ def near_copies(ranks: Mapping[str, NDArray[np.int64]], run: str) -> dict[str, f
     return dict(sorted(shares.items(), key=lambda one: -one[1]))
 
 
+def correlated(ranks: Mapping[str, NDArray[np.int64]], run: str) -> dict[str, float]:
+    """Results whose ranks order the queries as this one's do, and Spearman's correlation, largest first.
+
+    Args:
+        ranks, run: as of :func:`near_copies`, over the same queries.
+    """
+    ours, found = ranks[run], {}
+    for other, theirs in ranks.items():
+        asked = np.maximum(ours, theirs) > 1
+        if other == run or asked.sum() < 3:
+            continue
+        pair = np.stack([rankdata(ours[asked]), rankdata(theirs[asked])])
+        if pair.std(axis=1).all() and (value := float(np.corrcoef(pair)[0, 1])) > CORRELATED:
+            found[other] = value
+    return dict(sorted(found.items(), key=lambda one: -one[1]))
+
+
+def contradicts(ranks: Ranks) -> bool:
+    """Whether no matrix can give the ranks of both directions.
+
+    Two sums bound each other. Order the images by the score of their best true caption, the highest first. Take image
+    number ``k`` from 0, and a wrong caption that scores at least as high as its best true one. If this caption belongs
+    to an image of the same place or later, its own true score is no higher, so the image also outranks the truth of
+    this caption. At most ``k`` images, with ``n`` captions each, are earlier. So the captions are outranked at least
+    ``sum(max(0, rank - 1 - k * n))`` times. No order gives less than that by ascending ranks, because the summand is
+    convex. The same holds for captions, of which ``k`` earlier ones belong to at most ``k`` images.
+
+    Args:
+        ranks: of all images and captions, from one matrix.
+    """
+    each = len(ranks.t2i) // len(ranks.i2t)
+    pairs = ((ranks.i2t, ranks.t2i, each), (ranks.t2i, ranks.i2t, 1))
+    return any(
+        int((there - 1).sum()) < int(np.maximum(0, np.sort(here) - 1 - np.arange(len(here)) * step).sum())
+        for here, there, step in pairs
+    )
+
+
 def _flat(counted: Counted) -> NDArray[np.int64]:
     return np.concatenate([counted.whole.i2t, counted.whole.t2i])
 
 
-def _new_seed(one: Addition, ranks: Mapping[str, NDArray[np.int64]], author: str | None) -> str:
+def _new_seed(
+    one: Addition, ranks: Mapping[str, NDArray[np.int64]], author: str | None, impossible: Collection[str]
+) -> str:
     header, submitter = one.header, in_markdown(one.header.submitter) or "nobody"
     parts = [f"**joins the standing row of {submitter}**"] if one.joins else []
     parts.append(f"submitter {submitter}")
@@ -335,10 +386,18 @@ def _new_seed(one: Addition, ranks: Mapping[str, NDArray[np.int64]], author: str
         "notes": header.notes,
     }
     parts += [f"{name} {in_markdown(text) or 'none'}" for name, text in facts.items()]
-    near = near_copies(ranks, run_name(one.name, one.record.key))
+    run = run_name(one.name, one.record.key)
+    if run in impossible:
+        parts.append("**no matrix gives these ranks in both directions**")
+    near = near_copies(ranks, run)
     parts += [
         f"**{share:.0%} of its ranks are near those of {in_markdown(other)}**"
         for other, share in [*near.items()][:3]
+    ]
+    parts += [
+        f"**its ranks correlate with those of {in_markdown(other)}: {value:.3f}**"
+        for other, value in [*correlated(ranks, run).items()][:3]
+        if other not in near
     ]
     return f"{in_markdown(one.name)}, seed {in_markdown(one.record.key)}: {'; '.join(parts)}"
 

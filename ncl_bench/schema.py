@@ -147,7 +147,27 @@ def _name(text: str) -> str:
         )
     if text and text[0] not in "*_" and unicodedata.category(text[0])[0] not in "LN":
         raise ValueError("a name begins with a letter, a digit or *")
+    overlay = next((c for c in text if unicodedata.combining(c) == 1 or unicodedata.category(c) == "Me"), "")
+    if not overlay and _GENERAL_MARKS.fullmatch(text[-1:]) and text[-2:-1].isascii():
+        overlay = text[-1]
+    if overlay:
+        raise ValueError(
+            f"it holds the mark U+{ord(overlay):04X}, which no letter has; write the name without it"
+        )
+    for word in re.findall(r"[^\W_]+", text):
+        odd = next((letter for letter in word if _IMITATES.match(unicodedata.name(letter, ""))), "")
+        if odd and any(unicodedata.name(letter, "").startswith("LATIN") for letter in word):
+            raise ValueError(
+                f"{word} mixes Latin letters with {unicodedata.name(odd)}; write it in one script"
+            )
     return text
+
+
+_IMITATES = re.compile(
+    "CYRILLIC|LISU|CHEROKEE|COPTIC|ARMENIAN|GREEK CAPITAL LETTER "
+    "(ALPHA|BETA|EPSILON|ZETA|ETA|IOTA|KAPPA|MU|NU|OMICRON|RHO|TAU|UPSILON|CHI)$|GREEK SMALL LETTER (OMICRON|NU|IOTA)$"
+)
+"""Names of letters that look like Latin ones; other Greek letters, as in a formula, stay."""
 
 
 def _in_a_word(letter: str) -> bool:

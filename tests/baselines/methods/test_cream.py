@@ -178,15 +178,15 @@ def test_a_network_in_either_mode_matches_the_published_code(dtype: torch.dtype,
     for network, letter in zip(method.networks, "AB", strict=True):
         with torch.no_grad():
             similarities.append(network.eval()(batch).similarities)
-        near = 1e-9 if suffix else 5e-6
+        near = 1e-9 if suffix else 1e-5
         assert_near(similarities[-1], stored[f"{letter}.eval.sims{suffix}"], near, scale=1)
         near = 1e-9 if suffix else 1e-4
         assert_near(method.predict(network, batch), stored[f"{letter}.eval.p{suffix}"], near, scale=1)
         assert_near(method.pair_losses(similarities[-1]), stored[f"{letter}.eval.loss{suffix}"], near)
     if suffix:
-        assert_near(sum(similarities) / 2, stored["inference.sims"], 5e-6, scale=1)
+        assert_near(sum(similarities) / 2, stored["inference.sims"], scale=1)
     found = method.networks[0].train()(batch).similarities.detach()
-    assert_near(found, stored[f"A.train.sims{suffix}"], 1e-9 if suffix else 5e-6, scale=1)
+    assert_near(found, stored[f"A.train.sims{suffix}"], 1e-9 if suffix else 1e-5, scale=1)
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)

@@ -54,7 +54,7 @@ if __name__ == "__main__":
     for reason, rows in found[found["reason"].fillna("") != ""].groupby("reason"):
         print(f"{reason}: {len(rows)} rows, the first is row {rows.index[0] + 1}")
     suspects = found.sort_values("rank").head(10)
-    columns = ["rank", "probability", summary["image_column"], summary["caption_column"]]
+    columns = ["rank", "probability", *found.attrs["columns"]]
     print(suspects[columns].to_string(index=False))
     if summary["wrong"] is not None:
         print(f"about {summary['wrong']} of {summary['n_judged']} are wrong", end=" ")

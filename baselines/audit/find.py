@@ -100,7 +100,8 @@ def find_wrong_pairs(
         The rows as they came, with ``rank`` (1 is the most suspicious), ``score`` (larger is more suspicious),
         ``probability`` that the pair is wrong, ``similarity``, a ``reason`` to look at it, three better captions,
         whether it is a ``suspect``, and why it was left out. ``table.attrs["summary"]`` holds
-        :class:`~baselines.audit.result.AuditResult` as a dictionary.
+        :class:`~baselines.audit.result.AuditResult` as a dictionary, ``table.attrs["columns"]`` the names of the
+        columns of images and captions.
     """
     arrays = read_embeddings(image_embeddings, caption_embeddings)
     own = _opened(pairs, image_column, caption_column, arrays)
@@ -534,6 +535,7 @@ def _audit(
         remarks=(*remarks, *([found.unseen] if found.unseen else [])),
     )
     table.attrs["summary"] = result.model_dump(mode="json")
+    table.attrs["columns"] = own.image_column, own.caption_column
     every = np.full(n, "", object)
     every[rows] = reason
     return Audit(

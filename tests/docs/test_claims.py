@@ -286,7 +286,7 @@ def rows_of(content: Content, dataset: str, backbone: str = "VSE∞") -> Rows:
     return {
         (row.method, row.recipe, row.condition.noise_unit, row.condition.noise_ratio): row
         for row in content.rows
-        if row.budget and row.kind != "ablation"
+        if row.budget and row.kind != "ablation" and "mean of two seeds" not in row.method
         if (row.condition.dataset, row.backbone) == (dataset, backbone)
     }
 

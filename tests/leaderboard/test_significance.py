@@ -39,7 +39,11 @@ def test_the_rows_of_the_pages_simulation_vary_over_seeds_as_those_of_the_board(
     stated = re.search(r"deviation of about (\d+) over the seeds", page)
     assert stated is not None
     wanted = ("pictograms-1k-caption-40", "method", "VSE∞")
-    rows = [row for row in whole_board.rows if (row.condition.slug, row.kind, row.backbone) == wanted]
+    rows = [
+        row
+        for row in whole_board.rows
+        if (row.condition.slug, row.kind, row.backbone) == wanted and row.n_seeds >= 3
+    ]
     found = math.sqrt(statistics.fmean(row.spread["r_sum"] ** 2 for row in rows))
     assert f"{found:.0f}" == stated[1]
     assert f"{math.hypot(4.0, 32 / math.sqrt(100)):.0f}" == stated[1], (

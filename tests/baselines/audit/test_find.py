@@ -637,6 +637,6 @@ def test_a_folder_without_rights(given: Path, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 def test_embeddings_may_be_tensors_with_gradients(kind: torch.dtype) -> None:
     given = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)).to(kind).requires_grad_()
-    images, captions = read_embeddings(given, given * 2)
+    images, captions = read_embeddings(given, given.roll(1, 0))
     np.testing.assert_array_equal(images, given.detach().float().numpy().astype(images.dtype))
-    np.testing.assert_array_equal(captions, (given * 2).detach().float().numpy().astype(captions.dtype))
+    np.testing.assert_array_equal(captions, given.roll(1, 0).detach().float().numpy().astype(captions.dtype))

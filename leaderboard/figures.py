@@ -26,6 +26,7 @@ from ncl_bench.papers import Paper
 
 Charts = list[tuple[str, object]]
 MOST_CURVES = 8
+_NAME_STEP = 15.0
 _LONGEST_NAME = 26
 N_COLOURS = 8
 _WIDTH, _HEIGHT = 748, 380
@@ -278,7 +279,8 @@ def scatter(
     x_ticks = ticks(min(x for _, x, _ in points), max(x for _, x, _ in points))
     heights = [*(y for _, _, y in points), *(y for _, y in levels)]
     y_ticks = ticks(min(heights), max(heights))
-    width, height = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
+    tall = max(_HEIGHT, round(_NAME_STEP * (len(points) + 1)) + 8)  # every name has a line of its own
+    width, height = _WIDTH - _LEFT - _RIGHT, tall - _TOP - _BOTTOM
 
     def x(value: float) -> str:
         return _number(_LEFT + width * (value - x_ticks[0]) / (x_ticks[-1] - x_ticks[0]))
@@ -296,18 +298,27 @@ def scatter(
         }
         for n, (name, a, b) in enumerate(points)
     ]
-    _place_labels(lines)
+    _place_labels(lines, tall)
+    # a name stands on its line, or below it if it would cover the name above
+    named: dict[str, tuple[float, int]] = {}
+    for name, value in sorted(levels, key=lambda level: -level[1]):
+        above = min(
+            (float(y(other)) for other, _ in named.values()),
+            default=0.0,
+            key=lambda at: abs(at - float(y(value))),
+        )
+        named[name] = value, 12 if named and abs(float(y(value)) - above) < _NAME_STEP else -4
     return markup(
         render(
             "scatter.svg.j2",
             lines=lines,
-            levels=[(name, f"{value:.1f}", y(value)) for name, value in levels],
+            levels=[(name, f"{value:.1f}", y(value), shift) for name, (value, shift) in named.items()],
             x_ticks=[(x(value), f"{value:g}") for value in x_ticks],
             y_ticks=[(y(value), f"{value:g}") for value in y_ticks],
             title=title,
             x_title=x_title,
             y_title=y_title,
-            box=_BOX,
+            box=_BOX | {"height": tall, "bottom": tall - _BOTTOM},
         ).strip()
     )
 
@@ -409,17 +420,17 @@ def _few(xs: list[float]) -> list[float]:
     return xs if len(xs) <= 10 else [value for value in ticks(xs[0], xs[-1]) if xs[0] <= value <= xs[-1]]
 
 
-def _place_labels(lines: list[dict[str, object]]) -> None:
+def _place_labels(lines: list[dict[str, object]], height: float = _HEIGHT) -> None:
     """Put each curve's name beside its last point, moved so that names do not overlap."""
-    step = 15.0
+    step = _NAME_STEP
     wanted = sorted(lines, key=lambda line: float(line["points"][-1][1]))  # type: ignore[index]
     placed: list[float] = []
     for line in wanted:
-        at = min(float(line["points"][-1][1]), _HEIGHT - _BOTTOM)  # type: ignore[index]
+        at = min(float(line["points"][-1][1]), height - _BOTTOM)  # type: ignore[index]
         placed.append(max(at, placed[-1] + step) if placed else at)
-    overflow = (placed[-1] if placed else 0.0) - (_HEIGHT - 8)
+    overflow = (placed[-1] if placed else 0.0) - (height - 8)
     for number in range(len(placed) - 1, -1, -1):
-        limit = _HEIGHT - 8 if number == len(placed) - 1 else placed[number + 1] - step
+        limit = height - 8 if number == len(placed) - 1 else placed[number + 1] - step
         placed[number] = min(placed[number], limit) if overflow > 0 else placed[number]
     for line, at in zip(wanted, placed, strict=True):
         line["label_y"] = _number(at)

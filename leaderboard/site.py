@@ -40,8 +40,8 @@ class JudgedBoard:
         rows: all rows whose agreement is known.
         figure: agreement against rSum.
         intervals: of each row, 95 % over images, captions and seeds; None if its evidence lacks images and captions.
-        ranks: one plus the number of rows above that agree significantly more; None without an interval or with too few
-            seeds.
+        ranks: one plus the number of rows above that agree significantly more; None with too few seeds, and in every
+            row if the evidence of one lacks images and captions.
         differences: of the ranked rows, each row minus each column and its 95 % interval; None on the diagonal.
     """
 
@@ -146,7 +146,9 @@ def _by_agreement(
     intervals = [test(row) for row in rows]
     ranks: list[int | None] = [None] * len(rows)
     differences: list[list[tuple[float, float, float] | None]] = []
-    tested = [at for at, interval in enumerate(intervals) if interval and not rows[at].preliminary]
+    tested = [at for at, row in enumerate(rows) if not row.preliminary]
+    if not all(intervals[at] for at in tested):
+        tested = []  # a rank among a few of the rows would be read as one among all
     rank = 1
     for place, at in enumerate(tested):
         line = []

@@ -7,6 +7,7 @@ import numpy as np
 
 from ncl_bench.evaluation.ranks import Counted, Unscored
 from ncl_bench.evaluation.results import Evaluation, ProtocolResult
+from ncl_bench.evaluation.scores import BLOCK, Rows
 
 NEARLY_CONSTANT = 1e-6
 MANY_TIES = 0.01
@@ -134,12 +135,59 @@ def _reversed(result: ProtocolResult) -> bool:
 def _at_chance(result: ProtocolResult) -> bool:
     """Whether R@10 of both directions is within four standard deviations of random scores."""
     images, captions = result.images // result.folds, result.captions // result.folds
+    # by images, not by queries: captions of one image are missed together
+    found, asked = result.i2t.r10 / 100, result.images
+    return not _above_chance(found, asked, _chance_of_an_image(images, captions)) and not _above_chance(
+        result.t2i.r10 / 100, asked, min(1.0, 10 / images)
+    )
+
+
+def _chance_of_an_image(images: int, captions: int) -> float:
+    """R@10 of images as queries under random scores."""
     each = captions // images
     # no true caption among ten drawn without replacement
-    missed = prod(1 - each / (captions - place) for place in range(min(10, captions - each)))
-    for side, chance in ((result.i2t, 1 - missed), (result.t2i, min(1.0, 10 / images))):
-        # by images, not by queries: captions of one image are missed together
-        deviation = sqrt(chance * (1 - chance) / result.images)
-        if side.r10 / 100 > chance + STANDARD_DEVIATIONS * deviation:
-            return False
-    return True
+    return 1 - prod(1 - each / (captions - place) for place in range(min(10, captions - each)))
+
+
+def _above_chance(found: float, images: int, chance: float) -> bool:
+    return found > chance + STANDARD_DEVIATIONS * sqrt(chance * (1 - chance) / images)
+
+
+def order_notes(evaluation: Evaluation, scores: Rows) -> tuple[str, ...]:
+    """Name the other usual order of captions if scores at chance fit it.
+
+    Datasets are image-major: caption ``c`` belongs to image ``c // captions per image``. Other code writes the first
+    caption of every image, then the second ones: caption ``c`` belongs to image ``c % images``.
+
+    Args:
+        evaluation: the result in the order of the dataset.
+        scores: similarities of ``n_images`` images (rows) and all their captions (columns), each caption ranked.
+
+    Returns:
+        One sentence, or nothing: the result is above chance, or the other order does not fit either.
+    """
+    images, captions = scores.shape
+    if images == captions or not any(_at_chance(result) for result in evaluation.protocols.values()):
+        return ()
+    found = _recall_of_images_by_turn(scores)
+    if not _above_chance(found, images, _chance_of_an_image(images, captions)):
+        return ()
+    each = captions // images
+    return (
+        f"the captions are in another order: i2t R@10 is {100 * found:.1f} if caption c belongs to image c % {images} "
+        f"(caption-major), expected c // {each} (image-major); reorder the columns of the matrix or the rows of the "
+        f"captions with the index np.arange({captions}).reshape({each}, {images}).T.ravel()",
+    )
+
+
+def _recall_of_images_by_turn(scores: Rows) -> float:
+    """R@10 of images as queries, in [0, 1], if caption ``c`` belongs to image ``c % images``; ties count against it."""
+    images, hits = scores.shape[0], 0
+    for start in range(0, images, BLOCK):
+        stop = min(start + BLOCK, images)
+        block = scores.rows(start, stop)
+        rows = np.arange(stop - start)
+        best = block.reshape(len(rows), -1, images)[rows, :, start + rows].max(axis=1, keepdims=True)
+        hits += int(np.count_nonzero((block >= best).sum(axis=1) <= 10))
+        scores.release(start, stop)
+    return hits / images

@@ -293,8 +293,12 @@ def measure(
     on_rows: OnRows | None = None,
 ) -> tuple[Evaluation, Counted]:
     """Rank every query of a split, and compute the metrics of every protocol; see :func:`evaluate_scores`."""
+    from ncl_bench.evaluation.plausibility import order_notes
+
     counted = count(sides, spec, split, on_rows)
     evaluation = evaluation_of(counted, spec, split, intervals=intervals)
+    notes = (*evaluation.notes, *order_notes(evaluation, sides[0]))
+    evaluation = evaluation.model_copy(update={"notes": notes})
     evaluation = with_more_matches(evaluation, sides, spec, root)
     return with_people(evaluation, counted, sides, spec, root, intervals=intervals)
 

@@ -32,12 +32,30 @@ def test_scores_that_hardly_differ() -> None:
 def test_a_result_at_chance() -> None:
     random = np.random.default_rng(0)
     for _ in range(5):
-        assert "at chance" in notes_of(random.normal(size=(200, 1000)))
+        notes = notes_of(random.normal(size=(200, 1000)))
+        assert "at chance" in notes
+        assert "another order" not in notes
     captions_by_turn = np.concatenate([similarities()[:, k::5] for k in range(5)], axis=1)
     assert "at chance" in notes_of(captions_by_turn)
+    assert "another order" in notes_of(captions_by_turn)
     one_direction = similarities()
     one_direction[np.arange(1000) // 5, np.arange(1000)] += 5
     assert "at chance" not in notes_of(one_direction)
+
+
+def test_the_order_of_captions_that_fits_is_named() -> None:
+    scores = similarities()
+    by_turn = scores[:, np.arange(1000).reshape(200, 5).T.ravel()]
+    notes = notes_of(by_turn)
+    evaluation = evaluate(scores, dataset="digits", intervals=False)
+    recall = next(iter(evaluation.protocols.values())).i2t.r10
+    assert f"i2t R@10 is {recall:.1f} if caption c belongs to image c % 200" in notes
+    # the index in the note restores the order
+    index = np.arange(1000).reshape(5, 200).T.ravel()
+    assert "np.arange(1000).reshape(5, 200).T.ravel()" in notes
+    np.testing.assert_array_equal(by_turn[:, index], scores)
+    shuffled = np.random.default_rng(0).permutation(1000)
+    assert "another order" not in notes_of(scores[:, shuffled])
 
 
 def test_distances_instead_of_similarities() -> None:

@@ -34,6 +34,9 @@ CHECKS = ["ncl_bench.cli.doctor:versions", "ncl_bench.cli.doctor:processors"]
 class _Commands(TyperGroup):
     """Imports a command when it is called, and refuses an empty argument, which Python takes for the current folder."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_flag_types(super().get_params(ctx))
+
     def list_commands(self, ctx: Any) -> list[str]:
         return [*COMMANDS, *of_packages("ncl_bench.commands")]
 
@@ -70,7 +73,22 @@ def _command(name: str, place: str) -> Any:
         alone.add_typer(command, name=name)
     else:
         alone.command(name)(command)
-    return get_group(alone).commands[name]
+    found = get_group(alone).commands[name]
+    _hide_flag_types(found)
+    return found
+
+
+def _hide_flag_types(command: Any) -> None:
+    _without_flag_types(command.get_params(typer.Context(command)))
+    for each in getattr(command, "commands", {}).values():
+        _hide_flag_types(each)
+
+
+def _without_flag_types(params: list[Any]) -> list[Any]:
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""  # typer prints <bool> in --help, although a flag takes no value
+    return params
 
 
 app = typer.Typer(
@@ -97,7 +115,6 @@ def _options(
             "--version",
             callback=_print_version,
             is_eager=True,
-            metavar="",
             help="Print the version and exit.",
         ),
     ] = False,

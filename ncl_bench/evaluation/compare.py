@@ -136,7 +136,7 @@ def comparison_table(comparison: Comparison) -> "Table":
     """Build a rich table of at most 80 columns: the sides are rows, so their names stay whole."""
     from rich.table import Column, Table
 
-    table = Table("", Column("side", overflow="fold"), Column("value", justify="right"))
+    table = Table("", Column("side", overflow="fold"), Column("value", justify="right", no_wrap=True))
     for name, found in comparison.differences.items():
         digits = 3 if name.endswith("auroc") else 1
         for row, (side, value, spread) in enumerate(

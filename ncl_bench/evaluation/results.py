@@ -1,5 +1,6 @@
 """Typed results of an evaluation, with a table, a dict, JSON without NaN, and pandas."""
 
+from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +14,7 @@ from ncl_bench.schema import Record
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rich.console import Console, ConsoleOptions
     from rich.table import Table
 
 RESULT_FILE = "result.json"
@@ -158,8 +160,8 @@ class Evaluation(_Finite):
                 rows.append({"protocol": name, "direction": direction, **values, "r_sum": result.r_sum})
         return pd.DataFrame(rows)
 
-    def __rich__(self) -> "Table":
-        return results_table(self)
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> Iterator["Table"]:
+        yield results_table(self, options.max_width)
 
     def __repr__(self) -> str:
         """Default protocol in two lines; ``str`` and ``to_pandas`` show all protocols."""
@@ -286,18 +288,44 @@ def read_result(folder: str | Path) -> Result:
 COLUMNS = ("R@1", "R@5", "R@10", "median", "mean", "ties", "rSum")
 
 
-def results_table(evaluation: Evaluation) -> "Table":
-    """Build a rich table: one line per protocol and direction, 95 % intervals below the numbers."""
+LEFT_OUT = ("ties", "mean", "median", "rSum", "R@10", "R@5")
+"""Columns that narrow terminals lack, the first first."""
+
+
+def results_table(evaluation: Evaluation, width: int) -> "Table":
+    """Build a rich table: one line per protocol and direction, 95 % intervals below the numbers.
+
+    Args:
+        evaluation: the result.
+        width: characters that the table may take. Intervals are left out first, then whole columns; no number is cut.
+    """
+    from rich.console import Console
+    from rich.measure import Measurement
+
+    # the widest one that fits; the names of protocols may fold, numbers may not
+    console = Console(width=1_000)
+    candidates: list[tuple[str, tuple[str, ...]]] = [("{}\n{}", COLUMNS)]
+    for gone in range(len(LEFT_OUT) + 1):
+        candidates.append(("{}", tuple(name for name in COLUMNS if name not in LEFT_OUT[:gone])))
+    for with_interval, shown in candidates:
+        table = _table(evaluation, with_interval, shown)
+        if Measurement.get(console, console.options, table).minimum <= width:
+            break
+    return table
+
+
+def _table(evaluation: Evaluation, with_interval: str, shown: tuple[str, ...]) -> "Table":
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     table = Table(title=_title(evaluation), box=SIMPLE_HEAD, padding=0, show_edge=False)
-    table.add_column("protocol")
-    table.add_column("")
-    for column in COLUMNS:
-        table.add_column(column, justify="right")
-    for row in _rows(evaluation, "{}\n{}"):
-        table.add_row(*row, end_section=row[1] == "t2i")
+    table.add_column("protocol", overflow="fold", min_width=8)
+    table.add_column("", no_wrap=True)
+    for column in shown:
+        table.add_column(column, justify="right", no_wrap=True)
+    for protocol, direction, *numbers in _rows(evaluation, with_interval):
+        values = [number for column, number in zip(COLUMNS, numbers, strict=True) if column in shown]
+        table.add_row(protocol, direction, *values, end_section=direction == "t2i")
     return table
 
 
@@ -337,7 +365,7 @@ def as_text(evaluation: Evaluation) -> str:
 
     # no colours and a fixed width: the text goes to files and tests, too
     console = Console(file=StringIO(), width=120, color_system=None)
-    console.print(results_table(evaluation))
+    console.print(evaluation)
     for line in lines_of_labels(evaluation):
         console.print(line)
     for note in evaluation.notes:

@@ -72,3 +72,12 @@ def test_a_run_records_its_noise(given: tuple[str, ...]) -> None:
     assert "a run records its noise; leave --noise-ratio, --noise-unit and --noise-seed out" in str(
         done.exception
     )
+
+
+@pytest.mark.parametrize(
+    "command", [(), ("train",), ("datasets", "list"), ("submission", "init")], ids=" ".join
+)
+def test_help_shows_no_type_behind_flags(command: tuple[str, ...]) -> None:
+    shown = CliRunner().invoke(app, [*command, "--help"]).output
+    assert "--help" in shown
+    assert "<bool>" not in shown

@@ -15,6 +15,7 @@ import pytest
 import yaml
 from oracles.ranks import metrics_by_definition, ranks_by_definition
 from pydantic import ValidationError
+from rich.console import Console
 from support.submission_folders import (
     EACH,
     read_json,
@@ -28,6 +29,7 @@ from support.submission_folders import (
 )
 
 from ncl_bench.data import DATASETS
+from ncl_bench.evaluation.call import evaluate
 from ncl_bench.evaluation.results import read_result
 from ncl_bench.evaluation.submission import Submission, read_submission, write_submission
 
@@ -285,3 +287,18 @@ def test_a_picture_of_another_kind_is_refused_before_anything_is_counted(
     ran = run("compare", tmp_path, tmp_path, "--plot", tmp_path / "x.txt")
     assert ran.code == 2
     assert "end it with one of: .svg, .png, .pdf" in ran.err
+
+
+@pytest.mark.parametrize("width", [100, 60, 40, 30])
+def test_a_narrow_table_leaves_out_intervals_then_columns_and_cuts_no_number(width: int) -> None:
+    evaluation = evaluate(similarities(), dataset="digits")
+    console = Console(width=width)
+    with console.capture() as capture:
+        console.print(evaluation)
+    shown = capture.get()
+    side = next(iter(evaluation.protocols.values())).i2t
+    assert "…" not in shown
+    assert ("–" in shown) == (width == 100)
+    recalls = [f"{recall:.1f}" for recall in (side.r1, side.r5, side.r10)]
+    row = next(line for line in shown.splitlines() if " i2t " in line).split()
+    assert row[2:5] == recalls

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from baselines.backbones import clip_models
 from baselines.kit.distributed import device_for
 from ncl_bench.data.pictures import as_seen, open_picture
-from ncl_bench.errors import NclBenchError, unknown_name
+from ncl_bench.errors import NclBenchError, reason_of, unknown_name
 from ncl_bench.extras import require
 from ncl_bench.files import check_torch_file, readable, sha256_of_file
 
@@ -257,7 +257,7 @@ def _fill(network: nn.Module, file: Path, heads: tuple[str, ...]) -> None:
             content = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file can raise anything
         raise NclBenchError(
-            f"{file} cannot be read as weights ({_first_line(error)}); give a .safetensors file, or a state dict alone "
+            f"{file} cannot be read as weights ({reason_of(error)}); give a .safetensors file, or a state dict alone "
             "that torch.save wrote"
         ) from None
     content = content.get("state_dict", content) if isinstance(content, dict) else content

@@ -22,6 +22,24 @@ def one_line(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out: Python's and numpy's ``MemoryError``, or what torch raises on a CPU or a GPU instead."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError)
+        and any(words in str(error) for words in ("can't allocate memory", "out of memory"))
+    )
+
+
+def reason_of(error: Exception) -> str:
+    """Return why a file of tensors cannot be read, for a sentence of ours; lack of memory is raised again.
+
+    torch's own message about a damaged file advises ``weights_only=False``, which would run what the file holds.
+    """
+    if is_out_of_memory(error):
+        raise error
+    return type(error).__name__ if "weights_only" in str(error) else first_line(error)[:200]
+
+
 class NclBenchError(Exception):
     """Base of every error that a user can cause and fix; its text is one short line, whatever it quotes."""
 

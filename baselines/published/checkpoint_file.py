@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ncl_bench.errors import TrainingError
+from ncl_bench.errors import TrainingError, is_out_of_memory
 from ncl_bench.files import check_torch_file, readable
 
 PARTS = {
@@ -118,6 +118,8 @@ def _content(file: Path) -> Any:
         with torch.serialization.safe_globals(_STAND_INS):
             return torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file can raise anything
+        if is_out_of_memory(error):
+            raise
         refused = re.search(r"GLOBAL (\S+)", str(error))
         if refused:
             raise TrainingError(

@@ -34,7 +34,7 @@ from baselines.training.measures import Epoch
 from baselines.training.recipe import Recipe
 from ncl_bench.data.encoding import Encoding
 from ncl_bench.data.keep import Kept
-from ncl_bench.errors import RecipeError, TrainingError, first_line, first_problem, shorten
+from ncl_bench.errors import RecipeError, TrainingError, first_line, first_problem, reason_of, shorten
 from ncl_bench.files import atomic_path, check_torch_file, sha256_of_file, write_bytes, write_text
 from ncl_bench.noise.draw import Noise
 from ncl_bench.npy import NPZ_ERRORS, read_npz_array
@@ -430,9 +430,8 @@ def _state(path: Path) -> dict[str, Any]:
         if not isinstance(state, dict):
             raise TypeError(f"it holds a {type(state).__name__}")
     except Exception as error:  # torch raises many classes
-        problem = (str(error).splitlines() or [type(error).__name__])[0]
         raise TrainingError(
-            f"{path} cannot be read by torch {torch.__version__} ({problem}); "
+            f"{path} cannot be read by torch {torch.__version__} ({reason_of(error)}); "
             "use the version that wrote it, or train into a new folder"
         ) from None
     return state

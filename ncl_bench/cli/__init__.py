@@ -6,7 +6,7 @@ import sys
 from typing import NoReturn
 
 from ncl_bench.cli.commands import app
-from ncl_bench.errors import NclBenchError, one_line, shorten
+from ncl_bench.errors import NclBenchError, is_out_of_memory, one_line, shorten
 
 __all__ = ["app", "main"]
 
@@ -37,12 +37,12 @@ def main() -> None:
         if package not in _ROOMS:
             raise
         _refuse(f"{error}; another package has the same name, so install ncl_bench in its own environment")
-    except MemoryError:
-        _refuse("out of memory; close other programs, or use a machine with more memory")
     except OSError as error:
         place = "" if error.filename is None else f" at {shorten(str(error.filename))}"
         _refuse(f"operating system error{place}: {error.strerror or error}; fix that and try again")
     except Exception as error:
+        if is_out_of_memory(error):
+            _refuse("out of memory; close other programs, or use a machine with more memory")
         from ncl_bench.plugins import fault_of
 
         fault = fault_of(error)

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.errors import ScoresError
+from ncl_bench.errors import ScoresError, reason_of
 from ncl_bench.extras import require
 from ncl_bench.files import atomic_path, check_torch_file, readable
 from ncl_bench.npy import map_npy, read_header
@@ -105,7 +105,7 @@ def _read_torch(path: Path) -> NDArray[Any]:
             content = torch.load(stream, map_location="cpu", weights_only=True)
     except Exception as error:  # pickle, zip or torch errors, whose messages advise to unpickle
         raise ScoresError(
-            f"{path} cannot be opened with weights_only=True ({type(error).__name__}): it is damaged, or holds more "
+            f"{path} cannot be opened with weights_only=True ({reason_of(error)}): it is damaged, or holds more "
             "than tensors; save the tensor alone with torch.save"
         ) from None
     tensors = content if isinstance(content, dict) else {"tensor": content}

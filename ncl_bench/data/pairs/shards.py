@@ -2,6 +2,7 @@
 
 import io
 import json
+import lzma
 import tarfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +22,47 @@ from ncl_bench.files import atomic_path, readable, text_lines
 LARGEST_PICTURE = 300_000_000
 """Largest file of a picture in a shard, in bytes."""
 _TEXTS = ("txt", "caption", "text")
+_LARGEST_HEADER = 2**20
+_LONG_HEADERS = (
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)
+_LARGEST_TEXTS = 2**30
+"""All texts of the shards, in bytes."""
+
+
+class _Entry(tarfile.TarInfo):
+    """A header of a shard, refused where tarfile would stop early or read without a limit."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str | None, errors: str) -> "_Entry":
+        # tarfile reads a long header whole right after this
+        entry = super().frombuf(buf, encoding, errors)  # type: ignore[arg-type]
+        if entry.size < 0 or (entry.type in _LONG_HEADERS and entry.size > _LARGEST_HEADER):
+            raise tarfile.ReadError(f"a header states {entry.size:,} bytes")
+        if entry.type == tarfile.GNUTYPE_SPARSE:
+            raise tarfile.ReadError(f"{entry.name} is a sparse file")
+        return entry
+
+    @classmethod
+    def fromtarfile(cls, tarfile_: tarfile.TarFile) -> "_Entry":
+        # tarfile takes these three for the end of the archive
+        try:
+            entry = super().fromtarfile(tarfile_)
+        except (tarfile.EmptyHeaderError, tarfile.TruncatedHeaderError, tarfile.InvalidHeaderError) as error:
+            raise tarfile.ReadError(f"it is cut short or damaged: {error}") from None
+        if entry.size < 0:
+            raise tarfile.ReadError(f"a header states {entry.size:,} bytes")
+        return entry
+
+    def _refuse_sparse(self, *_: Any) -> None:
+        raise tarfile.ReadError("it holds a sparse file")
+
+    # the maps of sparse files have no largest size
+    _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10 = _refuse_sparse
 
 
 @dataclass(frozen=True)
@@ -42,13 +84,13 @@ def _members(shards: Sequence[Path]) -> Iterator[_Member]:
     for shard in shards:
         readable(shard, DataError, "a WebDataset shard")
         try:
-            with tarfile.open(shard) as archive:
+            with tarfile.open(shard, tarinfo=_Entry) as archive:
                 for entry in archive:
                     place, _, name = entry.name.rpartition("/")
                     stem, dot, name = name.partition(".")
                     ending = f".{name.lower()}".rpartition(".")[2]
                     kind = "." + ending
-                    if not (entry.isreg() and dot) or stem == "" or entry.issparse():
+                    if not (entry.isreg() and dot) or stem == "":
                         continue
                     if kind not in PICTURE_ENDINGS and ending not in (*_TEXTS, "json"):
                         continue
@@ -59,7 +101,15 @@ def _members(shards: Sequence[Path]) -> Iterator[_Member]:
                             "out"
                         )
                     yield _Member(archive, entry, f"{place}/{stem}" if place else stem, name)
-        except (tarfile.TarError, EOFError, zlib.error, OSError, ValueError) as error:
+        except (
+            tarfile.TarError,
+            EOFError,
+            zlib.error,
+            lzma.LZMAError,
+            OSError,
+            OverflowError,
+            ValueError,
+        ) as error:
             raise DataError(
                 f"{shard} cannot be read as a WebDataset shard ({first_line(error)}); write it again"
             ) from None
@@ -74,7 +124,14 @@ def shards_form(folder: Path, shards: Sequence[Path]) -> Form:
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     columns: dict[str, str] = {}
     fields: set[str] = set()
+    size = 0
     for member in _members(shards):
+        if f".{member.field.lower()}".rpartition(".")[2] in (*_TEXTS, "json"):
+            size += member.entry.size
+            if size > _LARGEST_TEXTS:
+                raise DataError(
+                    f"{folder}: the texts of the shards have over {_LARGEST_TEXTS:,} bytes; split them"
+                )
         row = rows.setdefault((str(member.archive.name), member.key), {"__key__": member.key})
         fields.add(member.field)
         before, _, ending = member.field.rpartition(".")

@@ -49,10 +49,12 @@ class _Entry(tarfile.TarInfo):
 
     @classmethod
     def fromtarfile(cls, tarfile_: tarfile.TarFile) -> "_Entry":
-        # tarfile takes these three for the end of the archive
+        # tarfile takes every other bad header for the end of the archive, too
         try:
             entry = super().fromtarfile(tarfile_)
-        except (tarfile.EmptyHeaderError, tarfile.TruncatedHeaderError, tarfile.InvalidHeaderError) as error:
+        except tarfile.HeaderError as error:
+            if type(error).__name__ == "EOFHeaderError":
+                raise
             raise tarfile.ReadError(f"it is cut short or damaged: {error}") from None
         if entry.size < 0:
             raise tarfile.ReadError(f"a header states {entry.size:,} bytes")
@@ -75,8 +77,26 @@ class _Member:
     field: str
 
     def read(self) -> bytes:
-        stream = self.archive.extractfile(self.entry)
-        return b"" if stream is None else stream.read(self.entry.size)
+        try:
+            stream = self.archive.extractfile(self.entry)
+            return b"" if stream is None else stream.read(self.entry.size)
+        except _UNREADABLE as error:
+            raise _unreadable(self.archive.name, error) from None
+
+
+_UNREADABLE = (
+    tarfile.TarError,
+    EOFError,
+    zlib.error,
+    lzma.LZMAError,
+    OSError,
+    OverflowError,
+    ValueError,
+)
+
+
+def _unreadable(shard: object, error: BaseException) -> DataError:
+    return DataError(f"{shard} cannot be read as a WebDataset shard ({first_line(error)}); write it again")
 
 
 def _members(shards: Sequence[Path]) -> Iterator[_Member]:
@@ -101,18 +121,8 @@ def _members(shards: Sequence[Path]) -> Iterator[_Member]:
                             "out"
                         )
                     yield _Member(archive, entry, f"{place}/{stem}" if place else stem, name)
-        except (
-            tarfile.TarError,
-            EOFError,
-            zlib.error,
-            lzma.LZMAError,
-            OSError,
-            OverflowError,
-            ValueError,
-        ) as error:
-            raise DataError(
-                f"{shard} cannot be read as a WebDataset shard ({first_line(error)}); write it again"
-            ) from None
+        except _UNREADABLE as error:
+            raise _unreadable(shard, error) from None
 
 
 def shards_form(folder: Path, shards: Sequence[Path]) -> Form:

@@ -95,7 +95,7 @@ _UNREADABLE = (
 )
 
 
-def _unreadable(shard: object, error: BaseException) -> DataError:
+def _unreadable(shard: object, error: Exception) -> DataError:
     return DataError(f"{shard} cannot be read as a WebDataset shard ({first_line(error)}); write it again")
 
 

@@ -30,6 +30,8 @@ _LONG_HEADERS = (
     tarfile.GNUTYPE_LONGNAME,
     tarfile.GNUTYPE_LONGLINK,
 )
+_MOST_MEMBERS = 1_000_000
+"""Files in one shard; common shards have 10,000. tarfile keeps about 1 kB of each in memory."""
 _LARGEST_TEXTS = 2**30
 """All texts of the shards, in bytes."""
 
@@ -92,6 +94,7 @@ _UNREADABLE = (
     OSError,
     OverflowError,
     ValueError,
+    RecursionError,  # long headers one after another
 )
 
 
@@ -105,7 +108,9 @@ def _members(shards: Sequence[Path]) -> Iterator[_Member]:
         readable(shard, DataError, "a WebDataset shard")
         try:
             with tarfile.open(shard, tarinfo=_Entry) as archive:
-                for entry in archive:
+                for number, entry in enumerate(archive):
+                    if number == _MOST_MEMBERS:
+                        raise DataError(f"{shard} has more than {_MOST_MEMBERS:,} files; split it")
                     place, _, name = entry.name.rpartition("/")
                     stem, dot, name = name.partition(".")
                     ending = f".{name.lower()}".rpartition(".")[2]

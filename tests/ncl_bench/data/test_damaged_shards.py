@@ -77,3 +77,18 @@ def test_zeros_and_many_texts_stay_bounded(tmp_path: Path, monkeypatch: pytest.M
             archive.addfile(entry, io.BytesIO(b"a" * 100))
     with pytest.raises(DataError, match="over 1,000 bytes"):
         shards.shards_form(tmp_path, [texts])
+
+
+def test_a_shard_of_too_many_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = tmp_path / "a.tar"
+    shard.write_bytes(PAIR + _file("2.jpg", b"picture") + _file("2.txt", b"a cat") + END)
+    monkeypatch.setattr(shards, "_MOST_MEMBERS", 3)
+    with pytest.raises(DataError, match="has more than 3 files; split it"):
+        shards.shards_form(tmp_path, [shard])
+
+
+def test_a_chain_of_long_headers_is_refused(tmp_path: Path) -> None:
+    shard = tmp_path / "a.tar"
+    shard.write_bytes(_file("pax", b"9 a=bcde\n", tarfile.XHDTYPE) * 3_000 + PAIR + END)
+    with pytest.raises(DataError, match="cannot be read as a WebDataset shard"):
+        shards.shards_form(tmp_path, [shard])

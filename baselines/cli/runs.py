@@ -53,7 +53,7 @@ def train(
     from baselines.kit.distributed import rank
     from baselines.training.run_folder import RunFolder
 
-    with _only_first_process_reports():
+    with _only_first_process_reports(), _what_is_kept(to):
         finished = RunFolder(to).finished
         run(
             recipe,
@@ -228,6 +228,21 @@ def _only_first_process_reports() -> Iterator[None]:
 
         if not (first_of_machine() if isinstance(error, ProcessLost) else rank() == 0):
             sys.stderr = StringIO()
+        raise
+
+
+@contextmanager
+def _what_is_kept(to: Path) -> Iterator[None]:
+    """Say of a training that is interrupted what is kept."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        from baselines.training.run_folder import RunFolder
+
+        kept = RunFolder(to).kept_epochs
+        done = f"{to} keeps {kept} epoch{'s' * (kept != 1)}" if kept else "no epoch was complete"
+        go_on = f"goes on after epoch {kept}" if kept else "starts again"
+        print(f"interrupted: {done}; the same command {go_on}", file=sys.stderr)
         raise
 
 

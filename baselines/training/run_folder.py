@@ -331,6 +331,12 @@ class RunFolder:
         """Write ``training.json``."""
         self._write(OUTCOME_FILES[0], outcome.model_dump(mode="json"))
 
+    @property
+    def kept_epochs(self) -> int:
+        """Complete epochs after which training goes on if it is stopped now; 0 before the first."""
+        newest = [found for path in self._states() if (found := _CHECKPOINT.fullmatch(path.name))]
+        return int(newest[-1][1]) if newest else 0
+
     def save_state(self, epoch: int, state: dict[str, Any]) -> Path:
         """Write the state after ``epoch`` epochs and delete all but the last two.
 

@@ -43,6 +43,11 @@ from ncl_bench.files import sole_owner, write_bytes
 from ncl_bench.progress import is_live, live_bar
 
 
+def _title(index: int, plan: EpochPlan) -> str:
+    # by the run's own number: with a budget of steps, entries of the plan are repeated or skipped
+    return f"epoch {index + 1}, {plan.phase}"
+
+
 class TrainingProgress:
     """Progress bar with remaining time; without a terminal, one line per epoch.
 
@@ -80,11 +85,11 @@ class TrainingProgress:
         self._done += epochs
         self._bar.update(self._task, completed=self._done)
 
-    def begin(self, name: str, plan: EpochPlan, n_pairs: int) -> None:
+    def begin(self, name: str, title: str, phase: str, n_pairs: int) -> None:
         """Start an epoch of about ``n_pairs`` pairs; an earlier epoch of the same phase gives a better estimate."""
         self._pairs = self._batches = 0
-        self._phase, self._title = plan.phase, f"{plan.phase} {plan.epoch + 1}"
-        self._expected = self._last_pairs.get(plan.phase, n_pairs)
+        self._phase, self._title = phase, title
+        self._expected = self._last_pairs.get(phase, n_pairs)
         self._bar.update(self._task, description=name)
 
     def advance(self, n_pairs: int, loss: float | None = None) -> None:
@@ -247,7 +252,8 @@ class Trainer:
         plan, again = self._next_plan()
         self._prepare(index, plan)
         copy_first_rank(self.method)
-        progress.begin(self.folder.path.name, plan, len(batches.pair_ids) * self.method.n_networks)
+        n_pairs = len(batches.pair_ids) * self.method.n_networks
+        progress.begin(self.folder.path.name, _title(index, plan), plan.phase, n_pairs)
         batches.epoch_key = (plan.round, plan.phase, plan.epoch)
         # batch order depends on seed and plan entry: an entry used twice needs another seed for its second epoch
         batches.seed = derive_seed(self.job.seed, "again", index) if again else self.job.seed
@@ -326,7 +332,7 @@ class Trainer:
         self.folder.save_state(index + 1, self._state())
         self.folder.write_history(self.history)
         loss = "no step" if entry.loss is None else f"loss {entry.loss:.4g}"
-        return f"{plan.phase} {plan.epoch + 1}  {loss}  dev rSum {entry.dev['r_sum']:.1f}"
+        return f"{_title(index, plan)}  {loss}  dev rSum {entry.dev['r_sum']:.1f}"
 
     def _measure(
         self,

@@ -106,7 +106,7 @@ def test_each_look_of_imram_matches(case: str, name: str, golden: Golden) -> Non
         looking, seen = seen, looking
     means = [mean_over_items(look.cosines, looking.valid) for look in looks(network, name, looking, seen)]
     found = torch.stack([mean if name == "t2i" else mean.T for mean in means])
-    assert_near(found, stored[f"{case}.steps.{name}"], scale=1)
+    assert_near(found, stored[f"{case}.steps.{name}"], 1e-5, scale=1)
     compared = set()
     for j, (looking, seen) in enumerate(by_caption(stored, images, captions, name)):
         for step, look in enumerate(looks(network, name, looking, seen)):

@@ -184,7 +184,7 @@ def test_a_network_in_either_mode_matches_the_published_code(dtype: torch.dtype,
         assert_near(method.predict(network, batch), stored[f"{letter}.eval.p{suffix}"], near, scale=1)
         assert_near(method.pair_losses(similarities[-1]), stored[f"{letter}.eval.loss{suffix}"], near)
     if suffix:
-        assert_near(sum(similarities) / 2, stored["inference.sims"], scale=1)
+        assert_near(sum(similarities) / 2, stored["inference.sims"], 1e-5, scale=1)
     found = method.networks[0].train()(batch).similarities.detach()
     assert_near(found, stored[f"A.train.sims{suffix}"], 1e-9 if suffix else 1e-5, scale=1)
 

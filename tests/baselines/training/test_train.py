@@ -1,6 +1,7 @@
 """The trainer: determinism, resuming, refusals. Tiny networks on the real digits."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,43 @@ def test_a_run_on_a_gpu_begins_as_on_a_cpu_and_resumes(name: str, tmp_path: Path
     train(short, tmp_path / "again", "cuda")
     assert (tmp_path / "again" / "training.json").exists()
     assert json.loads((tmp_path / "again" / "history.json").read_text())[0]["loss"] == losses[1]
+
+
+@pytest.mark.parametrize("stopped_after", [0, 1])
+def test_ctrl_c_says_what_is_kept_and_the_same_command_where_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped_after: int
+) -> None:
+    epoch = Trainer._epoch
+
+    def stop(trainer: Trainer, number: int, *rest: Any) -> None:
+        if number == stopped_after:
+            raise KeyboardInterrupt
+        epoch(trainer, number, *rest)
+
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(few_digits_recipe("triplet", epochs=2)))
+    command = ["train", str(tmp_path / "recipe.yaml"), "--device", "cpu", "--to", str(tmp_path / "run")]
+    with monkeypatch.context() as patched:
+        patched.setattr(Trainer, "_epoch", stop)
+        stopped = CliRunner().invoke(app, command)
+    assert stopped.exit_code == 130
+    said = {
+        0: "interrupted: no epoch was complete; the same command starts again",
+        1: f"interrupted: {tmp_path / 'run'} keeps 1 epoch; the same command goes on after epoch 1",
+    }
+    assert said[stopped_after] in stopped.stderr.splitlines()
+    again = CliRunner().invoke(app, command)
+    assert again.exit_code == 0
+    assert (f"{tmp_path / 'run'} resumes after epoch 1" in again.stderr) == (stopped_after == 1)
+
+
+def test_a_budget_of_steps_counts_epochs_in_one_way(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(few_digits_recipe("triplet", epochs=1)))
+    command = ["train", str(tmp_path / "recipe.yaml"), "--device", "cpu", "--to", str(tmp_path / "run")]
+    said = CliRunner().invoke(app, [*command, "--set", "steps=60"])
+    epochs = re.findall(r"epoch (\d+), (?:warmup|train)  ", said.stderr)
+    assert len(epochs) > 1
+    assert epochs == [str(number + 1) for number in range(len(epochs))]
+    assert f" of {epochs[-1]}, rSum" in said.stdout
 
 
 def test_a_run_stopped_after_its_last_checkpoint_has_every_epoch_in_its_curves(

@@ -267,7 +267,7 @@ def test_near_misses_hide_pairs_and_treat_the_oracle_as_the_noise_page_says(rati
     found = near.curves.map(lambda curves: [100 * one.auroc[-1] for one in curves if one.auroc])
     assert found.explode().groupby(near.method).mean().max() < most
     oracle, same_loss = "Triplet (warm-up, hardest) (clean pairs only)", "Triplet (warm-up, hardest)"
-    tuned = rows[rows.recipe == "tuned"]
+    tuned = rows[(rows.recipe == "tuned") & ~rows.method.str.contains("mean of")]
     assert tuned[tuned.noise_unit == "caption"].groupby("method").r_sum.mean().idxmax() == oracle
     mean = near.groupby("method").r_sum.mean()
     assert (mean.idxmin() == oracle) == (mean[oracle] < mean[same_loss]) == (ratio == 0.6)

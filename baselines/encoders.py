@@ -17,7 +17,8 @@ from baselines.kit.distributed import device_for
 from ncl_bench.data.pictures import as_seen, open_picture
 from ncl_bench.errors import NclBenchError, reason_of, unknown_name
 from ncl_bench.extras import require
-from ncl_bench.files import check_torch_file, readable, sha256_of_file
+from ncl_bench.files import sha256_of_file
+from ncl_bench.foreign import check_torch_file, readable
 
 LITE0 = "efficientnet-lite0"
 """Default encoder: its weights come in a package and need no download."""

@@ -22,7 +22,8 @@ from baselines.training.measures import Epoch, hidden_correspondence
 from baselines.training.run_folder import RunFolder
 from baselines.training.statement import CLEAN_PROBABILITY
 from ncl_bench.errors import NclBenchError
-from ncl_bench.files import as_csv, sole_owner, write_bytes, write_text
+from ncl_bench.files import sole_owner, write_bytes, write_text
+from ncl_bench.tables import as_csv
 
 Rows = Sequence[Sequence[object]]
 Values = NDArray[np.float32]

@@ -12,8 +12,8 @@ from leaderboard.board import Board, Content, by_reference, grouped
 from leaderboard.entries import SEEDS_FOR_A_RANK, Row
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.evaluation.people import MEASURES
-from ncl_bench.files import as_csv
 from ncl_bench.papers import Paper
+from ncl_bench.tables import as_csv
 
 _FACTS = (
     "method",

@@ -48,7 +48,7 @@ class NpyHeader:
 def read_header(path: Path) -> NpyHeader:
     """Read the header of an ``.npy`` file of plain numbers or text, and check the file's size against it.
 
-    A path that a user named goes through :func:`ncl_bench.files.readable` first.
+    A path that a user named goes through :func:`ncl_bench.foreign.readable` first.
     """
     try:
         with path.open("rb") as stream:

@@ -30,7 +30,7 @@ from yaml.constructor import SafeConstructor
 from yaml.resolver import Resolver
 
 from ncl_bench.errors import SubmissionError, first_problem
-from ncl_bench.files import read_limited, readable
+from ncl_bench.foreign import read_limited, readable
 
 Precision = Literal["32-true", "tf32", "bf16-mixed"]
 """float32; float32 with products in TF32 on a GPU's tensor cores; products inside the networks in bfloat16."""

@@ -24,7 +24,8 @@ from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.pictograms import WEB
 from ncl_bench.errors import DataError, NclBenchError
 from ncl_bench.evaluation.pages import Gallery
-from ncl_bench.files import as_csv, write_text
+from ncl_bench.files import write_text
+from ncl_bench.tables import as_csv
 
 SEED = 0
 

@@ -16,8 +16,10 @@ from ncl_bench.data.keep import Kept, read_pair_ids, write_keep
 from ncl_bench.data.pairs.columns import read_pairs
 from ncl_bench.data.pairs.kept import KEPT, read_kept, write_kept
 from ncl_bench.errors import TrainingError, first_line
-from ncl_bench.files import atomic_folder, read_table, readable
+from ncl_bench.files import atomic_folder
+from ncl_bench.foreign import readable
 from ncl_bench.noise.draw import noise_sha256
+from ncl_bench.tables import read_table
 
 MOST_REMOVED = 0.25
 """Share of the pairs that a threshold removes without ``--yes``."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pair_labels import LABELS
 from ncl_bench.errors import DataError, shorten, shown
-from ncl_bench.files import read_table
+from ncl_bench.tables import read_table
 
 VERSION = 2
 FEWEST_TICKS = 10

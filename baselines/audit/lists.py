@@ -17,7 +17,8 @@ from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.layout import save_quietly
 from ncl_bench.data.pairs.columns import OwnPairs
 from ncl_bench.data.pairs.shards import replace_captions
-from ncl_bench.files import as_csv, csv_cell, delimiter_of, from_csv_cell, write_text
+from ncl_bench.files import write_text
+from ncl_bench.tables import as_csv, csv_cell, delimiter_of, from_csv_cell
 
 if TYPE_CHECKING:
     from baselines.audit.order import OrderFault

@@ -23,7 +23,8 @@ from baselines.training.measures import Detection
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pairs.frames import csv_of
 from ncl_bench.errors import TrainingError, first_problem
-from ncl_bench.files import atomic_path, readable, write_text
+from ncl_bench.files import atomic_path, write_text
+from ncl_bench.foreign import readable
 from ncl_bench.noise.draw import Noise
 from ncl_bench.schema import Record
 

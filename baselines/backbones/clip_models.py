@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ncl_bench.errors import TrainingError
 from ncl_bench.extras import install_command
-from ncl_bench.files import readable
+from ncl_bench.foreign import readable
 
 
 class Architecture(BaseModel):

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from ncl_bench.errors import TrainingError, is_out_of_memory
-from ncl_bench.files import check_torch_file, readable
+from ncl_bench.foreign import check_torch_file, readable
 
 PARTS = {
     "txt_enc.": "embed.weight",

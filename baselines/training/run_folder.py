@@ -35,7 +35,8 @@ from baselines.training.recipe import Recipe
 from ncl_bench.data.encoding import Encoding
 from ncl_bench.data.keep import Kept
 from ncl_bench.errors import RecipeError, TrainingError, first_line, first_problem, reason_of, shorten
-from ncl_bench.files import atomic_path, check_torch_file, sha256_of_file, write_bytes, write_text
+from ncl_bench.files import atomic_path, sha256_of_file, write_bytes, write_text
+from ncl_bench.foreign import check_torch_file
 from ncl_bench.noise.draw import Noise
 from ncl_bench.npy import NPZ_ERRORS, read_npz_array
 from ncl_bench.plugins import loaded

@@ -39,7 +39,8 @@ from ncl_bench.evaluation.submission import (
     opening_line,
     write_submission,
 )
-from ncl_bench.files import atomic_folder, read_limited, sha256_of_file, sole_owner
+from ncl_bench.files import atomic_folder, sha256_of_file, sole_owner
+from ncl_bench.foreign import read_limited
 from ncl_bench.progress import bar
 
 LONGEST_HEADER = 1_000_000

@@ -22,7 +22,8 @@ from baselines.training.job import TrainingJob
 from baselines.training.recipe import Between, OneOf, Recipe, with_settings, with_values
 from baselines.training.sweep import finish_all, owned
 from ncl_bench.errors import NclBenchError
-from ncl_bench.files import as_csv, write_text
+from ncl_bench.files import write_text
+from ncl_bench.tables import as_csv
 
 
 @dataclass(frozen=True)

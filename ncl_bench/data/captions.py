@@ -9,13 +9,13 @@ from ncl_bench.data.download import Download, read_text
 from ncl_bench.data.spec import DatasetSpec, Split
 from ncl_bench.data.tokenizers import tokenizer
 from ncl_bench.errors import DataError
-from ncl_bench.files import text_lines
+from ncl_bench.foreign import text_lines
 
 _FIELDS = tokenizer("ids")
 
 
 def split_lines(content: bytes, name: str, at_least: int = 0) -> list[str]:
-    """Split a UTF-8 file into lines (:func:`ncl_bench.files.text_lines`), without trailing blank ones.
+    """Split a UTF-8 file into lines (:func:`ncl_bench.foreign.text_lines`), without trailing blank ones.
 
     Args:
         content: the file's bytes.

@@ -18,8 +18,10 @@ from ncl_bench.data.prepared import load_prepared
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import DataError
 from ncl_bench.extras import require
-from ncl_bench.files import Journal, normalized, read_table, sole_owner
+from ncl_bench.files import Journal, sole_owner
+from ncl_bench.foreign import normalized
 from ncl_bench.progress import Advance, Progress, silent
+from ncl_bench.tables import read_table
 
 WORKERS = min(8, os.cpu_count() or 1)
 """Threads that decode the images; Pillow releases the interpreter lock meanwhile."""

@@ -24,7 +24,8 @@ from pydantic import ValidationError
 
 from ncl_bench.data.encoding import Encoding
 from ncl_bench.errors import DataError, first_problem
-from ncl_bench.files import readable, sha256_of_file, write_text
+from ncl_bench.files import sha256_of_file, write_text
+from ncl_bench.foreign import readable
 from ncl_bench.plugins import command_name
 from ncl_bench.schema import FileName, Record
 

@@ -26,7 +26,8 @@ from ncl_bench.data.spec import SPLITS, Origin
 from ncl_bench.data.tokenizers import default_tokenizer
 from ncl_bench.errors import DataError, listed, unknown_name
 from ncl_bench.extras import require
-from ncl_bench.files import readable, sole_owner, write_text
+from ncl_bench.files import sole_owner, write_text
+from ncl_bench.foreign import readable
 from ncl_bench.plugins import imported, of_packages
 from ncl_bench.progress import Progress, silent
 

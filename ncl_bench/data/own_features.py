@@ -15,7 +15,7 @@ from ncl_bench.data.own_tables import CaptionTable, Splits, draw_splits
 from ncl_bench.data.pairs.pictures import ENDINGS, FileIndex
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError, ScoresError, listed
-from ncl_bench.files import normalized
+from ncl_bench.foreign import normalized
 from ncl_bench.npy import map_npy, read_header
 
 ROWS = 256

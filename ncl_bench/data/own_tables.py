@@ -20,7 +20,7 @@ from ncl_bench.data.pairs.pictures import image_names, picture_files
 from ncl_bench.data.scripts import LANGUAGE_OF, LATIN, script_of_most
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError, listed, shorten, shown
-from ncl_bench.files import normalized
+from ncl_bench.foreign import normalized
 from ncl_bench.progress import Progress, silent
 
 SEEN = 1_000

@@ -7,8 +7,8 @@ from typing import Literal
 
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import DataError, shorten, shown
-from ncl_bench.files import read_table
 from ncl_bench.schema import whole_number
+from ncl_bench.tables import read_table
 
 SHARED = 5
 """Captions that begin with a title, from which on the title counts as shared."""

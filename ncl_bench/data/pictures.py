@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ncl_bench.errors import DataError
-from ncl_bench.files import readable
+from ncl_bench.foreign import readable
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture

@@ -45,7 +45,8 @@ from ncl_bench.data.verify import (
 from ncl_bench.data.vocabulary import load_vocabulary
 from ncl_bench.errors import DataError, as_size
 from ncl_bench.extras import require
-from ncl_bench.files import AnyPath, Journal, as_path, readable, sha256_of_file, sole_owner, write_text
+from ncl_bench.files import AnyPath, Journal, as_path, sha256_of_file, sole_owner, write_text
+from ncl_bench.foreign import readable
 from ncl_bench.progress import Advance, Progress, bar, silent
 
 BLOCK_ROWS = 128

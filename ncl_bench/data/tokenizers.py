@@ -13,7 +13,7 @@ from ncl_bench.data.scripts import UNSPACED, marks
 from ncl_bench.data.vocabulary import SPECIAL_WORDS
 from ncl_bench.errors import DataError, shorten, unknown_name
 from ncl_bench.extras import require
-from ncl_bench.files import readable
+from ncl_bench.foreign import readable
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ncl_bench.errors import DataError, shorten
-from ncl_bench.files import readable
+from ncl_bench.foreign import readable
 
 SPECIAL_WORDS = ("<pad>", "<start>", "<end>", "<unk>")
 UNKNOWN_WORDS = ("<unk>", "[UNK]")

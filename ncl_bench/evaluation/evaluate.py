@@ -37,7 +37,8 @@ from ncl_bench.evaluation.submission import (
     opening_line,
     read_submission,
 )
-from ncl_bench.files import readable, sha256_of_file, sole_owner
+from ncl_bench.files import sha256_of_file, sole_owner
+from ncl_bench.foreign import readable
 from ncl_bench.noise.draw import Noise, clean_pairing, noise_sha256
 from ncl_bench.noise.files import find_known_noise, read_noise_file
 from ncl_bench.npy import map_npy, read_header

@@ -9,7 +9,8 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from ncl_bench.errors import SubmissionError, first_problem
 from ncl_bench.evaluation.metrics import RECALLS
-from ncl_bench.files import readable, write_text
+from ncl_bench.files import write_text
+from ncl_bench.foreign import readable
 from ncl_bench.schema import Record
 
 if TYPE_CHECKING:

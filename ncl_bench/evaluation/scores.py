@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from ncl_bench.errors import ScoresError, reason_of
 from ncl_bench.extras import require
-from ncl_bench.files import atomic_path, check_torch_file, readable
+from ncl_bench.files import atomic_path
+from ncl_bench.foreign import check_torch_file, readable
 from ncl_bench.npy import map_npy, read_header
 
 FloatArray = NDArray[np.floating]

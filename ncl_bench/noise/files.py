@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.errors import NoiseError, ScoresError, unknown_name
-from ncl_bench.files import readable
+from ncl_bench.foreign import readable
 from ncl_bench.noise.draw import UNITS, Noise, NoiseUnit, clean_pairing, noise_sha256
 from ncl_bench.npy import map_npy, read_header
 

@@ -18,18 +18,10 @@ from ncl_bench.data.vocabulary import load_vocabulary
 from ncl_bench.errors import NclBenchError, ScoresError
 from ncl_bench.evaluation.results import read_result
 from ncl_bench.evaluation.scores import as_array
-from ncl_bench.files import (
-    Journal,
-    as_csv,
-    atomic_folder,
-    csv_cell,
-    from_csv_cell,
-    readable,
-    sole_owner,
-    write_bytes,
-    write_text,
-)
+from ncl_bench.files import Journal, atomic_folder, sole_owner, write_bytes, write_text
+from ncl_bench.foreign import readable
 from ncl_bench.schema import read_yaml
+from ncl_bench.tables import as_csv, csv_cell, from_csv_cell
 
 torch = pytest.importorskip("torch")
 LOCK = "import sys, pathlib, ncl_bench.files as f; f.sole_owner(pathlib.Path(sys.argv[1])).__enter__()"

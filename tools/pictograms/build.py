@@ -13,7 +13,8 @@ from PIL import Image
 
 from ncl_bench.data.pictograms import SHEETS
 from ncl_bench.errors import DataError
-from ncl_bench.files import text_lines, write_bytes, write_text
+from ncl_bench.files import write_bytes, write_text
+from ncl_bench.foreign import text_lines
 from ncl_bench.progress import Progress, silent
 from tools.pictograms.items import SourceItem, read_items
 from tools.pictograms.packages import PACKAGES, read_package

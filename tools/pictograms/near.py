@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.data.pictograms import EMOJI, NEAR_PAIRS, SPEC, WEB, Pictograms
-from ncl_bench.files import as_csv, write_text
+from ncl_bench.files import write_text
+from ncl_bench.tables import as_csv
 from tools.pictograms.split import NEAR
 
 

@@ -19,7 +19,7 @@ from ncl_bench.data.pairs.frames import dataset_form, frame_form, read_parquet
 from ncl_bench.data.pairs.shards import shards_form
 from ncl_bench.data.pairs.tables import table_form
 from ncl_bench.errors import DataError, first_line, listed
-from ncl_bench.files import read_limited, text_lines
+from ncl_bench.foreign import read_limited, text_lines
 
 METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 

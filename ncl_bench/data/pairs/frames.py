@@ -13,7 +13,9 @@ from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.layout import save_quietly
 from ncl_bench.data.pairs.form import EXPECTED, LARGEST_TEXT, PICTURE_ENDINGS, Form
 from ncl_bench.errors import DataError, first_line, shown
-from ncl_bench.files import as_csv, atomic_folder, atomic_path, readable, write_text
+from ncl_bench.files import atomic_folder, atomic_path, write_text
+from ncl_bench.foreign import readable
+from ncl_bench.tables import as_csv
 
 MOST_CELLS = 100_000_000
 MOST_PACKED = 100
@@ -117,7 +119,7 @@ def frame_form(frame: pd.DataFrame, name: str, folder: Path | None = None, endin
 
 
 def csv_of(table: pd.DataFrame) -> str:
-    """Format a frame as :func:`~ncl_bench.files.as_csv`, without its index; missing values are empty."""
+    """Format a frame as :func:`~ncl_bench.tables.as_csv`, without its index; missing values are empty."""
     columns = [
         column.astype(str if column.dtype.kind == "M" else object).where(column.notna(), None)
         if column.dtype.kind not in "fiub"

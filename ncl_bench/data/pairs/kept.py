@@ -9,7 +9,8 @@ from pydantic import ValidationError
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pairs.columns import OwnPairs
 from ncl_bench.errors import DataError, first_problem
-from ncl_bench.files import readable, write_text
+from ncl_bench.files import write_text
+from ncl_bench.foreign import readable
 from ncl_bench.schema import Record
 
 KEPT = "kept.json"

@@ -15,7 +15,8 @@ from ncl_bench.data.pairs.columns import OwnPairs
 from ncl_bench.data.pairs.form import CAPTION_COLUMNS, NUMBER
 from ncl_bench.data.pictures import picture_path
 from ncl_bench.errors import DataError, listed, shown
-from ncl_bench.files import atomic_path, normalized, sha256_of_file
+from ncl_bench.files import atomic_path, sha256_of_file
+from ncl_bench.foreign import normalized
 from ncl_bench.progress import Progress, silent
 
 _ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")

@@ -17,7 +17,8 @@ from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pairs.form import LARGEST_TEXT, PICTURE_ENDINGS, Form
 from ncl_bench.data.pairs.tables import parsed_object
 from ncl_bench.errors import DataError, first_line, listed
-from ncl_bench.files import atomic_path, readable, text_lines
+from ncl_bench.files import atomic_path
+from ncl_bench.foreign import readable, text_lines
 
 LARGEST_PICTURE = 300_000_000
 """Largest file of a picture in a shard, in bytes."""

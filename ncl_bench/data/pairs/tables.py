@@ -16,16 +16,9 @@ from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pairs.form import EXPECTED, LARGEST_TEXT, URL, Form
 from ncl_bench.data.pairs.frames import MOST_PACKED, parquet_form
 from ncl_bench.errors import DataError, first_line, shorten, shown
-from ncl_bench.files import (
-    Rows,
-    as_csv,
-    delimiter_of,
-    from_csv_cell,
-    read_table,
-    readable,
-    text_lines,
-    write_text,
-)
+from ncl_bench.files import write_text
+from ncl_bench.foreign import readable, text_lines
+from ncl_bench.tables import Rows, as_csv, delimiter_of, from_csv_cell, read_table
 
 _NUMBERED = re.compile(r"(?P<id>(?P<image>\S.*?)#(?:[A-Za-z]+#)?\d+)[\t ]+(?P<caption>.*)")
 

@@ -21,7 +21,7 @@ from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.pictures import open_picture
 from ncl_bench.data.spec import SPLITS, Origin, Split
 from ncl_bench.errors import DataError
-from ncl_bench.files import read_table
+from ncl_bench.tables import read_table
 
 FILES = Path(__file__).parent
 NEAR_PAIRS = FILES / "near_pairs.csv"

@@ -26,8 +26,8 @@ from baselines.audit.order import OrderFault
 from ncl_bench.cli import app
 from ncl_bench.data.pairs.columns import read_pairs
 from ncl_bench.errors import DataError, NclBenchError, TrainingError
-from ncl_bench.files import as_csv as as_csv_text
 from ncl_bench.files import write_text
+from ncl_bench.tables import as_csv as as_csv_text
 
 N = 60
 MOVED = 6

@@ -7,7 +7,7 @@ import pytest
 
 from ncl_bench.data.own_tables import read_captions, read_images
 from ncl_bench.errors import DataError, NclBenchError
-from ncl_bench.files import read_table
+from ncl_bench.tables import read_table
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from ncl_bench.data.own_tables import OwnSource, read_captions
 from ncl_bench.data.pairs.columns import read_pairs
 from ncl_bench.data.pairs.pictures import find_pictures
 from ncl_bench.errors import DataError
-from ncl_bench.files import as_csv, delimiter_of
+from ncl_bench.tables import as_csv, delimiter_of
 
 
 def picture(shade: int, kind: str = "PNG") -> bytes:

@@ -27,7 +27,7 @@ from ncl_bench.data.spec import KnownFile
 from ncl_bench.data.tokenizers import tokenizer
 from ncl_bench.data.vocabulary import SPECIAL_WORDS, Vocabulary, vocabulary_json
 from ncl_bench.errors import DataError
-from ncl_bench.files import normalized
+from ncl_bench.foreign import normalized
 
 
 def contents(folder: Path) -> dict[str, str]:

@@ -1,0 +1,145 @@
+"""Checks of what strangers give: regular files, sizes, encodings, archives, links and the spelling of names."""
+
+import os
+import stat
+import tarfile
+import unicodedata
+import zipfile
+from itertools import chain
+from pathlib import Path
+
+from ncl_bench.errors import NclBenchError
+
+
+def text_lines(content: bytes, name: str, error: type[NclBenchError]) -> list[str]:
+    """Split UTF-8 text into lines, without line ends and byte-order mark.
+
+    Only ``\\n`` and ``\\r\\n`` end a line: texts may hold the rarer line ends of ``str.splitlines``.
+
+    Args:
+        content: the file's bytes.
+        name: name of the file in errors.
+        error: class of what is raised.
+    """
+    return [line.removesuffix("\r") for line in decoded(content, name, error).split("\n")]
+
+
+def decoded(content: bytes, name: str, error: type[NclBenchError]) -> str:
+    """Decode UTF-8 text, without its byte-order mark; arguments as for :func:`text_lines`."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        line = content.count(b"\n", 0, problem.start) + 1
+        raise error(
+            f"{name} line {line}: byte 0x{content[problem.start]:02x} is not UTF-8; save it as text in UTF-8, or "
+            "download the file again"
+        ) from None
+
+
+def readable(
+    path: Path,
+    error: type[NclBenchError],
+    expected: str,
+    *,
+    inside: Path | None = None,
+    fix: str = "correct its name or put the file there",
+) -> Path:
+    """Return the path of a user's file if it is a regular, readable file; opening a pipe would wait forever.
+
+    Args:
+        path: of the file.
+        error: class of what is raised.
+        expected: what the file should be, such as "an .npy file".
+        inside: folder that a symbolic link must not leave.
+        fix: what the user should do, in words that end the sentence.
+    """
+    leaves = inside is not None and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(inside))
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, ValueError):  # no name holds a null character
+        problem = "does not exist"
+    except OSError as unreachable:
+        problem = f"cannot be read ({unreachable.strerror})"
+    else:
+        kind = "is a folder" if stat.S_ISDIR(mode) else "is not a regular file"
+        problem = "" if stat.S_ISREG(mode) else kind
+    if leaves:
+        problem = f"is a link out of the folder {inside}"
+    if problem:
+        raise error(f"{path} {problem}, expected {expected}; {fix}")
+    return path
+
+
+def normalized(text: str) -> str:
+    """Return a text in Unicode's composed form, NFC, in which names and words are compared.
+
+    A Mac's archives decompose the ``é`` of a file name into two characters, and a table spells it as one.
+    """
+    return unicodedata.normalize("NFC", text)
+
+
+def read_limited(path: Path, largest: int, error: type[NclBenchError], fix: str) -> bytes:
+    """Read a whole file whose size is known; a larger one is refused unread.
+
+    Args:
+        path: of the file.
+        largest: number of bytes that it can have.
+        error: class of what is raised.
+        fix: what the user should do, in words that end the sentence.
+    """
+    try:
+        size = path.stat().st_size
+        if size > largest:
+            raise error(f"{path} has {size:,} bytes, expected at most {largest:,}; {fix}")
+        return path.read_bytes()
+    except OSError as problem:
+        raise error(f"cannot read {path}: {problem.strerror}; {fix}") from None
+
+
+def check_torch_file(path: Path, error: type[NclBenchError], *, checksums: bool = False) -> None:
+    """Refuse files that ``torch.save`` cannot have written: archives of other files, or compressed entries.
+
+    Args:
+        path: a file that torch is about to read. What is neither tar nor zip is left to torch.
+        error: class of what is raised.
+        checksums: compare the checksum of every entry too; torch compares none.
+    """
+    damaged = error(f"{path} is damaged or was not written by torch.save; fetch or save it again")
+    around = error(f"{path} is an archive of other files; unpack it and give the file that torch.save wrote")
+    try:
+        if tarfile.is_tarfile(path):
+            raise around
+        if not zipfile.is_zipfile(path):
+            return
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+            if not any(entry.filename.endswith("/data.pkl") for entry in entries):
+                raise around
+            packed = any(entry.compress_type != zipfile.ZIP_STORED for entry in entries)
+            if packed or sum(entry.file_size for entry in entries) > path.stat().st_size:
+                raise error(
+                    f"{path} is compressed, which torch.save never does; give the file as it was saved"
+                )
+            if checksums and archive.testzip() is not None:
+                raise damaged
+    except OSError as problem:
+        raise error(f"{path} cannot be read ({problem.strerror}); check its permissions") from None
+    except (zipfile.BadZipFile, EOFError, RuntimeError, NotImplementedError, ValueError):
+        raise damaged from None
+
+
+def refuse_links_out(folder: Path, inside: Path | None = None) -> None:
+    """Refuse a folder with a link that leads out of it; whatever is written or deleted below it then stays inside.
+
+    Args:
+        folder: about to be written; it need not exist.
+        inside: folder that neither ``folder`` nor a link below it may leave (default: ``folder``).
+    """
+    home = Path(os.path.realpath(inside or folder))
+    below = (Path(place, name) for place, folders, files in os.walk(folder) for name in (*folders, *files))
+    for link in chain([folder], filter(Path.is_symlink, below)):
+        if not Path(os.path.realpath(link)).is_relative_to(home):
+            raise NclBenchError(
+                f"{link} is a link out of {inside or folder}, where nothing may be written; remove the link, or put "
+                "the files themselves there"
+            )

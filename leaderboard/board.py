@@ -17,7 +17,7 @@ from leaderboard.significance import SignificanceTest
 from ncl_bench.evaluation.difference import Hits
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.evaluation.people import Agreement
-from ncl_bench.lookalike import lookalike
+from ncl_bench.names import lookalike
 from ncl_bench.papers import (
     PUBLISHED,
     Family,

@@ -218,7 +218,7 @@ def diff(
     """
     require("leaderboard", "jinja2", "markdown_it", needed_by="leaderboard diff")
     from leaderboard import gate
-    from ncl_bench.schema import read_short
+    from ncl_bench.yaml import read_short
 
     _require(root)
     gate.refuse_links(root)

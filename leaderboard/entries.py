@@ -11,7 +11,8 @@ from ncl_bench.data.spec import protocol_title
 from ncl_bench.errors import unknown_name
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.evaluation.submission import DetectedPairs, TrainingCurve
-from ncl_bench.schema import Link, LongText, Matching, Name, OptionalName, Precision, Record, ShownText
+from ncl_bench.names import Link, LongText, Name, OptionalName, ShownText
+from ncl_bench.schema import Matching, Precision, Record
 
 RECALL_TITLES = dict(zip(RECALLS, ("R@1", "R@5", "R@10") * 2, strict=True))
 SUM_TOLERANCE = (

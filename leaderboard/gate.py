@@ -32,7 +32,8 @@ from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.ranks import Counted, Ranks
 from ncl_bench.papers import PrintedDetection, read_families, read_papers, read_printed_detection
 from ncl_bench.progress import Progress, silent
-from ncl_bench.schema import Record, read_short
+from ncl_bench.schema import Record
+from ncl_bench.yaml import read_short
 
 RESULTS = ("leaderboard/results/", f"leaderboard/{REPRODUCED}")
 PUBLISHED_FILES = ("results.csv", "detection.csv", "notes.yaml", "sources.yaml")

@@ -25,7 +25,10 @@ from ncl_bench.data import DATASETS, dataset_spec
 from ncl_bench.data.tokenizers import TOKENIZERS
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.submission import Statement, Submission, TrainingRecord, TrainingSetup
-from ncl_bench.schema import OptionalName, Record, Sha256, Text, checked, read_yaml, whole_number
+from ncl_bench.foreign import whole_number
+from ncl_bench.names import OptionalName, Text
+from ncl_bench.schema import Record, Sha256, checked
+from ncl_bench.yaml import read_yaml
 
 LARGEST_FILE = 2 * 1024 * 1024
 """Maximum size of a row's YAML file in bytes: enough for 100 seeds with long curves."""

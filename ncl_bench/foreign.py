@@ -1,6 +1,7 @@
 """Checks of what strangers give: regular files, sizes, encodings, archives, links and the spelling of names."""
 
 import os
+import re
 import stat
 import tarfile
 import unicodedata
@@ -76,6 +77,12 @@ def normalized(text: str) -> str:
     A Mac's archives decompose the ``é`` of a file name into two characters, and a table spells it as one.
     """
     return unicodedata.normalize("NFC", text)
+
+
+def whole_number(text: str) -> int | None:
+    """Read a whole number from 0 that fits int64 and is written in ASCII digits; None for any other text."""
+    # Python refuses to read thousands of digits, takes digits of any script, and 1_0 for 10
+    return int(text) if re.fullmatch("[0-9]{1,18}", text) else None
 
 
 def read_limited(path: Path, largest: int, error: type[NclBenchError], fix: str) -> bytes:

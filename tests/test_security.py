@@ -49,7 +49,7 @@ def faults(source: str) -> list[str]:
         if name in ("eval", "exec", "__import__", "os.system", "os.popen"):
             found.append(f"calls {name}")
         if name.endswith((".isdecimal", ".isdigit", ".isnumeric")):
-            found.append(f"calls {name}, where ncl_bench.schema.whole_number reads numbers")
+            found.append(f"calls {name}, where ncl_bench.foreign.whole_number reads numbers")
         if name.endswith((".extract", ".extractall")):
             found.append(f"calls {name}")
         if any(keyword.arg == "shell" for keyword in node.keywords):

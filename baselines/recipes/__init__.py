@@ -22,7 +22,9 @@ from pydantic import Field, ValidationError, model_validator
 
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import RecipeError, first_problem
-from ncl_bench.schema import Record, Text, read_yaml
+from ncl_bench.names import Text
+from ncl_bench.schema import Record
+from ncl_bench.yaml import read_yaml
 
 RECIPES = Path(__file__).parent
 EVERY_METHOD = RECIPES / "every_method.yaml"

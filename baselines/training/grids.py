@@ -34,9 +34,11 @@ from ncl_bench.errors import NclBenchError, NoiseError, RecipeError, SubmissionE
 from ncl_bench.evaluation.evaluate import evaluate_submission, open_submission
 from ncl_bench.evaluation.results import write_result
 from ncl_bench.evaluation.submission import SUBMISSION_FILE, read_submission
+from ncl_bench.names import Text
 from ncl_bench.noise.draw import NoiseUnit
 from ncl_bench.noise.files import read_noise_file
-from ncl_bench.schema import Precision, Record, Text, read_yaml
+from ncl_bench.schema import Precision, Record
+from ncl_bench.yaml import read_yaml
 
 NOISES = ("none", "caption-40", "caption-60", "image-40")
 SEEDS = (0, 1, 2)

@@ -26,7 +26,8 @@ from baselines.recipes import beginning, is_shipped, no_recipe, recipe_names, sp
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import RecipeError, SubmissionError, first_problem, shorten, unknown_name
 from ncl_bench.plugins import names_of_plugins
-from ncl_bench.schema import Record, plain_value, read_yaml
+from ncl_bench.schema import Record
+from ncl_bench.yaml import plain_value, read_yaml
 
 LARGEST = 10**7
 """Largest number that an option of a recipe may be: a plan of more epochs would fill the memory."""

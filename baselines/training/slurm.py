@@ -18,7 +18,7 @@ from typing import Any, cast
 from ncl_bench import plugins
 from ncl_bench.errors import NclBenchError
 from ncl_bench.extras import require
-from ncl_bench.schema import plain_value
+from ncl_bench.yaml import plain_value
 
 DAY = 24 * 60
 """Default time limit of a job, in minutes; a job that reaches it is restarted and resumes."""

@@ -33,10 +33,10 @@ from baselines.training.slurm import job_pool
 from baselines.training.train import TrainingProgress
 from ncl_bench.errors import NclBenchError
 from ncl_bench.files import is_leftover, sole_owner, write_text
+from ncl_bench.foreign import whole_number
 from ncl_bench.papers import printed_sum, rows_by_recipe
 from ncl_bench.processes import worker_pool
 from ncl_bench.progress import is_quiet, live_bar
-from ncl_bench.schema import whole_number
 from ncl_bench.tables import as_csv
 
 Shares = Any

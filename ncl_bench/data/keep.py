@@ -14,9 +14,9 @@ from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import DataError, NclBenchError, first_problem, shorten
 from ncl_bench.files import atomic_folder, write_text
-from ncl_bench.foreign import readable
+from ncl_bench.foreign import readable, whole_number
 from ncl_bench.noise.draw import Noise, noise_sha256
-from ncl_bench.schema import Record, whole_number
+from ncl_bench.schema import Record
 from ncl_bench.tables import as_csv, read_table
 
 KEEP_CSV, KEEP_JSON = "keep.csv", "keep.json"

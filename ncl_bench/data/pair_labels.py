@@ -7,7 +7,7 @@ from typing import Literal
 
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import DataError, shorten, shown
-from ncl_bench.schema import whole_number
+from ncl_bench.foreign import whole_number
 from ncl_bench.tables import read_table
 
 SHARED = 5

@@ -15,10 +15,10 @@ from ncl_bench.data.encoding import Encoding
 from ncl_bench.data.judgements import Judgements
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import DataError
+from ncl_bench.foreign import whole_number
 from ncl_bench.noise.draw import Noise, NoiseUnit, draw_noise
 from ncl_bench.noise.files import KnownNoise
 from ncl_bench.progress import Progress, silent
-from ncl_bench.schema import whole_number
 
 SplitName = Literal["train", "dev", "test"]
 SPLITS = ("train", "dev", "test")

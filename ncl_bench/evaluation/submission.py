@@ -12,20 +12,10 @@ from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import SubmissionError, first_problem, unknown_name
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
 from ncl_bench.files import write_text
+from ncl_bench.names import Link, LongText, Name, ShownText, Text
 from ncl_bench.noise.draw import Noise
-from ncl_bench.schema import (
-    FileName,
-    Link,
-    LongText,
-    Matching,
-    Name,
-    Precision,
-    Record,
-    Sha256,
-    ShownText,
-    Text,
-    read_yaml,
-)
+from ncl_bench.schema import FileName, Matching, Precision, Record, Sha256
+from ncl_bench.yaml import read_yaml
 
 SUBMISSION_FILE = "submission.yaml"
 FILL_IN = "FILL-IN"

@@ -19,9 +19,10 @@ from ncl_bench.evaluation.protocol import PROTOCOL_VERSION, expected_shape, know
 from ncl_bench.evaluation.scores import Similarity, as_array
 from ncl_bench.evaluation.submission import FILL_IN, ORDER, SUBMISSION_FILE, Submission, unfilled
 from ncl_bench.files import atomic_path, sha256_of_file, sole_owner, write_text
+from ncl_bench.names import Name
 from ncl_bench.noise.draw import NoiseUnit, refuse_without_ratio
 from ncl_bench.plugins import command_name
-from ncl_bench.schema import Name, Record
+from ncl_bench.schema import Record
 
 _ASSUMED = {
     "paper": "",

@@ -15,8 +15,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, field_validator
 
 from ncl_bench.errors import SubmissionError, unknown_name
-from ncl_bench.schema import Link, LongText, Name, Record, ShownText, Text, checked, read_yaml
+from ncl_bench.names import Link, LongText, Name, ShownText, Text
+from ncl_bench.schema import Record, checked
 from ncl_bench.tables import read_table
+from ncl_bench.yaml import read_yaml
 
 PUBLISHED = Path(__file__).parent / "published"
 METHODS_FILE = Path(__file__).parent / "methods.yaml"

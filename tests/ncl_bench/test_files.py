@@ -20,8 +20,8 @@ from ncl_bench.evaluation.results import read_result
 from ncl_bench.evaluation.scores import as_array
 from ncl_bench.files import Journal, atomic_folder, sole_owner, write_bytes, write_text
 from ncl_bench.foreign import readable
-from ncl_bench.schema import read_yaml
 from ncl_bench.tables import as_csv, csv_cell, from_csv_cell
+from ncl_bench.yaml import read_yaml
 
 torch = pytest.importorskip("torch")
 LOCK = "import sys, pathlib, ncl_bench.files as f; f.sole_owner(pathlib.Path(sys.argv[1])).__enter__()"

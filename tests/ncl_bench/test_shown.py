@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from ncl_bench.lookalike import lookalike
-from ncl_bench.schema import Link, LongText, Name, OptionalName, ShownText, Text, plain_value, whole_number
+from ncl_bench.foreign import whole_number
+from ncl_bench.names import Link, LongText, Name, OptionalName, ShownText, Text, lookalike
+from ncl_bench.yaml import plain_value
 
 TYPES = (ShownText, Text, LongText, Name, OptionalName)
 UNSEEN = (

@@ -28,7 +28,7 @@ from ncl_bench.data import DATASETS
 from ncl_bench.evaluation.call import evaluate
 from ncl_bench.evaluation.results import read_result
 from ncl_bench.evaluation.submission import read_submission
-from ncl_bench.schema import read_yaml
+from ncl_bench.yaml import read_yaml
 
 Mutation = Callable[[Path, dict[str, Any]], None]
 ANOTHER_HASH = hashlib.sha256(b"another").hexdigest()

@@ -1,0 +1,243 @@
+"""Texts that people are shown, names and links, as types of a record's fields; and names that look like another.
+
+A text that people are shown is in Unicode's composed form (NFC), in one line, and shows every character that it has.
+Names also keep to letters, digits and a few signs. The writers of HTML, Markdown, LaTeX and CSV escape a text
+themselves.
+"""
+
+import itertools
+import re
+import unicodedata
+from collections.abc import Iterable
+from functools import cache
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field
+
+_UNSEEN_CATEGORIES = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+_UNSEEN = frozenset(
+    itertools.chain(
+        # Default_Ignorable_Code_Point of Unicode, as far as its letters and marks are in no category above
+        (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0),
+        *(range(first, last + 1) for first, last in ((0x180B, 0x180F), (0xFE00, 0xFE0F), (0xE0000, 0xE0FFF))),
+        (0x2800, 0x16FE4, 0x1D159),  # drawn as a blank
+    )
+)
+_JOINERS = "\u200c\u200d"
+_GENERAL_MARKS = re.compile(
+    "[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
+)
+"""Marks that go on any letter; the vowels and tones of a script are not among them."""
+MOST_MARKS = 3
+"""Marks of a script on one letter, such as vowel and tone in Thai."""
+SIGNS = " .,:;+*∞()&=/@'’·・-_"
+"""Signs in a name beside letters and digits."""
+
+
+def unseen(text: str, *, allowed: str = "") -> str:
+    """Name the first character that shows nothing or acts on its neighbours, such as
+    ``control character U+200B``; empty if there is none.
+
+    Joiners stand where the spelling of a script needs them: after a virama, as in Hindi, and the non-joiner between
+    letters that would join, as in Persian.
+
+    Args:
+        text: any text.
+        allowed: characters that pass.
+    """
+    for place, letter in enumerate(text):
+        if letter in allowed or (letter in _JOINERS and _joins(text, place)):
+            continue
+        category = unicodedata.category(letter)
+        if ord(letter) in _UNSEEN or category in _UNSEEN_CATEGORIES:
+            kind = "control" if category in ("Cc", "Cf", "Zl", "Zp") else "invisible"
+            return f"{kind} character U+{ord(letter):04X}"
+    return ""
+
+
+def _joins(text: str, place: int) -> bool:
+    before, after = text[place - 1 : place], text[place + 1 : place + 2]
+    if before and unicodedata.combining(before) == 9:  # a virama
+        return True
+    return text[place] == "\u200c" and _has_form(before, "INITIAL") and _has_form(after, "FINAL")
+
+
+def _has_form(letter: str, form: str) -> bool:
+    """Whether an Arabic letter joins its neighbour: Unicode then has a form for that place."""
+    try:
+        return bool(unicodedata.lookup(f"{unicodedata.name(letter)} {form} FORM"))
+    except (KeyError, TypeError, ValueError):
+        return False
+
+
+def _shown(text: str) -> str:
+    text = "".join(" " if unicodedata.category(letter) == "Zs" else letter for letter in text)
+    text = unicodedata.normalize("NFC", text).strip(" ")
+    if any(letter in "\n\r\t" for letter in text):
+        raise ValueError("it has a line break or a tab; write it in one line")
+    found = unseen(text)
+    if found:
+        raise ValueError(f"it holds the {found}; remove it")
+    marks = "".join("g" if _GENERAL_MARKS.match(c) else "m" if is_mark(c) else " " for c in text)
+    if "gg" in marks or re.search(f"[gm]{{{MOST_MARKS + 1}}}", marks):
+        raise ValueError("it stacks several marks on one letter; write at most one")
+    return text
+
+
+def is_mark(letter: str) -> bool:
+    return unicodedata.category(letter) in ("Mn", "Me")
+
+
+def _something(text: str) -> str:
+    if not text:
+        raise ValueError("it is empty; write at least one letter")
+    return text
+
+
+def _name(text: str) -> str:
+    text = _shown(text)
+    plain = "".join(map(_plain_form, text))
+    if plain != text:
+        raise ValueError(f"it holds special forms of letters; write {plain!r}")
+    odd = next((letter for letter in text if letter not in SIGNS and not _in_a_word(letter)), "")
+    if odd:
+        raise ValueError(
+            f"it holds {odd!r}; a name has letters, digits, blanks and {' '.join(SIGNS.strip())}"
+        )
+    if text and text[0] not in "*_" and unicodedata.category(text[0])[0] not in "LN":
+        raise ValueError("a name begins with a letter, a digit or *")
+    overlay = next((c for c in text if unicodedata.combining(c) == 1 or unicodedata.category(c) == "Me"), "")
+    if not overlay and _GENERAL_MARKS.fullmatch(text[-1:]) and text[-2:-1].isascii():
+        overlay = text[-1]
+    if overlay:
+        raise ValueError(
+            f"it holds the mark U+{ord(overlay):04X}, which no letter has; write the name without it"
+        )
+    for word in re.findall(r"[^\W_]+", text):
+        odd = next((letter for letter in word if _IMITATES.match(unicodedata.name(letter, ""))), "")
+        if odd and any(unicodedata.name(letter, "").startswith("LATIN") for letter in word):
+            raise ValueError(
+                f"{word} mixes Latin letters with {unicodedata.name(odd)}; write it in one script"
+            )
+    return text
+
+
+_IMITATES = re.compile(
+    "CYRILLIC|LISU|CHEROKEE|COPTIC|ARMENIAN|GREEK CAPITAL LETTER "
+    "(ALPHA|BETA|EPSILON|ZETA|ETA|IOTA|KAPPA|MU|NU|OMICRON|RHO|TAU|UPSILON|CHI)$|GREEK SMALL LETTER (OMICRON|NU|IOTA)$"
+)
+"""Names of letters that look like Latin ones; other Greek letters, as in a formula, stay."""
+
+
+def _in_a_word(letter: str) -> bool:
+    return (
+        unicodedata.category(letter)[0] in "LM" or unicodedata.category(letter) == "Nd" or letter in _JOINERS
+    )
+
+
+def _plain_form(letter: str) -> str:
+    """Full-width, raised, mathematical and ligature forms as plain letters; letters of a script stay."""
+    plain = unicodedata.normalize("NFKC", letter)
+    special = plain.isascii() or not unicodedata.decomposition(letter).startswith("<compat>")
+    return plain if special and plain.isprintable() and letter != " " else letter
+
+
+_LINK = re.compile(r"https?://[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
+
+
+def _link(text: str) -> str:
+    if not text:
+        return text
+    found = unseen(text)
+    if found:
+        raise ValueError(f"it holds the {found}; remove it")
+    if not _LINK.fullmatch(text):
+        raise ValueError(
+            "a link begins with http:// or https:// and has no blank; write other letters as %XX"
+        )
+    try:
+        parts = urlsplit(text)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if not host or "@" in parts.netloc:
+        raise ValueError("a link names a host, without a user name or password")
+    return text
+
+
+ShownText = Annotated[str, Field(max_length=300), AfterValidator(_shown)]
+"""One line that a page, a table or a terminal shows; may be empty."""
+Text = Annotated[ShownText, AfterValidator(_something)]
+"""One line that is not empty."""
+LongText = Annotated[str, Field(max_length=3_000), AfterValidator(_shown)]
+"""Notes and remarks."""
+OptionalName = Annotated[str, Field(max_length=80), AfterValidator(_name)]
+Name = Annotated[OptionalName, AfterValidator(_something)]
+"""Name of a method, a network or a person, in any script."""
+Link = Annotated[str, Field(max_length=300), AfterValidator(_link)]
+"""An address of a page (RFC 3986, http or https, no user name); may be empty."""
+
+
+# Pairs of a letter and the Latin letter that it looks like (after Unicode's confusables.txt).
+_LOOKS = {
+    "Cyrillic": (
+        "АВЕЅІЈКМНОРСТУХҮԌԚԜӀѴ" + "авеѕіјкмнорстухүһԁԛԝӏѵгп",
+        "ABESIJKMHOPCTYXYGQWIV" + "abesijkmhopctyxyhdqwlvrn",
+    ),
+    "Greek": ("ΑΒΕΖΗΙΚΜΝΟΡΤΥΧϹϺϜ" + "αβγεηικνορτυχωϲϳ", "ABEZHIKMNOPTYXCMF" + "abyenikvoptuxwcj"),
+    "Lisu": ("ꓐꓑꓓꓔꓖꓗꓙꓚꓜꓝꓟꓠꓡꓢꓣꓦꓧꓪꓫꓬꓮꓰꓲꓳꓴ", "BPDTGKJCZFMNLSRVHWXYAEIOU"),
+    "Cherokee": ("ᎠᎡᎢᎥᎩᎪᎫᎬᎳᎷᎻᎽᏀᏂᏃᏏᏒᏔᏕᏙᏚᏞᏟᏢᏦᏧᏴᏻ", "DRTiYAJEWMHYGhZbRWSVSLCPKdBG"),
+    "Coptic": ("ⲀⲂⲈⲎⲒⲔⲘⲚⲞⲢⲤⲦⲨⲬ", "ABEHIKMNOPCTYX"),
+    "Armenian": ("ՍՕԼՏօոսհցզյ", "UOLSonuhgqj"),
+    "signs": ("01|ı∣‐‑‒–—−’ʼ׳", "oll" + "il" + "------" + "'''"),
+}
+_SAME = str.maketrans(
+    "".join(odd for odd, _ in _LOOKS.values()), "".join(latin for _, latin in _LOOKS.values())
+)
+_BASE = re.compile(
+    r"LATIN (?:SMALL|CAPITAL)? ?(?:LETTER )?(?:SMALL CAPITAL |SCRIPT |DOTLESS )?([A-Z])(?: WITH .*)?"
+)
+
+
+@cache
+def skeleton(name: str) -> str:
+    """Letters that a name looks like; two names with one skeleton are easily taken for each other."""
+    found = []
+    for letter in unicodedata.normalize("NFKD", name.translate(_SAME)):
+        if is_mark(letter) or unseen(letter):
+            continue
+        letter = letter.upper() if "CHEROKEE" in unicodedata.name(letter, "") else letter
+        base = _BASE.fullmatch(unicodedata.name(letter, ""))
+        found.append((base[1] if base else letter).translate(_SAME) if not letter.isascii() else letter)
+    return "".join(found).casefold().translate(_SAME).replace("i", "l")
+
+
+_EAST_ASIAN = ("CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "HANGUL", "BOPOMOFO", "IDEOGRAPHIC")
+_WORD = re.compile(r"[^\W_]+")
+
+
+def _mixed(name: str) -> str:
+    """First word in which letters of two scripts meet; Latin letters beside Chinese, Japanese or Korean are usual."""
+    for word in _WORD.findall(unicodedata.normalize("NFKC", name)):
+        scripts = {unicodedata.name(c, "").split(" ")[0] for c in word if unicodedata.category(c)[0] == "L"}
+        if len(scripts - set(_EAST_ASIAN)) > 1:
+            return str(word)
+    return ""
+
+
+def lookalike(name: str, standing: Iterable[str]) -> str | None:
+    """Remark on a name that may be taken for another one; it is a remark, because honest names can look alike.
+
+    Args:
+        name: of a method, a network or a person.
+        standing: names that it may imitate; the name itself, in any letter case, does not count.
+
+    Returns:
+        One sentence, or None.
+    """
+    for other in standing:
+        if skeleton(other) == skeleton(name) and other.casefold() != name.casefold():
+            return f"The name looks like {other}, but is written with other letters."
+    word = _mixed(name)
+    return f"The name mixes letters of two scripts in {word}." if word else None

@@ -1,0 +1,127 @@
+"""Plain YAML, which anybody may give: without aliases, tags, repeated keys and numbers of thousands of digits."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from yaml.composer import Composer
+from yaml.constructor import SafeConstructor
+from yaml.resolver import Resolver
+
+from ncl_bench.errors import SubmissionError
+from ncl_bench.foreign import read_limited, readable
+from ncl_bench.names import unseen
+
+LARGEST_YAML = 64 * 1024
+MOST_SAID = 100
+"""Letters of what PyYAML says of a value; some of it repeats the value."""
+
+_YAML_ERRORS = (yaml.YAMLError, ValueError, OverflowError, RecursionError)
+"""What parsing YAML can raise: also numbers of thousands of digits, bytes that are no UTF-8, and deep nesting."""
+
+
+if TYPE_CHECKING or not yaml.__with_libyaml__:
+    _Loader = yaml.SafeLoader
+else:
+
+    class _Loader(Composer, yaml.cyaml.CParser, SafeConstructor, Resolver):
+        """libyaml's events, ten times faster than Python's, composed and constructed in Python."""
+
+        def __init__(self, stream: str) -> None:
+            yaml.cyaml.CParser.__init__(self, stream)
+            Composer.__init__(self)
+            SafeConstructor.__init__(self)
+            Resolver.__init__(self)
+
+
+class _PlainLoader(_Loader):
+    """A safe loader that also refuses aliases (which can expand without bound), tags and duplicate keys."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        unwanted = (
+            "aliases" if isinstance(event, yaml.AliasEvent) else "tags" if event.tag is not None else ""
+        )
+        if unwanted:
+            mark: Any = event.start_mark
+            raise yaml.constructor.ConstructorError(None, None, f"{unwanted} are not allowed", mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        mapping = super().construct_mapping(node, deep)
+        if len(mapping) != len(node.value):
+            keys = [key.value for key, _ in node.value]
+            twice = next(key for n, (key, _) in enumerate(node.value) if key.value in keys[:n])
+            raise yaml.constructor.ConstructorError(
+                None, None, f"the key {twice.value!r} occurs twice", twice.start_mark
+            )
+        return mapping
+
+
+def read_yaml(path: Path, *, largest: int = LARGEST_YAML) -> dict[str, Any]:
+    """Read the mapping in a YAML file.
+
+    Args:
+        path: the file.
+        largest: size in bytes above which the file is refused unread.
+    """
+    return parse_yaml(read_short(path, largest=largest), path)
+
+
+def read_short(path: Path, *, largest: int = LARGEST_YAML) -> bytes:
+    """Read a short file."""
+    readable(path, SubmissionError, "a short text")
+    return read_limited(path, largest, SubmissionError, "give a short text")
+
+
+def plain_value(text: str) -> Any:
+    """Parse a value that a user wrote, such as that of an option: plain YAML without aliases and tags.
+
+    Raises:
+        ValueError: it is none; the message says why in one line.
+    """
+    try:
+        value = _loaded(text)
+    except _YAML_ERRORS as error:
+        raise ValueError(_problem(error)[:MOST_SAID]) from None
+    return value
+
+
+def _loaded(text: str) -> Any:
+    value = yaml.load(text, Loader=_PlainLoader)
+    str(value)  # Python writes no integer of more than 4,300 digits, which base 16 may hold
+    return value
+
+
+def _problem(error: Exception) -> str:
+    return getattr(error, "problem", None) or (str(error).splitlines() or ["it cannot be parsed"])[0]
+
+
+def parse_yaml(text: bytes, path: Path) -> dict[str, Any]:
+    """Parse the mapping in a file's text."""
+    try:
+        content = _loaded(text.decode("utf-8"))
+    except _YAML_ERRORS as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}:{mark.line + 1}" if mark else str(path)
+        raise SubmissionError(
+            f"{where} is not plain YAML: {_problem(error)}; write keys and plain values"
+        ) from None
+    if not isinstance(content, dict):
+        raise SubmissionError(f"{path} holds {type(content).__name__}, expected keys and values")
+    _refuse_unseen(content, path)
+    return content
+
+
+def _refuse_unseen(value: Any, path: Path, key: str = "") -> None:
+    if isinstance(value, str):
+        found = unseen(value, allowed="\t\n")
+        if found:
+            raise SubmissionError(f"{path}: {key or 'a key'} holds the {found}; remove it")
+    elif isinstance(value, dict):
+        for name, below in value.items():
+            _refuse_unseen(name, path)
+            _refuse_unseen(below, path, f"{key}.{name}".lstrip("."))
+    elif isinstance(value, list):
+        for below in value:
+            _refuse_unseen(below, path, key)

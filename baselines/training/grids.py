@@ -69,7 +69,7 @@ class Tuning(Record):
 
 
 class Grid(Record):
-    """A table to train: at equal steps (docs/measured-tables.md), or as papers print it (docs/reproduce.md).
+    """A table to train: at equal steps (docs/make-a-table.md), or as papers print it (docs/reproduce.md).
 
     Attributes:
         title: title of the table.

@@ -380,12 +380,12 @@ def test_five_methods_on_digits_come_near_the_control_as_the_faq_says(content: C
     assert 0 < gap < margin
 
 
-def test_costs_are_as_the_page_of_measured_tables_says(content: Content) -> None:
+def test_costs_are_as_the_page_on_making_tables_says(content: Content) -> None:
     ranges = {"VSE∞": (0.8, 6.3), "SGR": (0.9, 16.7)}
     for backbone, (least, most) in ranges.items():
         costs = [one.cost for one in content.seeds if one.backbone == backbone and one.cost]
         assert (round(min(costs), 1), round(max(costs), 1)) == (least, most)
-    page = " ".join(text("docs/measured-tables.md").split())
+    page = " ".join(text("docs/make-a-table.md").split())
     assert "0.8 to 6.3 times the plain steps on VSE∞, and up to 16.7 times on SGR" in page
 
 

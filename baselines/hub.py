@@ -11,7 +11,7 @@ import yaml
 from huggingface_hub import EvalResult, HfApi, ModelCardData, snapshot_download
 
 from baselines.training.job import FinishedRun
-from baselines.training.run_folder import OUTCOME_FILES
+from baselines.training.run_folder import OUTCOME_FILE
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.hub import answered
 from ncl_bench.errors import TrainingError, first_line
@@ -21,7 +21,7 @@ from ncl_bench.files import write_text
 PREFIX = "hub:"
 """Marks a run on the Hub where the path of a run is expected: ``hub:USER/NAME@REVISION``."""
 _NAME = re.compile(r"[\w.-]+/[\w.-]+")
-_NEEDED = ("run.json", "best.safetensors", *OUTCOME_FILES)
+_NEEDED = ("run.json", "best.safetensors", OUTCOME_FILE)
 _FILES = (*_NEEDED, "history.json")
 
 

@@ -19,10 +19,10 @@ size images x captions x words x dim is kept, and terms that cancel out of the r
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 from torch.nn import functional
 
@@ -70,14 +70,6 @@ class SGRAFConfig(BaseModel):
     sim_dim: Annotated[int, Field(ge=1)] = 256
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.4
     block_captions: Annotated[int, Field(ge=1)] | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_kernel(cls, content: Any) -> Any:
-        """Accept ``kernel: torch`` from run folders of earlier versions; it computed the same."""
-        if isinstance(content, dict) and content.get("kernel") == "torch":
-            return {name: value for name, value in content.items() if name != "kernel"}
-        return content
 
 
 class SGRAF(Backbone):

@@ -139,7 +139,7 @@ class FinishedRun:
         """Read a run folder; ``root`` is the folder of prepared datasets."""
         folder = RunFolder(path)
         run = folder.read_run()
-        outcome = folder.read_outcome() if folder.finished or run.imported is None else Outcome()
+        outcome = folder.read_outcome()
         job = TrainingJob(
             run.recipe, seed=run.seed, root=root, precision=run.precision, settings=run.settings
         )

@@ -7,11 +7,11 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor
 
 from ncl_bench.data import dataset_spec, true_correspondence
@@ -85,7 +85,7 @@ class Epoch(Record):
         index: index of the epoch in the run, from 0.
         round, phase, epoch, learning_rate: the epoch's plan entry.
         steps: number of steps of all modules since the run began.
-        taken: number of steps of each network since the run began; empty in runs of earlier versions.
+        taken: number of steps of each network since the run began.
         dev: recalls and ``r_sum`` on dev.
         best: whether it was the best epoch so far on dev; reset when a plan entry forgets earlier epochs.
         loss: mean loss over the epoch's steps; None for an epoch without a step.
@@ -99,21 +99,12 @@ class Epoch(Record):
     epoch: int
     learning_rate: float
     steps: int
-    taken: tuple[int, ...] = ()
+    taken: tuple[int, ...]
     dev: dict[str, float]
     best: bool
     loss: float | None
     terms: dict[str, float] = Field(default_factory=dict)
     diagnosis: dict[str, Separation] = Field(default_factory=dict)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _terms_of_earlier_versions(cls, content: Any) -> Any:
-        """Read files of earlier versions, which stored the terms next to the loss."""
-        if not isinstance(content, dict) or "terms" in content:
-            return content
-        terms = {name: value for name, value in content.items() if name not in cls.model_fields}
-        return {name: value for name, value in content.items() if name not in terms} | {"terms": terms}
 
 
 def hidden_correspondence(train: PairedDataset) -> NDArray[np.bool_] | None:

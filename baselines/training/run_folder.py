@@ -42,8 +42,8 @@ from ncl_bench.npy import NPZ_ERRORS, read_npz_array
 from ncl_bench.plugins import loaded
 from ncl_bench.schema import Precision, Record
 
-OUTCOME_FILES = ("training.json", "result.json")
-"""Files that mark a finished training; the second is of earlier versions."""
+OUTCOME_FILE = "training.json"
+"""File that marks a finished training."""
 
 MOST_ESTIMATES = 32
 """Arrays in a file of ``estimates``, more than any method keeps."""
@@ -156,11 +156,11 @@ class Outcome(Record):
         epochs: number of epochs; 0 for imported weights.
         best_epoch: best epoch on dev, from 0.
         dev: recalls and ``r_sum`` of the best epoch on dev; empty for imported weights.
-        steps: number of steps of each network; empty in runs of earlier versions.
+        steps: number of steps of each network; empty for imported weights.
         pairs_seen: captions that a network encoded in training, with or without gradient; mean over the networks.
         cost: training time relative to the same number of plain triplet steps on one network, timed during the
             training; None if the recipe sets no number of steps.
-        best_sha256: hash of ``best.safetensors``; None in runs of earlier versions.
+        best_sha256: hash of ``best.safetensors``.
     """
 
     epochs: int = 0
@@ -169,7 +169,7 @@ class Outcome(Record):
     steps: tuple[int, ...] = ()
     pairs_seen: float | None = None
     cost: float | None = None
-    best_sha256: str | None = None
+    best_sha256: str
 
 
 _RUN, _HISTORY, _OUTCOME = TypeAdapter(RunRecord), TypeAdapter(list[Epoch]), TypeAdapter(Outcome)
@@ -204,7 +204,7 @@ class RunFolder:
     @property
     def finished(self) -> bool:
         """Whether the training has ended."""
-        return any((self.path / name).is_file() for name in OUTCOME_FILES)
+        return (self.path / OUTCOME_FILE).is_file()
 
     def begin(self, wanted: RunRecord) -> None:
         """Take an empty or new folder for this run, or check that it already belongs to this run."""
@@ -274,14 +274,11 @@ class RunFolder:
 
     def read_outcome(self) -> Outcome:
         """Read ``training.json``."""
-        names = (name for name in OUTCOME_FILES if (self.path / name).is_file())
-        return self._read(_OUTCOME, next(names, OUTCOME_FILES[0]))
+        return self._read(_OUTCOME, OUTCOME_FILE)
 
     def estimates_file(self, epoch: int) -> Path:
         """Where an epoch's estimates lie, see :meth:`write_estimates`."""
-        name = f"epoch-{epoch:06d}.npz"
-        old = self.path / "divisions" / name  # the folder's name in version 1.0.0
-        return old if old.is_file() else self.path / "estimates" / name
+        return self.path / "estimates" / f"epoch-{epoch:06d}.npz"
 
     def read_estimates(self, epoch: int, n_pairs: int) -> dict[str, NDArray[np.float32]]:
         """What the method believed after an epoch: estimates by name, float32 ``(n_pairs,)``; empty if none were kept.
@@ -330,7 +327,7 @@ class RunFolder:
 
     def write_outcome(self, outcome: Outcome) -> None:
         """Write ``training.json``."""
-        self._write(OUTCOME_FILES[0], outcome.model_dump(mode="json"))
+        self._write(OUTCOME_FILE, outcome.model_dump(mode="json"))
 
     @property
     def kept_epochs(self) -> int:

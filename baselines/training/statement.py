@@ -270,7 +270,7 @@ def _curve(history: Sequence[Epoch]) -> TrainingCurve:
     found = [each for each in known if each is not None]
     whole = found if len(found) == len(history) else []
     return TrainingCurve(
-        steps=tuple(round(fmean(entry.taken)) if entry.taken else 0 for entry in history),
+        steps=tuple(round(fmean(entry.taken)) for entry in history),
         dev=tuple(round(entry.dev["r_sum"], 4) for entry in history),
         auroc=tuple(round(each.auroc, 4) for each in whole),
         average_precision=tuple(round(each.average_precision, 4) for each in whole),

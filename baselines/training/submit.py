@@ -266,7 +266,7 @@ def chosen_method(run: FinishedRun, device: torch.device) -> Method:
     largest = LONGEST_HEADER + sum(x.nbytes for x in method.networks.state_dict().values())
     try:
         content = read_limited(best, largest, TrainingError, fix)
-        if stated not in (None, sha256(content).hexdigest()):
+        if sha256(content).hexdigest() != stated:
             raise SafetensorError("its sha256 differs from the one in training.json")
         method.networks.load_state_dict(load(content))
     except (SafetensorError, RuntimeError) as error:

@@ -183,7 +183,7 @@ class Trainer:
         self.curves = Curves(folder.tensorboard)
         self.history: list[Epoch] = []  # only filled on the first rank
         self.epochs = 0
-        self.best_sha256: str | None = None
+        self.best_sha256 = ""  # of best.safetensors, from the first epoch on that dev may choose
 
     def run(self, progress: TrainingProgress) -> Outcome:
         """Train to the end, resuming from the last complete epoch.
@@ -416,12 +416,10 @@ class Trainer:
                 load_optimizer(self.step.optimizers[module], saved)
             self.history = [Epoch.model_validate(entry) for entry in state["history"]]
             self.step.count = state["steps"]
-            self.budget.taken = [
-                int(n) for n in state.get("taken", self.budget.taken)
-            ]  # older checkpoints lack it
-            self.plan_index = state.get("place", state["epochs"] - 1)
-            self.budget.spending |= state.get("spent", {})
-            self.best_sha256 = state.get("best_sha256")
+            self.budget.taken = [int(n) for n in state["taken"]]
+            self.plan_index = state["place"]
+            self.budget.spending |= state["spent"]
+            self.best_sha256 = state["best_sha256"]
             self.epochs = int(state["epochs"])
 
     def _conclude(self) -> Outcome:

@@ -30,6 +30,7 @@ def entry(index: int, loss: float | None, r_sum: float, estimate: list[float] | 
         epoch=index,
         learning_rate=0.1,
         steps=index,
+        taken=(index,),
         dev={"r_sum": r_sum},
         best=index == 1,
         loss=loss,

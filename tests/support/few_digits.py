@@ -97,7 +97,7 @@ def cut_short(whole: Path, to: Path) -> None:
 def outcome(folder: Path) -> dict[str, object]:
     """Weights, metrics, and everything that the last checkpoint holds, comparable bit by bit."""
     names = ["best.safetensors", "history.json", "training.json"]
-    names += [f"divisions/{path.name}" for path in sorted(folder.glob("divisions/*"))]
+    names += [f"estimates/{path.name}" for path in sorted(folder.glob("estimates/*"))]
     newest = torch.load(max((folder / "checkpoints").iterdir()), weights_only=True)
     return {name: (folder / name).read_bytes() for name in names} | flat("state", newest)
 

@@ -209,13 +209,6 @@ def test_incomplete_published_weights_are_refused(name: str, golden: Golden) -> 
             network_from(name, cut)
 
 
-def test_sgr_of_an_earlier_run_folder_names_the_kernel_that_is_left() -> None:
-    config = BACKBONES["sgr"].Config
-    assert config.model_validate({"kernel": "torch"}) == config()
-    with pytest.raises(ValidationError, match="kernel"):
-        config.model_validate({"kernel": "triton"})
-
-
 def test_unknown_names_and_options_are_refused() -> None:
     with pytest.raises(RecipeError, match="clip, imram, linear, saf, scan, sgr, vse_infinity, vsrn"):
         build_backbone("sgraf", None, feature_dim=66, n_regions=16, vocabulary_size=40)

@@ -92,7 +92,15 @@ def test_precision_among_equal_estimates_is_the_expected_one() -> None:
 def entry(index: int, loss: float | None, r_sum: float) -> Epoch:
     nothing = Histogram(low=0.0, high=1.0, true=(), false=())
     found = {"clean_probability": Separation(auroc=0.75, average_precision=0.75, histogram=nothing)}
-    place = {"index": index, "round": 0, "phase": "train", "epoch": index, "steps": 0, "best": False}
+    place = {
+        "index": index,
+        "round": 0,
+        "phase": "train",
+        "epoch": index,
+        "steps": 0,
+        "taken": (),
+        "best": False,
+    }
     return Epoch(**place, learning_rate=0.5, dev={"r_sum": r_sum}, loss=loss, diagnosis=found)
 
 

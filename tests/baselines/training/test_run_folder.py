@@ -1,4 +1,4 @@
-"""Run folders of earlier versions are read, and damaged ones refused in a sentence."""
+"""What a run folder says is read back, and damaged records are refused in a sentence."""
 
 import json
 from pathlib import Path
@@ -12,35 +12,34 @@ from ncl_bench.errors import NclBenchError
 DEV = {"r_sum": 100.0}
 BACKBONE, METHOD = {"name": "vse_infinity", "embed_size": 64}, {"name": "triplet", "epochs": 6}
 NOISE = {"unit": "caption", "ratio": 0.4, "seed": 0, "sha256": "cd", "realised_ratio": 0.3999, "source": None}
-OLD_RUN = {"seed": 3, "precision": "32-true", "fingerprint": "ab", "noise": NOISE}
-OLD_RUN["recipe"] = {"dataset": "digits", "backbone": BACKBONE, "method": METHOD}
-OLD_EPOCH = {"index": 0, "round": 0, "phase": "train", "epoch": 0, "learning_rate": 0.1, "steps": 7}
-OLD_EPOCH |= {"dev": DEV, "best": True, "loss": 2.0, "cross_modal": 1.5}
+RUN = {"seed": 3, "precision": "32-true", "fingerprint": "ab", "noise": NOISE}
+RUN["recipe"] = {"dataset": "digits", "backbone": BACKBONE, "method": METHOD}
+EPOCH = {"index": 0, "round": 0, "phase": "train", "epoch": 0, "learning_rate": 0.1, "steps": 7}
+EPOCH |= {"taken": [7], "dev": DEV, "best": True, "loss": 2.0, "terms": {"cross_modal": 1.5}}
 
 
-def test_a_folder_of_an_earlier_version_is_read(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text(json.dumps(OLD_RUN))
-    (tmp_path / "history.json").write_text(json.dumps([OLD_EPOCH]))
-    (tmp_path / "result.json").write_text(json.dumps({"best_epoch": 0, "dev": DEV, "epochs": 1}))
-    folder = RunFolder(tmp_path)
-    run = folder.read_run()
+def test_what_a_run_need_not_say_has_a_default(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps(RUN))
+    run = RunFolder(tmp_path).read_run()
     assert run.recipe.method["margin"] == 0.2
     assert (run.vocabulary, run.trained_on, run.imported, run.noise.published) == (None, None, None, None)
-    assert folder.read_history()[0].terms == {"cross_modal": 1.5}
-    assert folder.finished
-    assert folder.read_outcome() == Outcome(epochs=1, best_epoch=0, dev=DEV)
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text(json.dumps(OLD_RUN))
+    (tmp_path / "run.json").write_text(json.dumps(RUN))
     folder = RunFolder(tmp_path)
     run = folder.read_run()
     folder.write_run(run)
     assert folder.read_run() == run
     assert "imported" not in json.loads((tmp_path / "run.json").read_text())
-    history = [Epoch.model_validate(OLD_EPOCH)]
+    history = [Epoch.model_validate(EPOCH)]
     folder.write_history(history)
     assert folder.read_history() == history
+    assert not folder.finished
+    outcome = Outcome(epochs=1, best_epoch=0, dev=DEV, best_sha256="ab")
+    folder.write_outcome(outcome)
+    assert folder.finished
+    assert folder.read_outcome() == outcome
 
 
 @pytest.mark.parametrize(
@@ -48,9 +47,9 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     [
         ("{", "is damaged; train again into a new folder"),
         ("[]", r"run\.json: .*train again into a new folder"),
-        (json.dumps(OLD_RUN | {"seed": "x"}), r"run\.json: seed is 'x': .*; train again into a new folder"),
-        (json.dumps(OLD_RUN | {"sed": 1}), r"run\.json: unknown key 'sed'"),
-        (json.dumps(OLD_RUN).replace("triplet", "gone"), r"run\.json: .*unknown method 'gone'; .*--plugin"),
+        (json.dumps(RUN | {"seed": "x"}), r"run\.json: seed is 'x': .*; train again into a new folder"),
+        (json.dumps(RUN | {"sed": 1}), r"run\.json: unknown key 'sed'"),
+        (json.dumps(RUN).replace("triplet", "gone"), r"run\.json: .*unknown method 'gone'; .*--plugin"),
     ],
 )
 def test_a_damaged_record_is_one_sentence(content: str, sentence: str, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -129,9 +130,10 @@ def test_scores_of_a_last_epoch_that_was_the_best_are_at_hand(
     def scorings_and_last_epoch(
         name: str, best_epoch: int, best: dict[str, torch.Tensor]
     ) -> tuple[int, float]:
-        said = outcome.model_copy(update={"best_epoch": best_epoch, "best_sha256": None})
-        (tmp_path / "run" / "training.json").write_text(said.model_dump_json())
-        run.best.write_bytes(save(best))
+        weights = save(best)
+        said = {"best_epoch": best_epoch, "best_sha256": sha256(weights).hexdigest()}
+        run.write_outcome(outcome.model_copy(update=said))
+        run.best.write_bytes(weights)
         begun.clear()
         training = submit([tmp_path / "run"], tmp_path / name, device="cpu").training
         assert training is not None

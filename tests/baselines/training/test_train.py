@@ -79,7 +79,7 @@ def test_training_neither_moves_the_global_generator_nor_opens_test(
     assert sorted(set(opened)) == ["dev", "train"]
 
 
-@pytest.mark.parametrize("name", ["checkpoints", "divisions", "tensorboard", "plots"])
+@pytest.mark.parametrize("name", ["checkpoints", "estimates", "tensorboard", "plots"])
 def test_a_run_whose_folders_are_links_out_of_it_is_not_written(name: str, tmp_path: Path) -> None:
     outside, run = tmp_path / "outside", tmp_path / "run"
     for folder in (outside, run):

@@ -48,7 +48,7 @@ def fitted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         training = trial.training
         trial.run.write_run(training.record(load_dataset("digits", noise_ratio=training.noise_ratio)))
         r_sum = 1e4 * training.recipe.method["learning_rate"]
-        trial.run.write_outcome(Outcome(epochs=1, dev={"r_sum": r_sum}))
+        trial.run.write_outcome(Outcome(epochs=1, dev={"r_sum": r_sum}, best_sha256="ab"))
 
     monkeypatch.setattr(Trial, "fit", fit)
     monkeypatch.setattr("baselines.training.sweep.worker_pool", InThisProcess)

@@ -1,10 +1,12 @@
 """Training runs as SLURM jobs, in place of local processes.
 
-submitit submits the jobs and keeps their logs. SLURM may stop a job and restart it on any node; the training resumes
-from its last complete epoch. The command waits for its jobs. An interrupted command cancels them. A killed command
-leaves them in the queue; when it runs again, its new jobs wait for the old ones of the same name.
+submitit submits the jobs and keeps their logs and results. ``squeue`` says which jobs are unfinished: submitit asks
+SLURM's accounting, and without accounting it never notices that a job died. SLURM may stop a job and restart it on any
+node; the training resumes from its last complete epoch. The command waits for its jobs. An interrupted command cancels
+them. A killed command leaves them in the queue; when it runs again, its new jobs wait for the old ones.
 """
 
+import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Any, cast
+from typing import Any
 
 from ncl_bench import plugins
 from ncl_bench.errors import NclBenchError
@@ -26,6 +28,8 @@ MOST_AGAIN = 100
 """Number of restarts after a job reached its time limit."""
 POLL = 20
 """Seconds between two queries of the queue; fewer for jobs that were just submitted."""
+PATIENCE = 15
+"""Seconds that the result of an ended job may take to appear on a shared file system."""
 
 
 def read_options(given: Sequence[str]) -> dict[str, Any]:
@@ -74,6 +78,32 @@ class Call:
         return DelayedSubmission(self)
 
 
+class Queue:
+    """The user's unfinished jobs, asked of SLURM at most every :data:`POLL` seconds for all threads together."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._asked = float("-inf")
+        self._listed: set[str] | None = None
+
+    def holds(self, job_id: str, since: float) -> bool:
+        """Whether a job is unfinished, or SLURM does not answer.
+
+        Args:
+            job_id: id of the job.
+            since: when the job was submitted, of :func:`time.monotonic`; an older list does not name it.
+        """
+        with self._lock:
+            now = time.monotonic()
+            if self._asked < max(since, now - POLL):
+                command = ["squeue", "--me", "--noheader", "--format=%A"]
+                seen = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+                # a controller that does not answer says nothing about the jobs
+                self._listed = set(seen.stdout.split()) if seen.returncode == 0 else None
+                self._asked = now
+            return self._listed is None or job_id in self._listed
+
+
 class Jobs:
     """Submit functions as jobs.
 
@@ -85,6 +115,7 @@ class Jobs:
 
     def __init__(self, executor: Any, threads: ThreadPoolExecutor, begin: Callable[[], None]) -> None:
         self._executor, self._threads, self._begin = executor, threads, begin
+        self._queue = Queue()
         self._submitting = Lock()
         self._submitted: list[Any] = []
         self._closed = False
@@ -99,30 +130,44 @@ class Jobs:
         with self._submitting:
             self._closed = True
             for job in self._submitted:
-                if not job.done():
+                if not _has_result(job):
                     job.cancel(check=False)
-                    job._results_timeout_s = 0  # do not wait for the result of a cancelled job
 
     def _result(self, name: str, call: Call) -> Any:
-        from submitit.core.utils import FailedJobError, UncompletedJobError
-
         with self._submitting:
-            if self._closed:
-                raise NclBenchError("the jobs were cancelled; run the same command again to resume")
+            self._refuse_if_closed()
             # "singleton": a job of this name left by a killed command ends first, and this one reuses its work
             self._executor.update_parameters(job_name=name, dependency="singleton")
             job = self._executor.submit(call)
             self._submitted.append(job)
-        try:
-            result = job.result()
-        except (FailedJobError, UncompletedJobError):
+        self._wait(job, time.monotonic())
+        if not _has_result(job) or job.exception() is not None:
             raise NclBenchError(
                 f"job {job.job_id} ({name}) ended without a result; see {job.paths.stderr}, then run the same command "
                 "again to resume"
-            ) from None
+            )
+        result = job.result()
         if isinstance(result, NclBenchError):
             raise result
         return result
+
+    def _wait(self, job: Any, submitted: float) -> None:
+        """Return when the job has a result or has ended without one."""
+        held = time.monotonic()
+        while not _has_result(job) and time.monotonic() - held <= PATIENCE:
+            self._refuse_if_closed()
+            if self._queue.holds(job.job_id, submitted):
+                held = time.monotonic()
+            time.sleep(1)
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise NclBenchError("the jobs were cancelled; run the same command again to resume")
+
+
+def _has_result(job: Any) -> bool:
+    """Whether a job left its result; a list of its folder is newer than a network file system's memory of a name."""
+    return job.paths.result_pickle.name in os.listdir(job.paths.folder)
 
 
 @contextmanager
@@ -153,20 +198,7 @@ def job_pool(
 
 def _executor(options: Mapping[str, Any], folder: Path) -> Any:
     require("slurm", "submitit", needed_by="--executor slurm")
-    from submitit import SlurmExecutor, SlurmJob
-    from submitit.slurm.slurm import SlurmInfoWatcher
-
-    class Queue(SlurmInfoWatcher):
-        """Query ``squeue``; submitit queries accounting, and without accounting never notices that a job died."""
-
-        def update(self) -> None:
-            registered = set(self._registered)  # before the query, which does not list jobs submitted later
-            command = ["squeue", "--me", "--noheader", "--format=%A %T"]
-            seen = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-            if seen.returncode == 0:  # a controller that does not answer says nothing about the jobs
-                states = dict(line.split() for line in seen.stdout.splitlines())
-                self._info_dict = {job: {"State": states.get(job, "ENDED")} for job in registered}
-            self._last_status_check = time.time()
+    from submitit import SlurmExecutor
 
     try:
         executor = SlurmExecutor(folder, max_num_timeout=MOST_AGAIN)
@@ -174,7 +206,6 @@ def _executor(options: Mapping[str, Any], folder: Path) -> Any:
         raise NclBenchError(
             "--executor slurm did not find srun; fix: run the command on a machine that can submit SLURM jobs"
         ) from None
-    executor.job_class = cast(Any, type("QueuedJob", (SlurmJob,), {"watcher": Queue(delay_s=POLL)}))
     try:
         executor.update_parameters(**({"time": DAY} | dict(options)))
     except (NameError, ValueError, TypeError) as error:

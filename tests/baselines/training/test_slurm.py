@@ -41,7 +41,7 @@ print("Submitted batch job 7")
 while [[ "$1" == -* ]]; do if [[ "$1" == "--output" || "$1" == "--error" ]]; then shift; fi; shift; done
 exec "$@"
 """,
-    "squeue": '#!/bin/bash\nif kill -0 "$(cat {pid})" 2> /dev/null; then echo "7 RUNNING"; fi\n',
+    "squeue": '#!/bin/bash\nif kill -0 "$(cat {pid})" 2> /dev/null; then echo 7; fi\n',
     "scancel": '#!/bin/bash\nkill -KILL -- "-$(cat {pid})"\n',
 }
 
@@ -144,7 +144,7 @@ def test_a_job_gets_the_options_and_gives_its_result_or_a_sentence(queue: Path, 
 def test_a_job_that_dies_is_noticed_without_accounting(
     queue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("submitit.Job._results_timeout_s", 0)
+    monkeypatch.setattr("baselines.training.slurm.PATIENCE", 0)
     with job_pool({}, tmp_path, 1, nothing) as jobs:
         future = jobs.submit("dies", killed)
         with pytest.raises(

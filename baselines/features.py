@@ -37,8 +37,15 @@ from ncl_bench.data.pairs.forms import rows_in
 from ncl_bench.data.pictures import no_remarks, picture_path
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError, shorten, shown
-from ncl_bench.files import atomic_folder, atomic_path, sha256_of_file, sole_owner, write_text
-from ncl_bench.foreign import normalized, readable, refuse_links_out, text_lines
+from ncl_bench.files import (
+    atomic_folder,
+    atomic_path,
+    refuse_links_out,
+    sha256_of_file,
+    sole_owner,
+    write_text,
+)
+from ncl_bench.foreign import normalized, readable, text_lines
 from ncl_bench.npy import map_npy, read_header
 from ncl_bench.progress import Advance, Progress, silent
 

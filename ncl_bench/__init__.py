@@ -4,7 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ncl_bench.data import DATASETS, load_dataset
+    from ncl_bench.data import DATASETS
+    from ncl_bench.data.load import load_dataset
     from ncl_bench.data.own import new_dataset
     from ncl_bench.data.paired import PairedDataset
     from ncl_bench.data.prepare import prepare
@@ -38,7 +39,7 @@ _HOMES = {
     "compare": "ncl_bench.evaluation.compare",
     "evaluate": "ncl_bench.evaluation.call",
     "inject_noise": "ncl_bench.noise.draw",
-    "load_dataset": "ncl_bench.data",
+    "load_dataset": "ncl_bench.data.load",
     "new_dataset": "ncl_bench.data.own",
     "prepare": "ncl_bench.data.prepare",
     "write_scores": "ncl_bench.evaluation.scores",

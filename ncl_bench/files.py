@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,7 +19,6 @@ from typing import Any, TypeAlias
 from filelock import FileLock, Timeout
 
 from ncl_bench.errors import NclBenchError
-from ncl_bench.foreign import refuse_links_out
 
 AnyPath: TypeAlias = str | PathLike[str]
 """Path as a user gives it."""
@@ -144,6 +144,23 @@ def sole_owner(place: Path, *, inside: Path | None = None, nested: bool = True) 
         with suppress(OSError):  # leave no empty folder behind
             for folder in made:
                 folder.rmdir()
+
+
+def refuse_links_out(folder: Path, inside: Path | None = None) -> None:
+    """Refuse a folder with a link that leads out of it; whatever is written or deleted below it then stays inside.
+
+    Args:
+        folder: about to be written; it need not exist.
+        inside: folder that neither ``folder`` nor a link below it may leave (default: ``folder``).
+    """
+    home = Path(os.path.realpath(inside or folder))
+    below = (Path(place, name) for place, folders, files in os.walk(folder) for name in (*folders, *files))
+    for link in chain([folder], filter(Path.is_symlink, below)):
+        if not Path(os.path.realpath(link)).is_relative_to(home):
+            raise NclBenchError(
+                f"{link} is a link out of {inside or folder}, where nothing may be written; remove the link, or put "
+                "the files themselves there"
+            )
 
 
 def is_leftover(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Checks of what strangers give: regular files, sizes, encodings, archives, links and the spelling of names."""
+"""Checks of what strangers give: regular files, sizes, encodings, archives and the spelling of names."""
 
 import os
 import re
@@ -6,7 +6,6 @@ import stat
 import tarfile
 import unicodedata
 import zipfile
-from itertools import chain
 from pathlib import Path
 
 from ncl_bench.errors import NclBenchError
@@ -133,20 +132,3 @@ def check_torch_file(path: Path, error: type[NclBenchError], *, checksums: bool 
         raise error(f"{path} cannot be read ({problem.strerror}); check its permissions") from None
     except (zipfile.BadZipFile, EOFError, RuntimeError, NotImplementedError, ValueError):
         raise damaged from None
-
-
-def refuse_links_out(folder: Path, inside: Path | None = None) -> None:
-    """Refuse a folder with a link that leads out of it; whatever is written or deleted below it then stays inside.
-
-    Args:
-        folder: about to be written; it need not exist.
-        inside: folder that neither ``folder`` nor a link below it may leave (default: ``folder``).
-    """
-    home = Path(os.path.realpath(inside or folder))
-    below = (Path(place, name) for place, folders, files in os.walk(folder) for name in (*folders, *files))
-    for link in chain([folder], filter(Path.is_symlink, below)):
-        if not Path(os.path.realpath(link)).is_relative_to(home):
-            raise NclBenchError(
-                f"{link} is a link out of {inside or folder}, where nothing may be written; remove the link, or put "
-                "the files themselves there"
-            )

@@ -18,7 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ncl_bench.data import dataset_spec, load_dataset
+from ncl_bench.data import dataset_spec
+from ncl_bench.data.load import load_dataset
 from ncl_bench.data.pair_labels import LABELS, read_pair_labels, strata
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.pictograms import WEB

@@ -14,7 +14,8 @@ import numpy as np
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from baselines.audit.judge import judge_pairs
-from ncl_bench.data import load_dataset, true_correspondence
+from ncl_bench.data import true_correspondence
+from ncl_bench.data.load import load_dataset
 
 
 def main() -> None:

@@ -28,8 +28,8 @@ from baselines.training.job import FinishedRun
 from baselines.training.scoring import score_rows
 from baselines.training.statement import CLEAN_PROBABILITY
 from baselines.training.submit import Networks, check_alike, check_vocabulary, chosen_method
-from ncl_bench.data import refuse_damage
 from ncl_bench.data.columns import Int64Array, taken
+from ncl_bench.data.load import refuse_damage
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError
 from ncl_bench.progress import Advance, bar

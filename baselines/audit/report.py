@@ -32,8 +32,9 @@ from baselines.methods import METHODS
 from baselines.training.measures import Detection, detection, hidden_correspondence
 from baselines.training.scoring import embed
 from baselines.training.statement import CLEAN_PROBABILITY
-from ncl_bench.data import dataset_spec, refuse_damage
+from ncl_bench.data import dataset_spec
 from ncl_bench.data.columns import Int64Array
+from ncl_bench.data.load import refuse_damage
 from ncl_bench.data.pair_labels import LABELS
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import ScoresError, TrainingError

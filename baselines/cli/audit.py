@@ -228,7 +228,7 @@ def audit_runs(
     Example: ncl-bench audit images.npy captions.npy --method lemon --dataset flickr30k --noise-ratio 0.4 --to audit
     """
     from baselines.audit import write_audit, write_lemon
-    from ncl_bench.data import load_dataset
+    from ncl_bench.data.load import load_dataset
 
     if dataset is None:
         if (noise_ratio, noise_unit, noise_seed) != (None, None, None):

@@ -18,8 +18,9 @@ from baselines.methods import METHODS
 from baselines.training.measures import hidden_correspondence
 from baselines.training.recipe import Recipe
 from baselines.training.run_folder import Outcome, RunFolder, RunRecord
-from ncl_bench.data import dataset_spec, load_dataset
+from ncl_bench.data import dataset_spec
 from ncl_bench.data.keep import read_keep
+from ncl_bench.data.load import load_dataset
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.spec import SplitName
 from ncl_bench.errors import TrainingError

@@ -115,7 +115,7 @@ def data(root: Path | None, *, deep: bool = False) -> Iterator[Finding]:
 
 
 def _prepared(root: Path, name: str, images: dict[str, int], fix: str, deep: bool) -> Iterator[Finding]:
-    from ncl_bench.data import load_dataset
+    from ncl_bench.data.load import load_dataset
     from ncl_bench.data.prepared import damage
     from ncl_bench.data.spec import SplitName
     from ncl_bench.errors import DataError

@@ -2,33 +2,19 @@
 
 Each dataset is an object of a class from ``spec``, in its own file such as ``flickr30k``. ``prepare`` makes a folder
 from a download: ``download`` opens the files, ``captions`` and ``features`` read them, ``verify`` checks them,
-``tokenize`` makes token ids. ``layout`` describes the folder, and ``prepared`` opens it as a ``PairedDataset``.
+``tokenize`` makes token ids. ``layout`` describes the folder, and ``prepared`` opens it as a ``PairedDataset``. ``load``
+opens a split, embedded or prepared, with its noise.
 """
-
-import os
-from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench import plugins
 from ncl_bench.data import cc152k, coco, digits, flickr8k, flickr30k, now, pictograms
-from ncl_bench.data.columns import Int64Array
-from ncl_bench.data.keep import read_keep
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.paired import collate as collate
-from ncl_bench.data.prepared import damage, load_prepared, prepared_folder
-from ncl_bench.data.similar_noise import load_similar
-from ncl_bench.data.spec import SPLITS, DatasetSpec, SplitName, protocol_images
-from ncl_bench.errors import DataError, NoiseError, shorten, unknown_name
-from ncl_bench.noise.draw import Noise, NoiseUnit, check_noise, refuse_without_ratio
-from ncl_bench.noise.files import read_noise_file
+from ncl_bench.data.spec import DatasetSpec, protocol_images
+from ncl_bench.errors import DataError, unknown_name
 from ncl_bench.plugins import registered
-from ncl_bench.progress import Progress, silent
 
 ROOT_VARIABLE = "NCL_BENCH_DATA"
 DATASETS: dict[str, DatasetSpec] = {}
@@ -75,120 +61,6 @@ def dataset_spec(name: str) -> DatasetSpec:
     return DATASETS[name]
 
 
-def load_dataset(
-    name: str,
-    *,
-    split: SplitName = "train",
-    noise_ratio: float | None = None,
-    noise_unit: NoiseUnit | None = None,
-    noise_seed: int | None = None,
-    noise_file: str | Path | None = None,
-    language: str | None = None,
-    tokenizer: str | None = None,
-    root: str | Path | None = None,
-    preload: Literal["ram"] | None = None,
-    keep: str | Path | None = None,
-    columns: Sequence[str] | None = None,
-) -> PairedDataset:
-    """Open one split of a dataset, with synthetic noise on train if requested.
-
-    Args:
-        name: key of ``DATASETS``. Embedded datasets such as ``digits`` need no files; the others must be prepared.
-        split: ``train``, ``dev`` or ``test``.
-        noise_ratio: nominal share of moved units, in [0, 1) (default: clean pairs). Only train is ever corrupted.
-        noise_unit: ``caption`` (NCR and its successors, the default), ``image`` (DECL, RCL) or ``similar`` (captions
-            swap images with captions of similar words). Results are not comparable across units.
-        noise_seed: seed of the draw (default: the protocol's seed for this dataset, unit and ratio; for the caption
-            unit it draws the files that papers share).
-        noise_file: an ``.npy`` index to use instead of a draw, such as RCL's image-unit files, which no seed draws. A
-            file that does not fit is refused.
-        language: caption language (default: the dataset's first).
-        tokenizer: tokenizer of the token ids (default: the language's own).
-        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
-        preload: ``"ram"`` reads the features into memory (default: they stay on disk).
-        keep: folder from ``ncl-bench audit apply``; the result is the subset of train, noise included, that it keeps.
-        columns: what ``dataset[row]`` and the batches of a ``DataLoader`` hold (default: ``image_features``,
-            ``image_lengths``, ``caption_tokens``, ``caption_lengths`` and ``pair_ids``). Also: ``caption``, the text;
-            ``image``, the encoded file of the image, such as a PNG; ``image_id``; and ``row``, the position in this
-            dataset.
-
-    Raises:
-        DataError: a name is unknown, the prepared files are missing or damaged, or ``keep`` belongs to other data.
-        NoiseError: the dataset or split takes no noise, a setting is out of range or has no effect, or the file is
-            refused.
-    """
-    for argument, text in (
-        ("name", name),
-        ("split", split),
-        ("language", language),
-        ("tokenizer", tokenizer),
-    ):
-        if text is not None and not isinstance(text, str):
-            raise DataError(f"{argument} is {shorten(text)}, expected a name in quotation marks")
-    for argument, path in (("root", root), ("noise_file", noise_file), ("keep", keep)):
-        if path is not None and not isinstance(path, str | Path):
-            raise DataError(f"{argument} is {shorten(path)}, expected a path")
-    spec = dataset_spec(name)
-    if split not in SPLITS:
-        raise DataError(unknown_name("split", split, SPLITS))
-    if preload not in (None, "ram"):
-        raise DataError(
-            f"preload is {preload!r}, expected 'ram' or None; leave it out to keep features on disk"
-        )
-    root = _root(root)
-    ratio = 0 if noise_ratio is None else noise_ratio
-    unit: NoiseUnit = "caption" if noise_unit is None else noise_unit
-    check_noise(ratio, unit, 0 if noise_seed is None else noise_seed)
-    if noise_ratio is None and noise_file is None:
-        refuse_without_ratio(noise_unit, noise_seed)
-    if keep is not None and split != "train":
-        raise DataError(f"keep lists pairs of train, not of {split}; leave it out")
-    noise = None
-    if ratio or noise_file is not None:
-        _check_noise_allowed(spec, split)
-        noise = _noise(spec, ratio, unit, noise_seed, noise_file, root)
-    dataset = _open_clean(spec, split, language, tokenizer, root, preload)
-    if columns is not None:
-        dataset = dataset.with_columns(columns)
-    if noise is not None:
-        dataset = replace(dataset, caption_to_image=noise[0], noise=noise[1])
-    dataset = dataset.pickled_as(
-        partial(
-            load_dataset,
-            name,
-            split=split,
-            noise_ratio=noise_ratio,
-            noise_unit=noise_unit,
-            noise_seed=noise_seed,
-            noise_file=None if noise_file is None else Path(noise_file).absolute(),
-            language=language,
-            tokenizer=tokenizer,
-            root=root,
-            columns=columns,
-        )
-    )
-    return dataset if keep is None else dataset.subset(read_keep(Path(keep), dataset)[0])
-
-
-def refuse_damage(name: str, root: str | Path | None, split: str, *, progress: Progress = silent) -> None:
-    """Compare the hash of every file that a split is read from with the manifest; reads all of its features once.
-
-    Args:
-        name: name of the dataset. An embedded one has no files of its own, and nothing is compared.
-        root: as for :func:`load_dataset`.
-        split: ``train``, ``dev`` or ``test``.
-        progress: shows the bytes read.
-
-    Raises:
-        DataError: a file has changed since the dataset was prepared.
-    """
-    spec, place = dataset_spec(name), _root(root)
-    if place is None or _is_embedded(spec, place):
-        return
-    for sentence in damage(prepared_folder(place, name), split=split, progress=progress):
-        raise DataError(sentence)
-
-
 def true_correspondence(dataset: PairedDataset) -> NDArray[np.bool_]:
     """Whether each caption is paired with its own image; for diagnosis, never an input to training.
 
@@ -210,94 +82,3 @@ def true_correspondence(dataset: PairedDataset) -> NDArray[np.bool_]:
         )
     own: NDArray[np.bool_] = dataset.caption_to_image == dataset.pair_ids // dataset.captions_per_image
     return own
-
-
-def train_noise(
-    spec: DatasetSpec, ratio: float, unit: NoiseUnit, seed: int | None, root: Path | None
-) -> tuple[Int64Array, Noise]:
-    """Draw the noise of a train split from its seed.
-
-    Args:
-        spec: a dataset with synthetic noise.
-        ratio: nominal, in [0, 1).
-        unit: ``caption``, ``image`` or ``similar``.
-        seed: None for the protocol's seed.
-        root: folder of prepared datasets; ``similar`` needs the captions of datasets that are not embedded.
-
-    Returns:
-        ``caption_to_image`` int64 ``(n_captions,)``, and its record.
-
-    Raises:
-        DataError: the dataset must be prepared first.
-        NoiseError: a setting is refused, or the noise file must be made first.
-    """
-    if unit == "similar" and not spec.embedded:
-        return load_similar(_needed(root, spec), spec, ratio, seed)
-    return spec.draw_noise(noise_ratio=ratio, noise_unit=unit, seed=seed)
-
-
-def _noise(
-    spec: DatasetSpec,
-    ratio: float,
-    unit: NoiseUnit,
-    seed: int | None,
-    file: str | Path | None,
-    root: Path | None,
-) -> tuple[Int64Array, Noise]:
-    if file is None:
-        return train_noise(spec, ratio, unit, seed, root)
-    if seed is not None:
-        raise NoiseError(
-            f"noise_seed is {seed} and noise_file is {file}; give one of them, a file needs no seed"
-        )
-    caption_to_image, record = read_noise_file(Path(file), spec, unit)
-    if ratio not in (0, record.ratio):
-        raise NoiseError(
-            f"noise_ratio is {ratio}, noise file {file} carries {record.ratio:g}; leave noise_ratio out"
-        )
-    return caption_to_image, record
-
-
-def _check_noise_allowed(spec: DatasetSpec, split: str) -> None:
-    if split != "train":
-        raise NoiseError(
-            f"noise was requested for {spec.name}/{split}, but only train is corrupted; leave it out"
-        )
-    if spec.noise == "natural":
-        raise NoiseError(
-            f"{spec.name} carries natural noise, and synthetic noise on top of it is not part "
-            "of the protocol; leave noise_ratio and noise_file out"
-        )
-
-
-def _root(given: str | Path | None) -> Path | None:
-    place = given or os.environ.get(ROOT_VARIABLE)
-    return Path(place).absolute() if place else None
-
-
-def _is_embedded(spec: DatasetSpec, root: Path | None) -> bool:
-    return spec.embedded and not (root and (root / spec.name / "manifest.json").exists())
-
-
-def _needed(root: Path | None, spec: DatasetSpec) -> Path:
-    if not root:
-        raise DataError(
-            f"{spec.name} must be prepared: run `{plugins.command_name()} prepare {spec.name}`, then name its --to "
-            f"folder with --root (in Python root=) or {ROOT_VARIABLE}"
-        )
-    return root
-
-
-def _open_clean(
-    spec: DatasetSpec,
-    split: str,
-    language: str | None,
-    tokenizer: str | None,
-    root: Path | None,
-    preload: Literal["ram"] | None,
-) -> PairedDataset:
-    if _is_embedded(spec, root):
-        return spec.load_embedded(split, language, tokenizer)
-    return load_prepared(
-        _needed(root, spec), spec, split, language=language, tokenizer=tokenizer, preload=preload
-    )

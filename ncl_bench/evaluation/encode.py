@@ -8,7 +8,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.data import dataset_spec, load_dataset
+from ncl_bench.data import dataset_spec
+from ncl_bench.data.load import load_dataset
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.pictures import open_picture
 from ncl_bench.errors import ScoresError

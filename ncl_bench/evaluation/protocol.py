@@ -10,8 +10,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.data import ROOT_VARIABLE, dataset_spec, load_dataset
+from ncl_bench.data import ROOT_VARIABLE, dataset_spec
 from ncl_bench.data.judgements import Judgements
+from ncl_bench.data.load import load_dataset
 from ncl_bench.data.order import order_fingerprint
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.spec import DatasetSpec, SplitName

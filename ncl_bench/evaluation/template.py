@@ -11,7 +11,8 @@ import numpy as np
 import yaml
 from pydantic import ValidationError
 
-from ncl_bench.data import dataset_spec, train_noise
+from ncl_bench.data import dataset_spec
+from ncl_bench.data.load import train_noise
 from ncl_bench.data.order import order_of_download
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import NoiseError, SubmissionError, first_problem, one_line

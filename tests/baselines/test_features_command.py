@@ -12,7 +12,8 @@ from baselines.training.job import TrainingJob
 from baselines.training.recipe import Recipe
 from baselines.training.run_folder import RunFolder
 from ncl_bench.cli import app
-from ncl_bench.data import DATASETS, flickr8k, load_dataset
+from ncl_bench.data import DATASETS, flickr8k
+from ncl_bench.data.load import load_dataset
 from ncl_bench.errors import DataError, NclBenchError
 
 

@@ -18,7 +18,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from baselines.audit.judge import judge_pairs
 from baselines.audit.sentences import MINILM, sentence_vectors
-from ncl_bench.data import load_dataset
+from ncl_bench.data.load import load_dataset
 
 N, PART = 1_500, 0.05
 Captions = NDArray[np.object_]

@@ -18,7 +18,7 @@ from sklearn.metrics import average_precision_score
 from baselines.audit.cca import pooled
 from baselines.audit.judge import judge_pairs
 from baselines.audit.sentences import MINILM, sentence_vectors
-from ncl_bench.data import load_dataset
+from ncl_bench.data.load import load_dataset
 
 
 def main() -> None:

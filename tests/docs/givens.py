@@ -13,7 +13,8 @@ from PIL import Image
 from support import miniatures
 from support.torchvision_without_ops import define_missing_operators
 
-from ncl_bench.data import DATASETS, load_dataset
+from ncl_bench.data import DATASETS
+from ncl_bench.data.load import load_dataset
 from ncl_bench.evaluation.protocol import expected_shape
 
 PAIRS = 300

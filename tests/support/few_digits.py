@@ -22,7 +22,7 @@ from baselines.training.recipe import Recipe
 from baselines.training.run_folder import RunFolder
 from baselines.training.train import Trainer, TrainingProgress
 from ncl_bench.cli import main
-from ncl_bench.data import load_dataset
+from ncl_bench.data.load import load_dataset
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import NclBenchError
 

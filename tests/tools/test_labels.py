@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ncl_bench.data import load_dataset
+from ncl_bench.data.load import load_dataset
 from ncl_bench.data.pair_labels import LABELS, read_pair_labels, strata
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.pictograms import WEB

@@ -26,7 +26,8 @@ from baselines.training.run_folder import RunFolder
 from baselines.training.scoring import score_rows
 from baselines.training.submit import chosen_method
 from ncl_bench.cli import app
-from ncl_bench.data import DATASETS, load_dataset, true_correspondence
+from ncl_bench.data import DATASETS, true_correspondence
+from ncl_bench.data.load import load_dataset
 from ncl_bench.data.pictograms import WEB
 from ncl_bench.errors import NclBenchError, TrainingError
 

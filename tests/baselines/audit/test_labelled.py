@@ -16,7 +16,8 @@ from baselines.audit.labelled import (
     says,
     weighted_measures,
 )
-from ncl_bench.data import dataset_spec, load_dataset
+from ncl_bench.data import dataset_spec
+from ncl_bench.data.load import load_dataset
 from ncl_bench.data.pair_labels import strata
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import DataError, TrainingError

@@ -16,7 +16,8 @@ from baselines.audit import apply_audit, write_lemon
 from baselines.audit.lemon import FIXED, LemonScores, LemonSetting, lemon
 from baselines.audit.result import read_result
 from ncl_bench.cli import app
-from ncl_bench.data import dataset_spec, load_dataset, true_correspondence
+from ncl_bench.data import dataset_spec, true_correspondence
+from ncl_bench.data.load import load_dataset
 from ncl_bench.errors import DataError, NclBenchError, ScoresError, TrainingError
 
 CASES, SETS = ("cosine", "euclidean", "subset"), ("train", "val", "test")

@@ -25,7 +25,7 @@ from baselines.kit.fine_tuning import FineTuning
 from baselines.kit.method import Setting
 from baselines.methods.npc import NPC
 from baselines.methods.osa import OSA, OSAConfig, random_pairs
-from ncl_bench.data import load_dataset
+from ncl_bench.data.load import load_dataset
 from ncl_bench.errors import DataError, TrainingError
 
 TRAIN = load_dataset("digits", split="train")

@@ -28,7 +28,7 @@ from baselines.published.import_checkpoint import Provenance, import_checkpoint
 from baselines.training.scoring import score
 from baselines.training.submit import submit
 from ncl_bench.cli import app
-from ncl_bench.data import load_dataset
+from ncl_bench.data.load import load_dataset
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError
 

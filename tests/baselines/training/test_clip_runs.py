@@ -24,8 +24,9 @@ from baselines.training.run_folder import RunFolder
 from baselines.training.submit import submit, submit_zero_shot
 from baselines.training.train import Trainer
 from ncl_bench.cli import app
-from ncl_bench.data import DATASETS, load_dataset
+from ncl_bench.data import DATASETS
 from ncl_bench.data.embedded import EmbeddedDataset, embedded_split
+from ncl_bench.data.load import load_dataset
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.spec import Split
 from ncl_bench.errors import DataError, TrainingError

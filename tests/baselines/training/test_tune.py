@@ -20,7 +20,7 @@ from baselines.training.run_folder import Outcome
 from baselines.training.step import Diverged
 from baselines.training.tune import Trial, drawn, trials_of, tune
 from ncl_bench.cli import app
-from ncl_bench.data import load_dataset
+from ncl_bench.data.load import load_dataset
 from ncl_bench.errors import NclBenchError, RecipeError
 
 SEARCH = {

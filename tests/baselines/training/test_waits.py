@@ -25,7 +25,7 @@ from baselines.methods import METHODS
 from baselines.training.job import TrainingJob, build_method, trusted_rows, with_own_images
 from baselines.training.recipe import Recipe
 from baselines.training.step import READ_EVERY, OptimiserStep
-from ncl_bench.data import load_dataset
+from ncl_bench.data.load import load_dataset
 from ncl_bench.data.paired import PairedDataset
 
 PAIRS, BATCH_SIZE = 120, 12

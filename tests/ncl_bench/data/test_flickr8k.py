@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from support import flickr8k_miniature as miniature
 
-from ncl_bench.data import DATASETS, flickr8k, load_dataset
+from ncl_bench.data import DATASETS, flickr8k
 from ncl_bench.data.encoding import Projection
 from ncl_bench.data.layout import read_manifest
+from ncl_bench.data.load import load_dataset
 from ncl_bench.data.order import order_of_download
 from ncl_bench.data.prepare import check, prepare
 from ncl_bench.errors import DataError

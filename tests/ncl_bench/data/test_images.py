@@ -13,8 +13,8 @@ from support.miniatures import IMAGES, SPECS
 from typer.testing import CliRunner
 
 from ncl_bench.cli import app
-from ncl_bench.data import load_dataset
 from ncl_bench.data.images import add_images
+from ncl_bench.data.load import load_dataset
 from ncl_bench.data.prepared import damage
 from ncl_bench.errors import DataError
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ncl_bench.data import load_dataset
 from ncl_bench.data.keep import Kept, write_keep
+from ncl_bench.data.load import load_dataset
 from ncl_bench.errors import DataError
 from ncl_bench.noise.draw import noise_sha256
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import ncl_bench
-from ncl_bench.data import DATASETS, load_dataset, true_correspondence
+from ncl_bench.data import DATASETS, true_correspondence
+from ncl_bench.data.load import load_dataset
 from ncl_bench.errors import DataError, NoiseError
 from ncl_bench.noise.draw import noise_sha256
 

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import miniatures
 
-from ncl_bench.data import DATASETS, load_dataset
+from ncl_bench.data import DATASETS
 from ncl_bench.data.layout import read_manifest
+from ncl_bench.data.load import load_dataset
 from ncl_bench.data.order import order_fingerprint, order_of_download
 from ncl_bench.data.prepare import prepare
 from ncl_bench.errors import DataError

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ncl_bench.data import load_dataset
 from ncl_bench.data.columns import TokenTable
+from ncl_bench.data.load import load_dataset
 from ncl_bench.data.paired import PairedDataset, collate
 from ncl_bench.data.vocabulary import build_vocabulary
 from ncl_bench.errors import DataError, RowError

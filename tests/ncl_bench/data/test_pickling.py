@@ -105,7 +105,7 @@ register(type(spec)(**{**vars(spec), "name": "mine", "protocols": ("3",)}))
 def test_a_dataset_of_a_plugin_is_opened_in_a_fresh_process(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ncl_bench.data.plugins._loaded", {})
+    monkeypatch.setattr("ncl_bench.plugins._loaded", {})
     monkeypatch.setitem(DATASETS, "mine", miniatures.SPECS["flickr30k"])
     monkeypatch.delitem(DATASETS, "mine")
     (tmp_path / "mine.py").write_text(PLUGIN)

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from support import miniatures
 
-from ncl_bench.data import refuse_damage
 from ncl_bench.data.layout import read_manifest
+from ncl_bench.data.load import refuse_damage
 from ncl_bench.data.prepare import prepare
 from ncl_bench.data.prepared import damage, load_prepared
 from ncl_bench.data.tokenizers import tokenizer

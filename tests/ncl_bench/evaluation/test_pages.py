@@ -13,8 +13,9 @@ import pytest
 from PIL import Image
 from support.submission_folders import similarities, write_folder, write_matrix
 
-from ncl_bench.data import load_dataset, pictograms
+from ncl_bench.data import pictograms
 from ncl_bench.data.digits import GRID, SPEC, digits_split
+from ncl_bench.data.load import load_dataset
 from ncl_bench.evaluation.call import evaluate
 from ncl_bench.evaluation.pages import Gallery, plot_ranks, write_examples
 from ncl_bench.evaluation.ranks import Ranks

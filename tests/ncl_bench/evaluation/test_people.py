@@ -9,8 +9,9 @@ from scipy.stats import kendalltau
 from sklearn.metrics import roc_auc_score
 from support import flickr8k_miniature
 
-from ncl_bench.data import DATASETS, ROOT_VARIABLE, load_dataset
+from ncl_bench.data import DATASETS, ROOT_VARIABLE
 from ncl_bench.data.judgements import Judgements
+from ncl_bench.data.load import load_dataset
 from ncl_bench.data.prepare import prepare
 from ncl_bench.evaluation.compare import compare_agreement
 from ncl_bench.evaluation.people import (

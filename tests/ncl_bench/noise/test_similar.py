@@ -11,7 +11,8 @@ from support import flickr8k_miniature as miniature
 from typer.testing import CliRunner
 
 from ncl_bench.cli import app
-from ncl_bench.data import DATASETS, load_dataset, similar_noise, true_correspondence
+from ncl_bench.data import DATASETS, similar_noise, true_correspondence
+from ncl_bench.data.load import load_dataset
 from ncl_bench.data.prepare import prepare
 from ncl_bench.errors import NoiseError
 from ncl_bench.noise.draw import inject_noise, noise_sha256

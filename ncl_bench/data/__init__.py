@@ -2,8 +2,8 @@
 
 Each dataset is an object of a class from ``spec``, in its own file such as ``flickr30k``. ``prepare`` makes a folder
 from a download: ``download`` opens the files, ``captions`` and ``features`` read them, ``verify`` checks them,
-``tokenize`` makes token ids. ``layout`` describes the folder, and ``prepared`` opens it as a ``PairedDataset``. ``load``
-opens a split, embedded or prepared, with its noise.
+``tokenize`` makes token ids. ``layout`` describes the folder, and ``prepared`` opens it as a ``PairedDataset``.
+``load`` opens a split, embedded or prepared, with its noise.
 """
 
 import numpy as np

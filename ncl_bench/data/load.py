@@ -90,36 +90,38 @@ def load_dataset(
     if noise_ratio is None and noise_file is None:
         refuse_without_ratio(noise_unit, noise_seed)
     noisy = bool(ratio) or noise_file is not None
-    for refused, error, sentence in (
+    # what does not go together: whether it is so here, and what is then said
+    for refused, problem in (
         (
             preload not in (None, "ram"),
-            DataError,
-            f"preload is {preload!r}, expected 'ram' or None; leave it out to keep features on disk",
+            DataError(
+                f"preload is {preload!r}, expected 'ram' or None; leave it out to keep features on disk"
+            ),
         ),
         (
             keep is not None and split != "train",
-            DataError,
-            f"keep lists pairs of train, not of {split}; leave it out",
+            DataError(f"keep lists pairs of train, not of {split}; leave it out"),
         ),
         (
             noisy and split != "train",
-            NoiseError,
-            f"noise was requested for {name}/{split}, but only train is corrupted; leave it out",
+            NoiseError(f"noise was requested for {name}/{split}, but only train is corrupted; leave it out"),
         ),
         (
             noisy and spec.noise == "natural",
-            NoiseError,
-            f"{name} carries natural noise, and synthetic noise on top of it is not part of the protocol; leave "
-            "noise_ratio and noise_file out",
+            NoiseError(
+                f"{name} carries natural noise, and synthetic noise on top of it is not part of the protocol; leave "
+                "noise_ratio and noise_file out"
+            ),
         ),
         (
             noise_file is not None and noise_seed is not None,
-            NoiseError,
-            f"noise_seed is {noise_seed} and noise_file is {noise_file}; give one of them, a file needs no seed",
+            NoiseError(
+                f"noise_seed is {noise_seed} and noise_file is {noise_file}; give one of them, a file needs no seed"
+            ),
         ),
     ):
         if refused:
-            raise error(sentence)
+            raise problem
 
     root = _root(root)
     # noise before data: a file that does not fit is refused before features are read

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,7 +70,7 @@ def identify(
         NoiseError: no dataset has this length and ``captions_per_image`` is not given, or an entry is not an image.
     """
     datasets = list(datasets)
-    dataset, per_image, each = _place(len(index), datasets, captions_per_image)
+    dataset, per_image, each = _from_length(len(index), datasets, captions_per_image)
     n_images = len(index) if per_image else len(index) // each
     wrong = np.flatnonzero((index < 0) | (index >= n_images))
     if len(wrong):
@@ -77,19 +78,17 @@ def identify(
             f"noise index holds {index[wrong[0]]} at entry {wrong[0]}, expected images 0 to {n_images - 1}; "
             "this is not a noise index of this length"
         )
-    whole_images = per_image or (each > 1 and is_constant_in_groups(index, each))
-    units = index[::each] if whole_images and not per_image else index
-    unit_each = 1 if whole_images else each
-    clean = clean_pairing(n_images, unit_each)
+    moved = _moved_units(index, per_image, each)
+    units, clean = moved.units, clean_pairing(n_images, moved.each)
     n_moved = int((units != clean).sum())
     sha256 = noise_sha256(units)
     known = next(filter(None, (find_known_noise(sha256, spec) for spec in datasets)), None)
     ratios = [known.ratio] if known else nominal_ratios(n_moved, len(units))
-    exchanged = not known and (each == 1 or not whole_images) and _is_exchanged(units, unit_each)
+    exchanged = not known and moved.may_be_similar and _is_exchanged(units, moved.each)
     find = _find_exchange if exchanged else _find_draw
-    drawn = find(units, unit_each, ratios, seeds) if n_moved and not known else None
-    good = (units == clean).reshape(n_images, unit_each).mean(axis=1)
-    unit: NoiseUnit = "similar" if exchanged else "image" if whole_images else "caption"
+    drawn = find(units, moved.each, ratios, seeds) if n_moved and not known else None
+    good = (units == clean).reshape(n_images, moved.each).mean(axis=1)
+    unit: NoiseUnit = "similar" if exchanged else moved.unit
     return NoiseIdentity(
         dataset=dataset,
         unit=unit if n_moved else None,
@@ -99,7 +98,7 @@ def identify(
         known_as=known.title if known else None,
         ratio=drawn[0] if drawn else next(iter(ratios), None),
         seed=drawn[1] if drawn else known.seed if known else None,
-        balanced=bool((np.bincount(units, minlength=n_images) == unit_each).all()),
+        balanced=bool((np.bincount(units, minlength=n_images) == moved.each).all()),
         realised_ratio=n_moved / len(units),
         all_good=float((good == 1).mean()),
         some_good=float(((good > 0) & (good < 1)).mean()),
@@ -107,7 +106,35 @@ def identify(
     )
 
 
-def _place(
+class _Moved(NamedTuple):
+    """The units that an index may have moved.
+
+    Attributes:
+        units: int64, the image of each unit.
+        each: units per image.
+        unit: ``caption`` or ``image``.
+        may_be_similar: whether unit ``similar`` can have written this index.
+    """
+
+    units: NDArray[np.int64]
+    each: int
+    unit: NoiseUnit
+    may_be_similar: bool
+
+
+def _moved_units(index: NDArray[np.int64], per_image: bool, each: int) -> _Moved:
+    if per_image:
+        # One entry per image: unit image, as the shared files hold it. With one caption per image the entries are captions too,
+        # and unit similar exchanges them in pairs.
+        return _Moved(index, 1, "image", may_be_similar=each == 1)
+    if is_constant_in_groups(index, each):
+        # One entry per caption, and the captions of an image went with it: unit image, written out.
+        return _Moved(index[::each], 1, "image", may_be_similar=False)
+    # One entry per caption, and captions moved one by one: unit caption, or unit similar.
+    return _Moved(index, each, "caption", may_be_similar=True)
+
+
+def _from_length(
     n_entries: int, datasets: Iterable[NoisyDataset], captions_per_image: int | None
 ) -> tuple[str | None, bool, int]:
     """Dataset, whether entries are images, and captions per image, from the length."""

@@ -124,8 +124,8 @@ class _Moved(NamedTuple):
 
 def _moved_units(index: NDArray[np.int64], per_image: bool, each: int) -> _Moved:
     if per_image:
-        # One entry per image: unit image, as the shared files hold it. With one caption per image the entries are captions too,
-        # and unit similar exchanges them in pairs.
+        # One entry per image: unit image, as the shared files hold it. With one caption per image the entries are
+        # captions too, which unit similar exchanges in pairs.
         return _Moved(index, 1, "image", may_be_similar=each == 1)
     if is_constant_in_groups(index, each):
         # One entry per caption, and the captions of an image went with it: unit image, written out.

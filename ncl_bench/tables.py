@@ -63,8 +63,8 @@ def read_table(
     """Read a table in UTF-8 whose first line names its columns; blanks around a name do not count.
 
     Tabs separate the cells of a ``.tsv`` file, and of others whose first line holds a tab; a quotation mark is then an
-    ordinary character, as in the published files. Otherwise it is CSV with commas, or with semicolons if the first line
-    holds no comma. Blank lines are skipped, and missing cells are empty. The apostrophe of
+    ordinary character, as in the published files. Otherwise it is CSV with commas, or if the first line holds no comma
+    with semicolons or bars. Blank lines are skipped, and missing cells are empty. The apostrophe of
     :func:`csv_cell` is taken off.
 
     Args:
@@ -105,7 +105,7 @@ def delimiter_of(path: Path, head: bytes) -> str:
     """What separates the cells of a table, by its name and its first line; see :func:`read_table`."""
     if path.suffix.lower() == ".tsv" or b"\t" in head:
         return "\t"
-    return ";" if b";" in head and b"," not in head else ","
+    return next((each for each in ",;|" if each.encode() in head), ",")
 
 
 def _as_dicts(
@@ -125,8 +125,17 @@ def _as_dicts(
 
 
 def _tab_separated(content: bytes, name: str, error: type[NclBenchError]) -> Iterator[tuple[str, list[str]]]:
+    before = [""]
     for number, line in enumerate(text_lines(content, name, error), start=1):
-        yield f"{name} line {number}", line.split("\t")
+        cells, last = line.split("\t"), before[-1]
+        # where a program quoted a cell that holds a line break, the rest of the cell is no row
+        if last.startswith('"') and last.count('"') % 2 and line.count('"') % 2 and len(cells) < len(before):
+            raise error(
+                f"{name} line {number}: a quoted cell goes on here, but between tabs a quotation mark is an ordinary "
+                "character; remove the line break, or save the table as CSV"
+            )
+        before = cells if line else before
+        yield f"{name} line {number}", cells
 
 
 LONGEST_CELL = 1_000_000

@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from baselines.audit.lists import write_lists
-from baselines.audit.result import PAIRS, RESULT, AuditResult, read_result
+from baselines.audit.result import PAIRS, RESULT, AuditResult, column_of_audit, read_result
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.keep import Kept, read_pair_ids, write_keep
@@ -101,16 +101,13 @@ def _read(path: Path, result: AuditResult, own: bool) -> pd.DataFrame:
     from pyarrow.parquet import read_schema
 
     readable(path, TrainingError, "the table of an audit")
-    needed = [
-        result.chosen_by,
-        "probability",
-        *(("suspect", "left_out", "correction") if own else ("pair_id",)),
-    ]
+    needed = ["probability", *(("suspect", "left_out") if own else ("pair_id",))]
+    needed += ["correction"] if own and result.labels else []  # else a column of this name is the user's own
     try:
         there = read_schema(path).names
         # the user's own column of this name stays, and the audit's gets a prefix
-        named = {name if f"audit_{name}" not in there else f"audit_{name}": name for name in needed}
-        columns = [name for name in named if name in there]
+        named = {column: name for name in needed if (column := column_of_audit(there, name))}
+        columns = [result.chosen_by, *named]
         if not own:
             _refuse_large(path, result, columns)
         table = pd.read_parquet(path, columns=columns).rename(columns=named)

@@ -27,7 +27,7 @@ from baselines.audit.embeddings import read_embeddings
 from baselines.audit.labels import Label, read_labels, weigh
 from baselines.audit.lists import forget, repaired, write_lists, write_with
 from baselines.audit.page import write
-from baselines.audit.result import Audit, AuditResult, counts
+from baselines.audit.result import Audit, AuditResult, counts, free_name
 from baselines.audit.words import other_script
 from ncl_bench.arguments import Seed, checked_arguments
 from ncl_bench.data.columns import Int64Array
@@ -510,7 +510,7 @@ def _audit(
     taken = [name for name in added if name in own.form.table.columns]
     if taken:
         remarks = [*remarks, f"Your table has columns {listed(taken)}; those of the audit begin with audit_."]
-    renamed = {f"audit_{name}" if name in taken else name: column for name, column in added.items()}
+    renamed = {free_name(name, own.form.table.columns): column for name, column in added.items()}
     table = pd.concat([own.form.table.reset_index(drop=True), pd.DataFrame(renamed)], axis=1)
     result = AuditResult(
         source=own.form.name,
@@ -526,7 +526,7 @@ def _audit(
         low=suspicion.low,
         high=suspicion.high,
         obtained=found.obtained,
-        chosen_by="audit_rank" if "rank" in taken else "rank",
+        chosen_by=free_name("rank", own.form.table.columns),
         threshold=threshold,
         n_suspects=int(suspect.sum()),
         labels={name: sum(each.label == name for each in labels.values()) for name in LABELS}
@@ -566,7 +566,7 @@ def _spread(values: Any, rows: Int64Array, n: int, dtype: Any) -> Any:
 
 def _suspects(own: OwnPairs, audit: Audit) -> NDArray[np.bool_]:
     """Whether each judged row is a suspect."""
-    suspect = audit.table["audit_suspect" if "suspect" in own.form.table else "suspect"]
+    suspect = audit.table[free_name("suspect", own.form.table.columns)]
     found: NDArray[np.bool_] = suspect[audit.rows].to_numpy(bool)
     return found
 

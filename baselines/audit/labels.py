@@ -81,7 +81,7 @@ def read_labels(
                 f"{where}: the picture {shown(cells['image_id'])} is another one than when it was labelled; look at it "
                 "again, or remove the line"
             )
-        label = Label(cells["label"], cells.get("correction", ""))
+        label = Label(cells["label"], " ".join(cells.get("correction", "").split()))
         for row in rows:
             if found.setdefault(row, label) != label:
                 raise DataError(f"{where}: this pair has another label above; keep one")

@@ -6,7 +6,8 @@
 """
 
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -182,6 +183,19 @@ class Audit:
 def counts(texts: NDArray[np.object_]) -> dict[str, int]:
     """Text to number, the most frequent first; empty texts do not count."""
     return {str(text): int(count) for text, count in pd.Series(texts[texts != ""]).value_counts().items()}
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """The name of an audit's column in a table that has columns of its own."""
+    while name in taken:
+        name = f"audit_{name}"
+    return name
+
+
+def column_of_audit(columns: Sequence[str], name: str) -> str | None:
+    """The column that :func:`free_name` named, as the audit's columns stand behind those of the table."""
+    of_name = re.compile(f"(audit_)*{name}")
+    return next((column for column in reversed(columns) if of_name.fullmatch(column)), None)
 
 
 def write_table(folder: Path, table: pd.DataFrame) -> None:

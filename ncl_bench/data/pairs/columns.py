@@ -1,10 +1,13 @@
 """Somebody's pairs: which columns hold the images and the captions, and what each row says."""
 
+import ast
 import hashlib
 import json
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -81,6 +84,8 @@ def read_pairs(
 def columns_of(form: Form) -> list[str]:
     """Names of all columns; refused if the first line is a row already, which would be lost."""
     columns = [*map(str, form.table.columns), *form.pictures]
+    if not columns:
+        raise DataError(f"{form.name} has no rows; expected {EXPECTED}")
     _refuse_rows_as_names(form.name, columns)
     return columns
 
@@ -103,9 +108,16 @@ def pairs_of(
             f"{form.name}: column {shown(image)} cannot hold both images and captions; name another"
         )
     row_of: Int64Array = np.arange(len(form.table))
+    if caption:
+        form = _with_lists(form, caption)
     if caption and any(isinstance(cell, list | tuple | np.ndarray) for cell in form.table[caption].tolist()):
         form, row_of = exploded(form, caption)
     captions = [" ".join(text.split()) for text in text_cells(form, caption)] if caption else []
+    if any(captions) and all(NUMBER.fullmatch(text) for text in captions if text):
+        raise DataError(
+            f"{form.name}: column {shown(caption)} holds numbers such as {next(filter(None, captions))}, expected "
+            "captions; choose another with --caption-column"
+        )
     if not len(form.table):
         raise DataError(f"{form.name} has no rows; expected {EXPECTED}")
     if image in form.pictures:
@@ -117,6 +129,39 @@ def pairs_of(
     if by_row:  # the number of the row until another column names the files
         images = [f"{row:09d}" if name else "" for row, name in zip(row_of.tolist(), images, strict=True)]
     return OwnPairs(form, images, captions, image, caption, by_row, told, row_of)
+
+
+_LIST = re.compile(r"\[\s*(['\"].*['\"]\s*)?\]", re.DOTALL)
+
+
+def _with_lists(form: Form, column: str) -> Form:
+    """Read lists of texts that stand in cells of text, as a table of CSV holds several captions of an image."""
+    cells = form.table[column].tolist()
+    filled = [cell.strip() for cell in cells if isinstance(cell, str) and cell.strip()]
+    if not filled or not all(map(_LIST.fullmatch, filled)):
+        return form
+    lists = [
+        _listed_texts(cell.strip(), form.place(row)) if isinstance(cell, str) else cell
+        for row, cell in enumerate(cells)
+    ]
+    return replace(form, table=form.table.assign(**{column: pd.Series(lists, form.table.index, object)}))
+
+
+def _listed_texts(cell: str, where: str) -> list[str]:
+    """The texts of a list in JSON or as Python prints it."""
+    found: object = [] if not cell else None
+    with suppress(ValueError, RecursionError):
+        found = json.loads(cell)
+    if found is None:
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            read = ast.literal_eval(cell)
+            # Python would join two texts without a comma between them, as NumPy prints an array
+            found = read if repr(read) == cell else None
+    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+        raise DataError(
+            f"{where} holds {shorten(cell)}, expected a list of captions in JSON; write a row for each caption"
+        )
+    return found
 
 
 def _refuse_rows_as_names(name: str, columns: Sequence[str]) -> None:
@@ -161,13 +206,16 @@ def text_cells(form: Form, column: str) -> list[str]:
     """Cells of a column as text; empty cells are empty texts."""
     found = []
     for row, value in enumerate(form.table[column].tolist()):
-        if isinstance(value, list | tuple | np.ndarray | dict):
+        if isinstance(value, bytes):
+            with suppress(UnicodeDecodeError):
+                value = value.decode()
+        if isinstance(value, bytes) or not (pd.api.types.is_scalar(value) or isinstance(value, PurePath)):
             raise DataError(
-                f"{form.name} row {row}: {column} holds {shorten(value)}, expected a text; choose "
-                "another column"
+                f"{form.place(row)}: {column} holds {shorten(value)}, expected a text; choose another column"
             )
-        missing = value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value))
-        found.append("" if missing else str(value).strip())
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)  # a column of whole numbers with a gap is one of floats in pandas
+        found.append("" if pd.isna(value) else str(value).strip())
     return found
 
 

@@ -12,6 +12,7 @@ from ncl_bench.data.pairs.form import (
     LARGEST_TEXT,
     PICTURE_ENDINGS,
     TABLES,
+    URL,
     Form,
     is_table,
 )
@@ -52,19 +53,14 @@ def kind_of(path: Path) -> tuple[str, list[Path]]:
     if kinds in (["metadata"], [".tar"]):
         return kinds[0], inside[kinds[0]]
     tables = sorted(
-        name for name in own if Path(name).suffix.lower() in TABLES and Path(name).suffix != ".txt"
+        name for name in own if Path(name).suffix.lower() in TABLES and Path(name).suffix.lower() != ".txt"
     )
     if kinds == [".parquet"] and not [name for name in tables if not name.endswith(".parquet")]:
         return ".parquet", inside[".parquet"]
     if ".txt" in inside and not tables:
         texts = {each.with_suffix("") for each in inside[".txt"]}
-        pictures = [
-            each
-            for ending in PICTURE_ENDINGS
-            for each in inside.get(ending, ())
-            if each.with_suffix("") in texts
-        ]
-        if pictures:
+        pictures = [each for ending in PICTURE_ENDINGS for each in inside.get(ending, ())]
+        if any(each.with_suffix("") in texts for each in pictures):
             return "texts", pictures
     return "", []
 
@@ -135,31 +131,42 @@ def _metadata(folder: Path, tables: Sequence[Path]) -> Form:
     parts = []
     for each in tables:
         part = table_form(each).table
-        image = next((name for name in part if str(name).casefold() in IMAGE_COLUMNS), None)
-        if image is None:
+        columns = [str(name) for name in part if str(name).casefold() in IMAGE_COLUMNS]
+        if not columns:
             raise DataError(
                 f"{each} has the columns {listed(list(map(str, part)), 30)}, and none is called file_name; name the "
                 "column of image paths file_name"
             )
         inner = each.parent.relative_to(folder)
-        paths = [
-            (inner / cell).as_posix() if isinstance(cell, str) and cell else cell for cell in part[image]
-        ]
-        parts.append(part.assign(**{str(image): paths}))
+        for column in columns:
+            paths = [
+                (inner / cell).as_posix()
+                if isinstance(cell, str) and cell and not URL.fullmatch(cell)
+                else cell
+                for cell in part[column]
+            ]
+            part = part.assign(**{column: paths})
+        parts.append(part)
     return _joined(folder, tables, parts, tables[0].suffix)
 
 
 def _pictures_with_texts(folder: Path, pictures: Sequence[Path]) -> Form:
-    """Pictures with a caption in a text of the same name, such as ``1.jpg`` and ``1.txt``; each line is a caption."""
-    names = [each.with_suffix("") for each in pictures]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        same = listed([each.name for each in pictures if each.with_suffix("") == twice])
-        raise DataError(f"{twice}.txt may belong to {same}; keep one of them")
+    """Pictures with a caption in a text of the same name, such as ``1.jpg`` and ``1.txt``; each line is a caption.
+
+    A picture without a text is a row without a caption.
+    """
+    picture_of: dict[Path, Path] = {}
     rows = []
     for each in sorted(pictures):
-        text = each.with_suffix(".txt")
-        content = read_limited(text, LARGEST_TEXT, DataError, "give one caption per text")
-        captions = [line for line in text_lines(content, str(text), DataError) if line.strip()]
+        endings = [ending for ending in (".txt", ".TXT") if each.with_suffix(ending).is_file()]
+        captions: list[str] = []
+        if endings:
+            text = each.with_suffix(endings[0])
+            if picture_of.setdefault(text, each) != each:
+                raise DataError(
+                    f"{text} may belong to {listed([picture_of[text].name, each.name])}; keep one of them"
+                )
+            content = read_limited(text, LARGEST_TEXT, DataError, "give one caption per text")
+            captions = [line for line in text_lines(content, str(text), DataError) if line.strip()]
         rows += [(each.relative_to(folder).as_posix(), line) for line in captions or [""]]
     return frame_form(pd.DataFrame(rows, columns=["image", "caption"], dtype=object), folder.name, folder)

@@ -76,7 +76,8 @@ def read_parquet(path: Path) -> pd.DataFrame:
             return pd.DataFrame(columns=schema.names, dtype=object)
         coded = pa.Table.from_batches(batches)
         arrays = [coded.column(place).cast(each.type) for place, each in enumerate(schema)]
-        found: pd.DataFrame = pa.Table.from_arrays(arrays, schema=schema).to_pandas(ignore_metadata=True)
+        whole = pa.Table.from_arrays(arrays, schema=schema)
+        found: pd.DataFrame = whole.to_pandas(ignore_metadata=True, integer_object_nulls=True)
         return found.drop(columns="__index_level_0__", errors="ignore")  # an index without a name
     except DataError:
         raise
@@ -133,11 +134,12 @@ def dataset_form(found: Any, name: str, folder: Path | None = None) -> Form:
     """A ``datasets.Dataset``; pictures are read when they are needed."""
     import datasets
 
+    found = found.with_format(None)  # a format may hide columns or change values
     pictures = [column for column, feature in found.features.items() if isinstance(feature, datasets.Image)]
     for column in pictures:
         found = found.cast_column(column, datasets.Image(decode=False))
     table = (
-        found.remove_columns(pictures).to_pandas()
+        found.remove_columns(pictures).with_format("arrow")[:].to_pandas(integer_object_nulls=True)
         if len(found.column_names) > len(pictures)
         else pd.DataFrame(index=range(len(found)))
     )
@@ -176,7 +178,7 @@ def _is_picture(cell: object) -> bool:
 def _picture_of(cell: Any) -> bytes | Path | None:
     if isinstance(cell, bytes):
         return cell
-    content, path = (cell.get("bytes"), cell.get("path")) if isinstance(cell, dict) else (None, None)
+    content, path = (cell.get("bytes"), cell.get("path")) if isinstance(cell, dict) else (None, cell)
     if isinstance(content, bytes):
         return content
     return Path(path) if isinstance(path, str) and path else None

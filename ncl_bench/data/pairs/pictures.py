@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,17 +12,17 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from ncl_bench.data.columns import Int64Array
-from ncl_bench.data.pairs.columns import OwnPairs
-from ncl_bench.data.pairs.form import CAPTION_COLUMNS, NUMBER
+from ncl_bench.data.pairs.columns import OwnPairs, text_cells
+from ncl_bench.data.pairs.form import CAPTION_COLUMNS, NUMBER, PICTURE_ENDINGS, URL
 from ncl_bench.data.pictures import picture_path
 from ncl_bench.errors import DataError, listed, shown
 from ncl_bench.files import atomic_path, sha256_of_file
 from ncl_bench.foreign import normalized
 from ncl_bench.progress import Progress, silent
 
-_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
-ENDINGS = ("", *_ENDINGS, *map(str.upper, _ENDINGS))
+ENDINGS = ("", *PICTURE_ENDINGS, *map(str.upper, PICTURE_ENDINGS))
 """Endings tried after an image id to find its file."""
+_BARE = re.compile(r"0|[1-9][0-9]*")
 NAME_DIGITS = 32
 """Hexadecimal digits of the hash that names a picture in a row."""
 
@@ -71,7 +72,8 @@ def _found(
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder; give the folder of the pictures with --images")
     index = FileIndex(folder)
-    names = list(dict.fromkeys(name for name in wanted if name))
+    # beside names of files, a URL says where a picture came from and not where it lies
+    names = list(dict.fromkeys(name for name in wanted if name and not URL.fullmatch(name)))
     if not names:
         raise DataError(
             f"{pairs.form.name}: column {pairs.image_column} names no image; choose another with --image-column"
@@ -103,29 +105,54 @@ def _named_by_the_table(pairs: OwnPairs, index: "FileIndex") -> list[str]:
     table, n = pairs.form.table, len(np.unique(pairs.row_of))
     if not index.folder.is_dir():
         raise DataError(f"{index.folder} is not a folder; give the folder of the pictures with --images")
-    if not index.paths:
-        raise DataError(_download(pairs, index.folder))
-    urls = set(table.columns[[column == pairs.image_column for column in table.columns]])
-    texts = {name for name in map(str, table.columns) if name.casefold() in CAPTION_COLUMNS}
-    others = set(map(str, table.columns)) - urls - texts - {pairs.caption_column}
-    for column in sorted(others, key=lambda c: c != "key"):
-        cells = [cell.strip() if isinstance(cell, str) else "" for cell in table[column].tolist()]
-        filled = {cell for cell in cells if cell}
-        # each name stands for one picture; a column of few words such as "success" names none
-        if filled and sum(index.holds(cell) for cell in filled) * 2 > len(filled):
-            return cells
     stems = sorted(Path(path).stem for path in index.paths if path.lower().endswith(ENDINGS[1:]))
-    numbers = {int(stem) for stem in stems if NUMBER.fullmatch(stem)}
-    if len(stems) != n or numbers != set(range(n)):
-        if not stems:
-            raise DataError(_download(pairs, index.folder))
+    if not stems:
+        raise DataError(_download(pairs, index.folder))
+    of_number = {int(stem): stem for stem in stems if NUMBER.fullmatch(stem)}
+    urls = text_cells(pairs.form, pairs.image_column)
+    texts = {name for name in map(str, table.columns) if name.casefold() in CAPTION_COLUMNS}
+    named: dict[str, list[str]] = {}
+    for column in set(map(str, table.columns)) - texts - {pairs.image_column, pairs.caption_column}:
+        try:
+            cells = text_cells(pairs.form, column)
+        except DataError:  # a column of lists names no file
+            continue
+        if (
+            column == "key"
+        ):  # of img2dataset; a program may have read it as a number, without the zeros in front
+            cells = [of_number.get(int(cell), cell) if NUMBER.fullmatch(cell) else cell for cell in cells]
+        url_of = dict(zip(cells, urls, strict=True))
+        held = {cell for cell in url_of if cell and index.holds(cell)}
+        # a column of few words or numbers, such as a status, names no file: several pictures would share one
+        if 2 * len(held) > len(set(cells) - {""}) and all(
+            url_of[cell] == url for cell, url in zip(cells, urls, strict=True) if cell and url
+        ):
+            named[column] = cells
+    if "key" in named:
+        return named["key"]
+    by_row = len(stems) == n and of_number.keys() == set(range(n))
+    rows = [of_number[row] for row in pairs.row_of.tolist()] if by_row else []
+    # a bare number, such as a width, may name a file by chance
+    sure = {
+        column: cells for column, cells in named.items() if not all(map(_BARE.fullmatch, filter(None, cells)))
+    }
+    answers = {
+        tuple(PurePosixPath(cell).stem for cell in cells): cells
+        for cells in [*(sure or named).values(), *([] if sure or not by_row else [rows])]
+    }
+    if len(answers) > 1:
+        also = ["the number of the row"] if by_row and not sure else []
+        raise DataError(
+            f"{pairs.form.name} names pictures by URL, and {listed([*sorted(sure or named), *also])} may each name the "
+            f"files in {index.folder}; choose a column with --image-column"
+        )
+    if not answers:
         raise DataError(
             f"{pairs.form.name} names pictures by URL, and {index.folder} holds {len(stems):,} pictures for {n:,} rows "
             f"({listed(stems, 3)}), so nothing says which belongs to which row; give the table that img2dataset writes "
             "beside the pictures, whose column key names the files, or choose a column with --image-column"
         )
-    of_number = {int(stem): stem for stem in stems}
-    return [of_number[row] for row in pairs.row_of.tolist()]
+    return next(iter(answers.values()))
 
 
 def _download(pairs: OwnPairs, folder: Path) -> str:
@@ -237,7 +264,7 @@ class FileIndex:
         """Paths that are a name but for the case of letters and an ending."""
         place, _, last = written.rpartition("/")
         small = "\0" + last.casefold()
-        for ends in ([""], ENDINGS[1 : 1 + len(_ENDINGS)]):
+        for ends in ([""], ENDINGS[1 : 1 + len(PICTURE_ENDINGS)]):
             found = [
                 normalized(f"{inner}/{name}".lstrip("/"))
                 for inner in self._folders(place, small=True)
@@ -318,7 +345,9 @@ class FileIndex:
         """Paths whose last part is a name, but for the case of letters and an ending."""
         small = last.casefold()
         return self._by_name.get(small, []) or [
-            path for end in ENDINGS[1 : 1 + len(_ENDINGS)] for path in self._by_name.get(small + end, [])
+            path
+            for end in ENDINGS[1 : 1 + len(PICTURE_ENDINGS)]
+            for path in self._by_name.get(small + end, [])
         ]
 
     def _only(self, paths: Sequence[str], name: str, taken: set[str]) -> str | None:

@@ -39,7 +39,9 @@ def table_form(path: Path) -> Form:
             raise DataError(
                 f"{path} is an array; give embeddings with --image-embeddings and --caption-embeddings"
             )
-        head = path.open("rb").readline(10_000).decode("utf-8-sig", "replace").rstrip("\r\n")
+        with path.open("rb") as stream:
+            lines = iter(lambda: stream.readline(10_000).decode("utf-8-sig", "replace"), "")
+            head = next(filter(str.strip, lines), "").rstrip("\r\n")
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}); check its permissions") from None
     if _NUMBERED.fullmatch(head):
@@ -145,14 +147,15 @@ def _captions_and_urls(path: Path) -> Form:
     cells = [line.split("\t") for line in lines]
     n_columns = len(cells[0])
     url = next(place for place, cell in enumerate(cells[0]) if URL.fullmatch(cell.strip()))
-    caption = next((place for place in range(n_columns) if place != url), None)
-    if caption is None:
+    if n_columns == 1:
         raise DataError(f"{path} line 1 has a URL and no caption; expected a caption, a tab and a URL")
     for row, number in zip(cells, numbers, strict=True):
         if len(row) != n_columns:
             raise DataError(f"{path} line {number} has {len(row)} cells, line 1 has {n_columns}; correct it")
     names = [f"column_{place + 1}" for place in range(n_columns)]
-    names[url], names[caption] = "url", "caption"
+    names[url] = "url"
+    if n_columns == 2:  # of several columns only the user knows which holds the captions
+        names[1 - url] = "caption"
     return _lines_form(path, lines, numbers, pd.DataFrame(cells, columns=names, dtype=object))
 
 

@@ -640,3 +640,32 @@ def test_embeddings_may_be_tensors_with_gradients(kind: torch.dtype) -> None:
     images, captions = read_embeddings(given, given.roll(1, 0))
     np.testing.assert_array_equal(images, given.detach().float().numpy().astype(images.dtype))
     np.testing.assert_array_equal(captions, given.roll(1, 0).detach().float().numpy().astype(captions.dtype))
+
+
+def test_columns_of_the_user_are_not_taken_for_those_of_the_audit(given: Path) -> None:
+    frame = pd.DataFrame(rows_of(given), columns=["image", "text"])
+    frame = frame.assign(rank=0, audit_rank=1, audit_suspect="no", audit_left_out="x", correction="other")
+    frame.to_csv(given / "captions.csv", index=False)
+    table = find_wrong_pairs(given / "captions.csv", images=given / "photos", to=given / "audit")
+    assert table.columns.is_unique
+    assert table.attrs["summary"]["chosen_by"] == "audit_audit_rank"
+    first = table.index[table["audit_audit_rank"] == 1]
+    command("apply", given / "audit", "--threshold", 1, "--to", given / "kept")
+    assert pd.read_csv(given / "kept" / "suspects.csv")["image"].tolist() == frame["image"][first].tolist()
+    assert not (given / "kept" / "corrected.csv").exists()
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        pd.MultiIndex.from_product([["a", "b"], range(N // 2)]),
+        pd.date_range("2020-01-01", periods=N, tz="Europe/Berlin"),
+    ],
+)
+def test_rows_keep_the_index_that_they_came_with(given: Path, index: pd.Index) -> None:
+    frame = pd.DataFrame(rows_of(given), columns=["image", "text"], index=index).sample(
+        frac=1, random_state=1
+    )
+    table = find_wrong_pairs(frame, images=given / "photos")
+    assert table.index.equals(frame.index)
+    assert table["image"].tolist() == frame["image"].tolist()

@@ -3,10 +3,12 @@
 import csv
 import io
 import json
+import re
 import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import datasets
 import numpy as np
 import pandas as pd
 import pytest
@@ -359,3 +361,125 @@ def test_a_row_of_csv_begins_only_where_a_row_ends(tmp_path: Path) -> None:
     frame = pd.DataFrame({"image": ["a.png", "b.png"], "caption": ["a dog\r=1+1", "\t=1"], "n": [-1.5, None]})
     written = read_pairs(frame).form.save(tmp_path / "clean", np.arange(2))
     assert written.read_bytes() == b'image,caption,n\na.png,"a dog\r=1+1",-1.5\nb.png,\'\t=1,\n'
+
+
+def test_a_key_that_was_read_as_a_number_names_its_file(tmp_path: Path) -> None:
+    images = photos(tmp_path, [f"00000/{n:09d}.jpg" for n in range(4)])
+    source = table(tmp_path, url=URLS, caption=TEXTS, key=[2, 0, 3, 1])
+    assert shades(source, images, tmp_path) == [2, 0, 3, 1]
+
+
+def test_a_column_of_numbers_is_not_taken_for_names_of_files_by_chance(tmp_path: Path) -> None:
+    images = photos(tmp_path, [f"{n}.jpg" for n in range(4)])
+    few = table(tmp_path, url=URLS, caption=TEXTS, score=[1, 1, 2, 2])
+    assert shades(few, images, tmp_path) == [0, 1, 2, 3]
+    ambiguous = table(tmp_path, url=URLS, caption=TEXTS, width=[3, 2, 1, 0])
+    with pytest.raises(DataError, match="width, the number of the row may each name the files"):
+        shades(ambiguous, images, tmp_path)
+    assert shades(ambiguous, images, tmp_path, image_column="width") == [3, 2, 1, 0]
+    two = table(tmp_path, url=URLS, caption=TEXTS, a=list("3210"), b=[f"{n}.jpg" for n in (1, 0, 2, 3)])
+    assert shades(two, images, tmp_path) == [1, 0, 2, 3]
+    two = table(tmp_path, url=URLS, caption=TEXTS, a=[f"{n}.jpg" for n in (3, 2, 1, 0)], b=["0.jpg", *"123"])
+    with pytest.raises(DataError, match="a, b may each name the files"):
+        shades(two, images, tmp_path)
+
+
+def test_a_url_beside_names_of_files_is_not_found_by_its_last_part(tmp_path: Path) -> None:
+    images = photos(tmp_path, ["0.png", "1.png"])
+    source = table(tmp_path, image=["https://example.org/0.png", "1.png"], caption=TEXTS[:2])
+    assert shades(source, images, tmp_path) == [None, 1]
+
+
+@pytest.mark.parametrize("form", ["frame", "parquet", "dataset"])
+def test_numbers_with_a_gap_stay_whole(form: str, tmp_path: Path) -> None:
+    big = 2**53 + 1
+    numbers = [0, 1, None, 3] if form == "frame" else [big, big + 1, None, big + 3]
+    images = photos(tmp_path, [f"{n}.jpg" for n in numbers])
+    frame = pd.DataFrame({"image": pd.array(numbers, "float" if form == "frame" else "Int64"), "text": TEXTS})
+    source: object = frame
+    if form == "parquet":
+        source = tmp_path / "rows.parquet"
+        frame.to_parquet(source)
+    elif form == "dataset":
+        source = datasets.Dataset.from_pandas(frame)
+    assert shades(source, images, tmp_path) == [0, 1, None, 3]
+
+
+def test_a_frame_of_pictures_may_name_some_by_their_files(tmp_path: Path) -> None:
+    images = photos(tmp_path, ["0.png", "1.png"])
+    frame = pd.DataFrame({"image": [picture(70), "1.png", picture(90)], "caption": TEXTS[:3]})
+    assert shades(frame, images, tmp_path) == [70, 1, 90]
+
+
+def test_a_format_of_a_dataset_hides_nothing(tmp_path: Path) -> None:
+    cells = [{"bytes": picture(n), "path": None} for n in range(4)]
+    features = datasets.Features({"image": datasets.Image(), "caption": datasets.Value("string")})
+    found = datasets.Dataset.from_dict({"image": cells, "caption": TEXTS}, features=features)
+    for source in (found.with_format("numpy", columns=["caption"]), found.with_transform(lambda rows: rows)):
+        assert shades(source.select([2, 0]), None, tmp_path) == [2, 0]
+
+
+def test_a_picture_without_a_text_is_a_row(tmp_path: Path) -> None:
+    images = photos(tmp_path, ["0.jpg", "1.JPG", "2.png"])
+    (images / "0.txt").write_text("one")
+    (images / "1.TXT").write_text("two")
+    (images / "readme.txt").write_text("not a caption")
+    assert read_pairs(images).captions == ["one", "two", ""]
+    assert shades(images, None, tmp_path) == [0, 1, 2]
+    (images / "1.png").write_bytes(picture(9))
+    with pytest.raises(DataError, match=r"1\.TXT may belong to 1\.JPG, 1\.png"):
+        read_pairs(images)
+
+
+def test_metadata_of_subfolders_with_two_columns_of_paths(tmp_path: Path) -> None:
+    for shade, place in enumerate(("train", "test")):
+        (tmp_path / "set" / place).mkdir(parents=True)
+        (tmp_path / "set" / place / "0.png").write_bytes(picture(shade))
+        rows = pd.DataFrame({"file_name": ["0.png"], "image": ["0.png"], "text": [place]})
+        rows.to_csv(tmp_path / "set" / place / "metadata.csv", index=False)
+    captions = read_pairs(tmp_path / "set").captions
+    assert dict(zip(captions, shades(tmp_path / "set", None, tmp_path), strict=True)) == {
+        "train": 0,
+        "test": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "captions"),
+    [
+        ("c.csv", 'image,caption\n0.png,"[""a"", ""b""]"\n1.png,\n2.png,"[""c""]"\n', ["a", "b", "", "c"]),
+        ("c.csv", "image,caption\n0.png,\"['a, x', 'b']\"\n", ["a, x", "b"]),
+        ("c.csv", "image| number| caption\n0.png| 0| a, x\n1.png| 0| b\n", ["a, x", "b"]),
+        ("c.csv", 'image,caption\r\n0.png,"a\r\nx"\r\n', ["a x"]),
+        ("c.token", "\n0.png#0\ta\n0.png#1\tb\n", ["a", "b"]),
+        ("c.tsv", 'image\tcaption\n0.png\t"a\n1.png\tb"\n', ['"a', 'b"']),
+        ("c.csv", "image,caption\n0.png,[a dog]\n", ["[a dog]"]),
+    ],
+)
+def test_captions_of_a_table(name: str, content: str, captions: list[str], tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content.encode())
+    assert read_pairs(tmp_path / name).captions == captions
+
+
+def test_captions_in_bytes_are_texts() -> None:
+    frame = pd.DataFrame({"image": ["0.png", "1.png"], "caption": ["Zürich".encode(), None]})
+    assert read_pairs(frame).captions == ["Zürich", ""]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("c.csv", "image,caption\n0.png,\"['a' 'b']\"\n", "expected a list of captions in JSON"),
+        ("c.csv", "image,caption\n0.png,17\n1.png,\n", "holds numbers such as 17"),
+        ("c.tsv", "17\ta dog\thttps://example.org/a\n", "name the column of captions with --caption-column"),
+        ("c.tsv", 'image\tcaption\n0.png\t"a\nx"\n', "line 3: a quoted cell goes on here"),
+        ("c.csv", "", "has no rows"),
+        ("c.jsonl", '{"image": "0.png", "caption": {"en": "a"}}\n', "line 1: caption holds"),
+    ],
+)
+def test_captions_that_cannot_be_read_for_certain(
+    name: str, content: str, sentence: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=re.escape(sentence)):
+        read_pairs(tmp_path / name)

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 from torch.nn import functional
 
-from baselines.backbones.encoders import EPSILON, WordEncoder, unit_length, xavier_linear
+from baselines.backbones.encoders import EPSILON, WordEncoder, on_gpu_path, unit_length, xavier_linear
 from baselines.backbones.pairwise import (
     SLOPE,
     Block,
@@ -87,7 +87,10 @@ def attention(scores: Tensor, seen: Tensor | None, sharpness: float) -> Tensor:
         sharpness: factor in the softmax, the inverse temperature.
     """
     scores = functional.leaky_relu(scores, SLOPE)
-    scores = scores * (sharpness / (torch.linalg.vector_norm(scores, dim=-1, keepdim=True) + EPSILON))
+    if on_gpu_path(scores):
+        scores = sharpness * unit_length(scores)
+    else:  # one product per score, not two
+        scores = scores * (sharpness / (torch.linalg.vector_norm(scores, dim=-1, keepdim=True) + EPSILON))
     if seen is not None:
         scores = scores.masked_fill(~seen[..., None, None], -torch.inf)
     return torch.softmax(scores, dim=1)

@@ -41,7 +41,7 @@ from baselines.backbones.cross_attention import (
     products,
     relevance,
 )
-from baselines.backbones.encoders import unit_length
+from baselines.backbones.encoders import on_gpu_path, unit_length
 from baselines.kit.backbone import Encoded
 
 
@@ -88,19 +88,23 @@ class MemoryUnit(nn.Module):
         self.linear = nn.Linear(2 * dim, dim)
         self.gate = nn.Linear(2 * dim, dim)
 
-    def of_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """The memory's share of candidate and gate, each of the memory's shape."""
-        candidate, gate = (functional.linear(memory, x.weight[:, : self.dim], x.bias) for x in self._layers)
-        return candidate, gate
+    def of_memory(self, memory: Tensor) -> tuple[Tensor, ...]:
+        """The memory's share of candidate and gate: each of the memory's shape, or joined along the dimension."""
+        return tuple(
+            functional.linear(memory, weight[:, : self.dim], bias) for weight, bias in self._layers(memory)
+        )
 
-    def of_seen(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
-        """The seen items' share of candidate and gate, each of their shape."""
-        candidate, gate = (functional.linear(vectors, x.weight[:, self.dim :]) for x in self._layers)
-        return candidate, gate
+    def of_seen(self, vectors: Tensor) -> tuple[Tensor, ...]:
+        """The seen items' share of candidate and gate, likewise."""
+        return tuple(functional.linear(vectors, weight[:, self.dim :]) for weight, _ in self._layers(vectors))
 
-    @property
-    def _layers(self) -> tuple[nn.Linear, nn.Linear]:
-        return self.linear, self.gate
+    def _layers(self, x: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Weight and bias of candidate and gate; one of both on a GPU, for one product in place of two."""
+        layers = [(layer.weight, layer.bias) for layer in (self.linear, self.gate)]
+        if not on_gpu_path(x):
+            return layers
+        weights, biases = zip(*layers, strict=True)
+        return [(torch.cat(weights), torch.cat(biases))]
 
 
 class Direction(nn.Module):
@@ -146,16 +150,23 @@ class Direction(nn.Module):
             yield Look(memory, weights, relevance(looking, between, weights, among))
             if step + 1 < self.steps:
                 by_item = weights.flatten(2).transpose(1, 2)
-                found = [(by_item @ share).view(-1, *looking.vectors.shape) for share in shares]
+                found = [
+                    (by_item @ share).view(-1, *looking.vectors.shape[:2], share.shape[-1])
+                    for share in shares
+                ]
                 memory = self._updated(memory, of_memory if step == 0 else self.unit.of_memory(memory), found)
                 scores = (seen.vectors @ memory.flatten(1, 2).transpose(1, 2)).view_as(between)
                 if looking.valid is not None:
                     scores = scores.masked_fill(~looking.valid, 0.0)
 
     def _updated(self, memory: Tensor, of_memory: tuple[Tensor, ...], found: list[Tensor]) -> Tensor:
-        candidate, gate = (ours + theirs for ours, theirs in zip(of_memory, found, strict=True))
-        candidate = torch.tanh(candidate)
-        memory = candidate + torch.sigmoid(gate) * (memory - candidate)
+        sums = [ours + theirs for ours, theirs in zip(of_memory, found, strict=True)]
+        if len(sums) == 2:
+            candidate, gate = torch.tanh(sums[0]), torch.sigmoid(sums[1])
+            memory = candidate + gate * (memory - candidate)
+        else:
+            candidate, gate = sums[0].chunk(2, dim=-1)
+            memory = torch.lerp(torch.tanh(candidate), memory, torch.sigmoid(gate))
         return unit_length(memory) if self.memory_norm else memory
 
 

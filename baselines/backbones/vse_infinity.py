@@ -22,7 +22,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from baselines.backbones.encoders import WordEncoder, both_directions, unit_length, xavier_linear
+from baselines.backbones.encoders import WordEncoder, both_directions, on_gpu_path, unit_length, xavier_linear
 from baselines.kit.backbone import CosineBackbone, Encoded
 from baselines.kit.batches import to_device, valid_items
 
@@ -99,7 +99,7 @@ class GeneralizedPooling(nn.Module):
 
 def _falling(features: Tensor) -> Tensor:
     """Sort each dimension over the items of a row, largest value first; float ``(n, longest, dim)``."""
-    if features.device.type != "cpu":
+    if on_gpu_path(features):
         return features.sort(dim=1, descending=True).values
     # on a CPU, NumPy's vectorised sort is about seven times as fast as torch's
     by_dimension = features.transpose(1, 2).contiguous()

@@ -34,12 +34,11 @@ computed for all words at once.
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from baselines.backbones.captioner import Captioner
-from baselines.backbones.encoders import all_states, last_state, xavier_linear
+from baselines.backbones.encoders import all_states, last_state, scaled, xavier_linear
 from baselines.kit.backbone import CosineBackbone, Encoded
 from baselines.kit.batches import Batch
 
@@ -82,13 +81,6 @@ class EncodedImages(Encoded):
     """
 
     regions: Tensor | None = None
-
-
-def scaled(x: Tensor) -> Tensor:
-    """``x`` divided by its Euclidean length along dimension 1; zeros stay zero; bfloat16 becomes float32."""
-    wide = torch.promote_types(x.dtype, torch.float32)
-    length: Tensor = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=wide)
-    return x / length.masked_fill(length == 0, 1.0)
 
 
 class GraphLayer(nn.Module):

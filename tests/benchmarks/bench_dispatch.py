@@ -48,12 +48,12 @@ class Limit(NamedTuple):
 
 
 LIMITS = {
-    "sgr": Limit(400, 72, 4.9),
-    "saf": Limit(400, 43, 3.8),
-    "scan": Limit(330, 5, 0.4),
+    "sgr": Limit(400, 72, 4.5),
+    "saf": Limit(400, 43, 3.7),
+    "scan": Limit(310, 5, 0.4),
     "vse_infinity": Limit(180, 1.5, 0.3),
-    "vsrn": Limit(1540, 19, 1.9),
-    "imram": Limit(2000, 113, 8.3),
+    "vsrn": Limit(1280, 18, 1.9),
+    "imram": Limit(1760, 112, 6.7),
 }
 COMPARING = ["sgr", "saf", "scan", "imram"]
 """Backbones that compare all items of all pairs, which their papers' code does caption by caption."""

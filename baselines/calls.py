@@ -1,4 +1,4 @@
-"""The commands `train`, `score` and `sweep` as calls; the command line parses, calls these, and prints."""
+"""The commands `train`, `score`, `sweep` and `tune` as calls; the command line parses, calls these, and prints."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -150,16 +150,18 @@ def train(
     Args:
         recipe: name of a shipped recipe (``ncl-bench recipes``), or a recipe file.
         to: folder of the run.
-        noise_ratio: nominal noise ratio, in [0, 1) (default: clean pairs).
-        noise_unit: ``caption`` (the default), ``image`` or ``similar``.
+        noise_ratio: nominal noise ratio of the training pairs, in [0, 1) (default: clean pairs).
+        noise_unit: unit that the noise moves: random captions (``caption``, the default), images with all their
+            captions (``image``), or captions to images of similar captions (``similar``).
         noise_seed: seed of the noise (default: the standard seed of this noise setting).
         noise_file: noise file to use in place of drawn noise.
         seed: seed of initialisation, batch order and dropout.
         root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
-        device: ``cpu``, ``cuda``, or ``auto``, which takes a GPU if there is one.
+        device: device of the networks; ``auto`` takes a GPU if there is one.
         precision: arithmetic of the networks.
-        features: read the training features from disk as needed (``mapped``) or keep them on the device (``gpu``).
-        settings: overridden recipe options, ``{"method.epochs": 10}``.
+        features: place of the training features: read from disk as needed (``mapped``), or kept on the device
+            (``gpu``); ``auto`` takes ``gpu`` if they fit into half of the GPU's free memory.
+        settings: recipe options to override, such as ``method.epochs=10``. Also a mapping, ``{"method.epochs": 10}``.
         keep: folder of ``ncl-bench audit apply``, whose pairs alone are trained on (default: all pairs).
         history: keep what the method believes of every pair after each epoch.
     """
@@ -211,15 +213,16 @@ def score(
         baselines.score(["runs/sgr", "runs/saf"], to="submissions/sgraf")  # the mean of two runs
 
     Args:
-        runs: a finished run, or several whose similarities are averaged, as for SGRAF. ``hub:USER/NAME@REVISION`` is a
+        runs: a finished run, or several whose similarities are averaged, as for SGRAF; ``hub:USER/NAME@REVISION`` is a
             run on the Hugging Face Hub.
         to: folder to write; it must not exist, or be empty.
         zero_shot: recipe whose pre-trained backbone is scored without training; replaces ``runs``.
-        embeddings: write embeddings of images and captions in place of similarities.
+        embeddings: write embeddings of images and captions in place of similarities (``clip``, ``vse_infinity`` and
+            ``vsrn`` only).
         root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
-        device: ``cpu``, ``cuda``, or ``auto``, which takes a GPU if there is one.
+        device: device of the networks; ``auto`` takes a GPU if there is one.
         precision: arithmetic of the networks.
-        settings: overridden recipe options, ``{"backbone.pretrained": "openai"}``.
+        settings: recipe options to override, such as ``backbone.pretrained=openai``. Also a mapping.
 
     Returns:
         The folder of the submission, for :func:`ncl_bench.evaluate` and :func:`ncl_bench.compare`.
@@ -286,19 +289,21 @@ def sweep(
     Args:
         recipes: names of shipped recipes, or recipe files; with ``table``, those of its recipes or methods to train.
         to: folder to write.
-        noises: training noises, such as ``none`` and ``caption-40`` (default: none, caption-40, caption-60, image-40).
-        seeds: training seeds (default: 0, 1 and 2).
-        table: a shipped table (docs/reproduce.md, docs/measured-tables.md), or a file.
-        paper: with ``table``: train only the rows that this paper prints, such as ``NCR``.
-        dataset: with ``table``: train on this dataset.
-        noise_files: folder with the papers' noise files of unit image, which replace drawn noise.
+        noises: training noise, such as ``none`` or ``caption-40`` (default: none, caption-40, caption-60 and image-40).
+        seeds: training seed (default: 0, 1 and 2).
+        table: table to train: a shipped one (docs/reproduce.md, docs/measured-tables.md), or a file.
+        paper: with ``table``: train only the rows that this paper prints, such as NCR.
+        dataset: with ``table``: train on this dataset (docs/measured-tables.md).
+        noise_files: folder with the papers' noise files of unit image, which replace drawn noise (docs/noise.md).
         jobs: runs to train at once, one thread each.
-        slurm: options of SLURM jobs (default: the runs are processes of this one).
+        slurm: option of every SLURM job, such as ``partition=gpu``, ``time=600`` (minutes) or ``gpus_per_node=1``. From
+            Python a mapping of them (default: the runs are processes of this one).
         root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
-        device: ``cpu``, ``cuda``, or ``auto``, which takes a GPU if there is one.
+        device: device of the networks; ``auto`` takes a GPU if there is one.
         precision: arithmetic of the networks.
-        features: read the training features from disk as needed (``mapped``) or keep them on the device (``gpu``).
-        settings: overridden recipe options, ``{"method.epochs": 10}``.
+        features: place of the training features: read from disk as needed (``mapped``), or kept on the device
+            (``gpu``); ``auto`` takes ``gpu`` if they fit into half of the GPU's free memory.
+        settings: recipe options to override, such as ``method.epochs=10``. Also a mapping, ``{"method.epochs": 10}``.
 
     Returns:
         Mean and standard deviation of rSum on test over the seeds, one row per recipe and noise, beside the number that
@@ -324,6 +329,71 @@ def sweep(
     results = run(Path(to), planned, at_once=jobs, device=device, features=features, slurm=slurm)
     ablation = ablations().get(table)
     return ablation_of(ablation, results) if ablation else means_of(results)
+
+
+@checked_arguments()
+def tune(
+    recipes: str | Sequence[str] = (),
+    *,
+    to: AnyPath = "tuning",
+    table: str = "",
+    trials: Count | None = None,
+    noise: str | None = None,
+    seed: Seed | None = None,
+    jobs: Count = 2,
+    slurm: Mapping[str, Any] | None = None,
+    root: AnyPath | None = None,
+    device: str = "auto",
+    settings: Settings = (),
+) -> list[Path]:
+    """Tune recipes by random search on dev, and write the best options of each as a recipe; the same call resumes.
+
+    Args:
+        recipes: recipes with a ``search`` section; with ``table``, those of its recipes to tune.
+        to: folder to write.
+        table: measured table whose recipes are tuned: a shipped one (docs/measured-tables.md), or a file.
+        trials: trials of each recipe; the first is the unchanged recipe (default: 12).
+        noise: training noise of the trials (default: caption-60).
+        seed: seed of training and of the drawn options (default: 1000).
+        jobs: runs to train at once, one thread each.
+        slurm: option of every SLURM job, such as ``partition=gpu``, ``time=600`` (minutes) or ``gpus_per_node=1``. From
+            Python a mapping of them (default: the runs are processes of this one).
+        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
+        device: device of the networks; ``auto`` takes a GPU if there is one.
+        settings: recipe options to override, such as ``method.epochs=10``. Also a mapping, ``{"method.epochs": 10}``.
+
+    Returns:
+        The written recipes.
+    """
+    from baselines.recipes import ablations
+    from baselines.training.grids import Grid, Tuning, chosen_rows
+    from baselines.training.tune import trials_of
+    from baselines.training.tune import tune as run
+
+    names = [recipes] if isinstance(recipes, str) else list(recipes)
+    if not (names or table):
+        raise NclBenchError("expected recipes or a table to tune; fix: name some, or add --table NAME")
+    refuse_unknown(*(() if table else names))
+    stated = {"trials": trials, "noise": noise, "seed": seed}
+    stated = {option: value for option, value in stated.items() if value is not None}
+    given = _as_set(settings)
+    if table:
+        grid = None if table in ablations() else Grid.load(table)
+        if grid is None or grid.tuning is None:
+            raise NclBenchError(
+                f"--table {table} trains its recipes as they are and has no tuning section; fix: leave --table out and "
+                "name recipes with a `search` section"
+            )
+        if stated:
+            raise NclBenchError(
+                f"--table {table} already sets --{next(iter(stated))}; fix: leave one of the two out"
+            )
+        names, tuning = list(chosen_rows(table, names or None, grid.recipes)), grid.tuning
+        given = (*grid.settings, *given)
+    else:
+        tuning = Tuning.model_validate(stated)
+    every = trials_of(Path(to), names, tuning, root=as_path(root), settings=given)
+    return run(Path(to), every, at_once=jobs, device=device, slurm=slurm)
 
 
 def planned_jobs(

@@ -29,8 +29,8 @@ def push(run: Path, repository: str, *, result: Path | None = None, api: Any = N
     """Upload weights, recipe, curves and result of a finished run, with a model card; a new repository is private.
 
     Args:
-        run: the run folder.
-        repository: ``USER/NAME``.
+        run: folder of a finished run.
+        repository: model repository, ``USER/NAME``; a new one is private.
         result: evaluated submission of the run, whose ``result.json`` is uploaded and gives the card its metrics
             (default: ``submission`` in the run's folder, if it was evaluated).
         api: a ``huggingface_hub.HfApi`` (default: one with the user's stored token).

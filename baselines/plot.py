@@ -49,11 +49,11 @@ def plot_run(
     """Write the figures of a run below its ``plots`` folder.
 
     Args:
-        folder: a run with at least one complete epoch.
-        root: folder of prepared datasets.
-        noise_file: of the training, where its noise came from a file.
-        keep: of the training, where it kept some of the pairs alone.
-        device: ``auto``, ``cpu`` or ``cuda``.
+        folder: run folder with at least one complete epoch.
+        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
+        noise_file: noise file of the training, if its noise came from one.
+        keep: folder of ``ncl-bench audit apply`` that the training kept (default: all pairs).
+        device: device of the networks; ``auto`` takes a GPU if there is one.
         say: gets a sentence where the figures of single pairs cannot be drawn.
 
     Returns:

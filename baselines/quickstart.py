@@ -23,8 +23,8 @@ def quickstart(to: Path, dataset: str | None = None, device: str = "auto") -> No
 
     Args:
         to: folder to write.
-        dataset: an embedded dataset (default: the first one, which takes minutes).
-        device: ``auto``, ``cpu`` or ``cuda``.
+        dataset: embedded dataset (default: the first of ``ncl-bench datasets``, which takes minutes).
+        device: device of the networks; ``auto`` takes a GPU if there is one.
     """
     embedded = [name for name, spec in DATASETS.items() if spec.embedded]
     dataset = dataset or embedded[0]

@@ -1,10 +1,11 @@
 """``ncl-bench hub``: runs on the Hugging Face Hub."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 import typer
 
+from ncl_bench.cli.from_call import Form, made_from
 from ncl_bench.plugins import command_name
 from ncl_bench.progress import hint
 
@@ -17,18 +18,8 @@ def _group() -> None:
 
 
 @hub_app.command()
-def push(
-    run: Annotated[Path, typer.Argument(help="Finished run.")],
-    repository: Annotated[
-        str, typer.Argument(metavar="USER/NAME", help="Model repository; a new one is private.")
-    ],
-    result: Annotated[
-        Path | None,
-        typer.Option(
-            help="Evaluated submission of the run, for the metrics of the model card (default: RUN/submission)."
-        ),
-    ] = None,
-) -> None:
+@made_from("baselines.hub:push", repository=Form(metavar="USER/NAME"), api=None)
+def push(run: Path, repository: str, **given: Any) -> None:
     """Upload weights (safetensors), recipe, curves and result of a run, with a model card.
 
     The token is the one that `hf auth login` stored. Score it with `ncl-bench score hub:USER/NAME@REVISION`.
@@ -37,6 +28,6 @@ def push(
     """
     from baselines.hub import push as run_push
 
-    run_push(run, repository, result=result)
+    run_push(run, repository, **given)
     typer.echo(f"uploaded {run} to {repository}")
     hint(f"next: {command_name()} score hub:{repository} --to submission")

@@ -22,6 +22,7 @@ from baselines.recipes import written
 from baselines.training.job import TrainingJob, build_method
 from baselines.training.recipe import Recipe, named_value
 from baselines.training.run_folder import Imported, Outcome, RunFolder
+from ncl_bench.arguments import Seed
 from ncl_bench.data import DATASETS, dataset_spec
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import RecipeError, TrainingError, first_problem, unknown_name
@@ -53,16 +54,17 @@ class Provenance:
     Attributes:
         method: method that trained it.
         dataset: dataset that it was trained on.
-        noise_ratio: noise ratio of its training; None if the dataset has natural noise or a noise file is given.
-        noise_unit: ``"caption"`` (the default), ``"image"`` or ``"similar"``.
-        noise_seed: seed of the noise (default: the standard seed of this noise).
-        noise_file: noise index of its training.
-        seed: training seed; None if unknown.
-        selection: split on which the checkpoint was chosen (default: as in the method's published code).
+        noise_ratio: noise ratio of its training pairs, in [0, 1); 0 means no noise. None if the dataset has natural
+            noise or a noise file is given.
+        noise_unit: unit that the noise moves: ``caption`` (the default), ``image`` or ``similar``.
+        noise_seed: seed of the noise (default: the standard seed of this noise setting).
+        noise_file: noise file of its training, in place of drawn noise.
+        seed: training seed, if known.
+        selection: split that chose the epoch (default: the one that the method's published code uses).
         language: caption language (default: the dataset's first).
         tokenizer: tokenizer of the captions (default: the language's own).
-        root: folder of prepared datasets.
-        settings: backbone options that the weights do not show, such as ``backbone.direction=i2t``.
+        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
+        settings: backbone option that the weights do not reveal, such as ``backbone.direction=i2t``.
     """
 
     method: str
@@ -71,19 +73,19 @@ class Provenance:
     noise_unit: NoiseUnit | None = None
     noise_seed: int | None = None
     noise_file: Path | None = None
-    seed: int | None = None
+    seed: Seed | None = None
     selection: Selection | None = None
     language: str | None = None
     tokenizer: str | None = None
     root: Path | None = None
-    settings: tuple[str, ...] = ()
+    settings: Sequence[str] = ()
 
 
 def import_checkpoint(file: Path, statement: Provenance, to: Path) -> list[str]:
     """Write the networks of a paper's checkpoint as a run folder.
 
     Args:
-        file: file written by the published code.
+        file: checkpoint (.tar, .pth) written by the published code.
         statement: what the user states about it.
         to: folder to write; it must not exist.
 

@@ -3,29 +3,18 @@
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
 import typer
 
-from ncl_bench.cli.options import (
-    CaptionColumn,
-    DevImages,
-    ImageColumn,
-    Pictures,
-    SplitColumn,
-    SplitSeed,
-    TestImages,
-)
+from ncl_bench.cli.from_call import Form, made_from
+from ncl_bench.files import as_path
 
 datasets_app = typer.Typer(
     help="List the datasets, show where to get them, and add your own.", invoke_without_command=True
 )
 
-DATA_ROOT = typer.Option(
-    "--to",
-    envvar="NCL_BENCH_DATA",
-    help="Folder of prepared datasets; the dataset is written to its subfolder NAME.",
-)
+DATA_ROOT = Form("--to", env="NCL_BENCH_DATA")
 
 
 @datasets_app.callback()
@@ -71,96 +60,13 @@ def show(
 
 
 @datasets_app.command()
-def new(
-    name: Annotated[str, typer.Argument(help="Name of your dataset: small letters, digits and _.")],
-    root: Annotated[Path, DATA_ROOT],
-    pairs: Annotated[
-        Path | None,
-        typer.Argument(
-            help="Table with one row per caption (.csv, .tsv, .txt, .jsonl, .json, .parquet; columns: image, caption "
-            "or one per language, and optionally split), or a folder with metadata.csv, WebDataset shards or what "
-            "`datasets` saved."
-        ),
-    ] = None,
-    images: Pictures = None,
-    clean: Annotated[
-        Path | None,
-        typer.Option(
-            "--clean",
-            help="Folder of an audit of own pairs, in place of a table: the pairs that it kept, with the features that "
-            "it computed. Or its file clean.* with --images.",
-        ),
-    ] = None,
-    features: Annotated[
-        Path | None,
-        typer.Option(
-            "--features",
-            help="Folder of features in place of pictures, with train.npy, dev.npy and test.npy and their ids, or with "
-            "one .npy file per image (default: the pictures are encoded).",
-        ),
-    ] = None,
-    captions: Annotated[Path | None, typer.Option("--captions", help="The table, beside --features.")] = None,
-    image_column: ImageColumn = None,
-    caption_column: CaptionColumn = None,
-    split_column: SplitColumn = None,
-    module: Annotated[
-        Path | None, typer.Option("--module", help="Python file to write (default: NAME.py).")
-    ] = None,
-    captions_per_image: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Captions to keep per image, the first ones; needed if images have different numbers of captions.",
-        ),
-    ] = None,
-    languages: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--language",
-            metavar="LANGUAGE[=COLUMN]",
-            help="Language of a column of captions, such as en or en=text; repeatable, the first one is the dataset's "
-            "default (default: the column caption in English, or all columns named by languages).",
-        ),
-    ] = None,
-    dev: DevImages = None,
-    test: TestImages = None,
-    seed: SplitSeed = 0,
-    noise: Annotated[
-        Literal["synthetic", "natural"],
-        typer.Option(
-            help="Noise of the pairs: synthetic (pairs are correct, noise is drawn) or natural (many are wrong)."
-        ),
-    ] = "synthetic",
-    tokenizers: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--tokenizer",
-            metavar="[LANGUAGE=]NAME",
-            help="Tokenizer of all captions or of one language: word, word-punkt, jieba, char, bpe or bert; "
-            "repeatable (default: jieba for Chinese, char for other languages written without blanks, else word).",
-        ),
-    ] = None,
-    tokenizer_file: Annotated[
-        Path | None, typer.Option(help="File tokenizer.json that --tokenizer bert reads.")
-    ] = None,
-    encoder: Annotated[
-        str | None,
-        typer.Option(
-            help="Image encoder: efficientnet-lite0, or a timm model with a grid of features (default: "
-            "efficientnet-lite0, or that of the audit)."
-        ),
-    ] = None,
-    skip_damaged: Annotated[
-        bool,
-        typer.Option("--skip-damaged", help="Skip and list files that are not readable images."),
-    ] = False,
-    device: Annotated[
-        str,
-        typer.Option(
-            metavar="[auto|cpu|cuda]", help="Device of the encoder; auto takes a GPU if there is one."
-        ),
-    ] = "auto",
-) -> None:
+@made_from(
+    "ncl_bench:new_dataset",
+    to=DATA_ROOT,
+    languages=Form("--language", "LANGUAGE[=COLUMN]"),
+    tokenizers=Form("--tokenizer", "[LANGUAGE=]NAME"),
+)
+def new(name: str, **given: Any) -> None:
     """Make your own dataset of images and captions: encode the pictures, split, and write its module and folder.
 
     The same command resumes an interrupted one.
@@ -175,32 +81,9 @@ def new(
     from ncl_bench.plugins import command_name
     from ncl_bench.progress import bar, hint
 
-    module = module or Path(f"{name}.py")
-    spec, remarks = new_dataset(
-        name,
-        pairs,
-        to=root,
-        images=images,
-        clean=clean,
-        features=features,
-        captions=captions,
-        image_column=image_column,
-        caption_column=caption_column,
-        split_column=split_column,
-        module=module,
-        captions_per_image=captions_per_image,
-        languages=languages or (),
-        dev=dev,
-        test=test,
-        seed=seed,
-        noise=noise,
-        tokenizers=tokenizers or (),
-        tokenizer_file=tokenizer_file,
-        encoder=encoder,
-        skip_damaged=skip_damaged,
-        device=device,
-        progress=bar,
-    )
+    root = given["to"]
+    given["module"] = module = given["module"] or Path(f"{name}.py")
+    spec, remarks = new_dataset(name, **given, progress=bar)
     _report(root / name)
     sizes = " / ".join(f"{spec.images[split]:,}" for split in ("train", "dev", "test"))
     each, n_test, n_dev = spec.captions_per_image, spec.images["test"], spec.images["dev"]
@@ -215,55 +98,24 @@ def new(
         f"the best epoch is chosen on the first {min(n_dev, 1_000):,} images of dev"
     )
     typer.echo(f"wrote {module} and {root / name}")
-    ratio = " --noise-ratio 0.4" if noise == "synthetic" else ""
+    ratio = " --noise-ratio 0.4" if given["noise"] == "synthetic" else ""
     hint(
         f"next: {command_name()} --plugin {quote(str(module))} train ncr/{name}_vse_infinity{ratio} "
         f"--root {quote(str(root))} --to runs/ncr"
     )
 
 
+@made_from(
+    "ncl_bench:prepare",
+    place=Form("--from"),
+    to=DATA_ROOT,
+    tokenizers=Form("--tokenizer"),
+    push_to_hub=Form(metavar="OWNER/NAME"),
+)
 def prepare(
-    name: Annotated[str, typer.Argument(help="Name of a dataset.")],
-    place: Annotated[
-        Path | None, typer.Option("--from", help="Folder of the downloaded files, or a zip file of them.")
-    ] = None,
-    root: Annotated[Path | None, DATA_ROOT] = None,
+    name: str,
     check: Annotated[bool, typer.Option("--check", help="Check the download and write nothing.")] = False,
-    download: Annotated[
-        bool,
-        typer.Option(
-            "--download",
-            help="Fetch the dataset's archive from the Hugging Face Hub first, if it is published there.",
-        ),
-    ] = False,
-    dtype: Annotated[
-        Literal["float32", "float16"] | None,
-        typer.Option(help="Number type of the features (default: the download's)."),
-    ] = None,
-    tokenizers: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--tokenizer",
-            help="Tokenizer: word, word-punkt, jieba, char, bpe or bert; repeatable (default: the dataset's own).",
-        ),
-    ] = None,
-    tokenizer_file: Annotated[
-        Path | None, typer.Option(help="File tokenizer.json that --tokenizer bert reads.")
-    ] = None,
-    vocabulary: Annotated[
-        Path | None,
-        typer.Option(
-            help="Vocabulary file (json) for word and word-punkt (default: the published one if the download has it, "
-            "else one built from the training captions, with other ids)."
-        ),
-    ] = None,
-    push_to_hub: Annotated[
-        str | None,
-        typer.Option(
-            metavar="OWNER/NAME",
-            help="Dataset repository of the Hugging Face Hub to upload to afterwards; a new one is private.",
-        ),
-    ] = None,
+    **given: Any,
 ) -> None:
     """Check a downloaded dataset and convert it into a folder that loads in a second.
 
@@ -276,7 +128,7 @@ def prepare(
         from ncl_bench.data import prepare as module
         from ncl_bench.progress import bar
 
-        place = hub.downloaded(name, place) if download else place
+        place = hub.downloaded(name, given["place"]) if given["download"] else as_path(given["place"])
         found = module.check(name, place, progress=bar)
         for record in found.files:
             typer.echo(f"{record.sha256}  {record.bytes:>14,}  {record.name}")
@@ -284,47 +136,17 @@ def prepare(
         return
     from ncl_bench.data.prepare import prepare as run
 
-    folder = run(
-        name,
-        place,
-        root,
-        download=download,
-        dtype=dtype,
-        tokenizers=tokenizers or (),
-        tokenizer_file=tokenizer_file,
-        vocabulary=vocabulary,
-        push_to_hub=push_to_hub,
-    )
+    folder = run(name, **given)
     _report(folder)
     typer.echo(f"{name} is prepared in {folder}")
-    if push_to_hub:
+    if repository := given["push_to_hub"]:
         from ncl_bench.data.hub import check_upload
 
-        typer.echo(f"uploaded {' and '.join(check_upload(name))} to {push_to_hub}")
+        typer.echo(f"uploaded {' and '.join(check_upload(name))} to {repository}")
 
 
-def add_images(
-    name: Annotated[str, typer.Argument(help="Name of a dataset.")],
-    place: Annotated[
-        Path,
-        typer.Option(
-            "--from",
-            help="Folder with one file per image; or the table, shards or saved folder that the dataset was made of.",
-        ),
-    ],
-    root: Annotated[
-        Path, typer.Option("--to", envvar="NCL_BENCH_DATA", help="Folder that holds the prepared dataset.")
-    ],
-    names: Annotated[
-        Path | None,
-        typer.Option(
-            "--names",
-            help="CSV or TSV file with the columns image_id and file (default: each file is named after its image id).",
-        ),
-    ] = None,
-    images: Pictures = None,
-    image_column: ImageColumn = None,
-) -> None:
+@made_from("ncl_bench.data.images:add_images", spec=None, source=Form("--from"), root=DATA_ROOT)
+def add_images(name: Annotated[str, typer.Argument(help="Name of a dataset.")], **given: Any) -> None:
     """Add image files to a prepared dataset, for backbones that read images.
 
     The same command resumes an interrupted one.
@@ -335,9 +157,7 @@ def add_images(
     from ncl_bench.data.images import add_images as run
     from ncl_bench.progress import bar
 
-    folder = run(
-        dataset_spec(name), place, root, names=names, images=images, image_column=image_column, progress=bar
-    )
+    folder = run(dataset_spec(name), **given, progress=bar)
     typer.echo(f"the images of {name} are in {folder}")
 
 

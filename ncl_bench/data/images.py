@@ -44,14 +44,12 @@ def add_images(
 
     Args:
         spec: the dataset.
-        source: folder with one file per image, or what the dataset was made of, in any form of
-            :mod:`ncl_bench.data.pairs.forms`.
-        root: folder of prepared datasets.
-        names: a ``.csv`` or ``.tsv`` file with the columns ``image_id`` and ``file``, a path in ``source``. By default
-            the image id is the file name, with or without an ending such as ``.jpg``. No path may lead out of
-            ``source``; links in it are followed.
-        images: folder of the pictures that a table names (default: the folder of the table).
-        image_column: column of image paths or pictures (default: found by its name).
+        source: folder with one file per image; or the table, shards or saved folder that the dataset was made of.
+        root: folder that holds the prepared dataset.
+        names: CSV or TSV file with the columns image_id and file, a path in ``source`` (default: each file is named
+            after its image id). No path may lead out of ``source``; links in it are followed.
+        images: folder of the pictures (default: the folder of the table).
+        image_column: column of image paths or pictures (default: image, file_name, path, filename or alike).
         progress: shows the number of images done.
 
     Returns:

@@ -68,34 +68,40 @@ def new_dataset(
     """Make a dataset of images and captions: encode the pictures, split and prepare; the same call resumes.
 
     Args:
-        name: letters, digits and ``_``; registry key of the dataset.
-        pairs: images and captions: a file, a folder, a ``pandas.DataFrame`` or a ``datasets.Dataset``, in any form of
+        name: name of the dataset: small letters, digits and ``_``.
+        pairs: table with one row per caption (.csv, .tsv, .txt, .jsonl, .json, .parquet; columns: image, caption or one
+            per language, and optionally split), or a folder with metadata.csv, WebDataset shards or what ``datasets``
+            saved. From Python also a ``pandas.DataFrame`` or a ``datasets.Dataset``; see
             :mod:`ncl_bench.data.pairs.forms`.
-        to: folder of prepared datasets; a folder of this name is added.
+        to: folder of prepared datasets; the dataset is written to its subfolder of this name.
         images: folder of the pictures (default: the folder of the table).
-        clean: folder of an audit of own pairs, in place of ``pairs``: the pairs that it kept, with the features that it
-            computed. Or a table beside these, such as its file ``clean.csv``.
-        features: folder of features, in place of pictures: ``{split}_ims.npy`` or ``{split}.npy`` for each split,
-            ``(images, dim)`` or ``(images, regions, dim)``, and their ids in ``{split}_ids.txt``, one per line; or an
-            ``.npy`` file per image, named by its id, ``(dim,)`` or ``(regions, dim)``. 64-bit numbers are stored as
-            32-bit.
-        captions: another name of ``pairs``, beside ``features``.
-        image_column: column of image paths or pictures (default: found by its name).
-        caption_column: column of captions (default: found by its name).
-        split_column: column of splits (default: ``split``, if there is one).
-        module: Python file to write (default: ``NAME.py``).
-        captions_per_image: number of first captions of every image to keep; None if all images have the same number.
-        languages: columns of captions, see :func:`ncl_bench.data.own_tables.read_captions`.
-        dev, test: number of images to draw if no split is given (default: a tenth).
-        seed: seed of that draw.
-        noise: ``synthetic`` if the pairs are right and the benchmark corrupts them, ``natural`` if many are already
-            wrong.
-        tokenizers: ``NAME`` for every language, or ``LANGUAGE=NAME``; other languages get their
-            :func:`ncl_bench.data.tokenizers.default_tokenizer`.
-        tokenizer_file: ``tokenizer.json`` of the tokenizer ``bert``.
-        encoder: image encoder, as for ``ncl-bench features`` (default: efficientnet-lite0, or that of the audit).
-        skip_damaged: leave out images that cannot be read, instead of refusing them.
-        device: of the encoder: ``auto``, ``cpu`` or ``cuda``.
+        clean: folder of an audit of own pairs, in place of a table: the pairs that it kept, with the features that it
+            computed; or its file clean.* with ``images``.
+        features: folder of features in place of pictures, with train.npy, dev.npy and test.npy and their ids, or with
+            one .npy file per image (default: the pictures are encoded). Arrays of ``{split}.npy`` or
+            ``{split}_ims.npy`` are ``(images, dim)`` or ``(images, regions, dim)``, with the ids in
+            ``{split}_ids.txt``, one per line; that of an image, named by its id, is ``(dim,)`` or ``(regions, dim)``.
+            64-bit numbers are stored as 32-bit.
+        captions: the table, beside ``features``.
+        image_column: column of image paths or pictures (default: image, file_name, path, filename or alike).
+        caption_column: column of captions (default: caption, text, title, alt or alike).
+        split_column: column of splits (default: split, if there is one).
+        module: Python file to write (default: NAME.py).
+        captions_per_image: captions to keep per image, the first ones; needed if images have different numbers of
+            captions.
+        languages: language of a column of captions, such as ``en`` or ``en=text``; the first one is the dataset's
+            default (default: the column caption in English, or all columns named by languages).
+        dev: number of dev images to draw if no split is given (default: a tenth).
+        test: number of test images to draw if no split is given (default: a tenth).
+        seed: seed of the random split.
+        noise: noise of the pairs: ``synthetic`` (pairs are correct, noise is drawn) or ``natural`` (many are wrong).
+        tokenizers: tokenizer of all captions or of one language: word, word-punkt, jieba, char, bpe or bert (default:
+            jieba for Chinese, char for other languages written without blanks, else word).
+        tokenizer_file: file tokenizer.json of the tokenizer ``bert``.
+        encoder: image encoder: efficientnet-lite0, or a timm model with a grid of features (default:
+            efficientnet-lite0, or that of the audit).
+        skip_damaged: skip and list files that are not readable images.
+        device: device of the encoder; ``auto`` takes a GPU if there is one.
         progress: shows what is done.
 
     Returns:

@@ -103,13 +103,14 @@ def prepare(
     Args:
         name: name of the dataset.
         place: folder of the downloaded files, or a zip file of them.
-        to: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
+        to: folder of prepared datasets; the dataset is written to its subfolder of this name (default: environment
+            variable ``NCL_BENCH_DATA``).
         download: fetch the dataset's archive from the Hugging Face Hub first, if it is published there.
         dtype: number type of the features (default: the download's).
-        tokenizers: ``word``, ``word-punkt``, ``jieba``, ``char``, ``bpe`` or ``bert`` (default: the dataset's own).
-        tokenizer_file: ``tokenizer.json`` of the tokenizer ``bert``.
-        vocabulary: published json file for ``word`` and ``word-punkt`` (default: the published one if the download has
-            it, else one built from the training captions, with other ids).
+        tokenizers: tokenizer: word, word-punkt, jieba, char, bpe or bert (default: the dataset's own).
+        tokenizer_file: file tokenizer.json of the tokenizer ``bert``.
+        vocabulary: vocabulary file (json) for word and word-punkt (default: the published one if the download has it,
+            else one built from the training captions, with other ids).
         push_to_hub: dataset repository of the Hugging Face Hub to upload to afterwards; a new one is private.
         progress: :func:`ncl_bench.progress.silent` shows no bar.
 

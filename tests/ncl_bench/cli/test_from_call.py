@@ -1,0 +1,188 @@
+"""Arguments and options of commands that are made from calls."""
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.main import get_command
+from typer.testing import CliRunner
+
+import baselines
+import ncl_bench
+from ncl_bench.cli import app
+from ncl_bench.cli.from_call import Form, made_from
+
+CALL = '''
+"""A module that cannot be imported."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal
+
+import no_such_package
+from ncl_bench.arguments import Seed
+from ncl_bench.files import AnyPath
+from no_such_package import Report
+
+Words = Literal["one", "two"]
+BEST = "one"
+
+
+def call(
+    places: AnyPath | Sequence[AnyPath],
+    word: Words = BEST,
+    *,
+    to: "AnyPath | None" = None,
+    settings: Mapping[str, int] | Sequence[str] = (),
+    seeds: Sequence[Seed] | None = None,
+    kept: bool = True,
+    open: bool = False,
+    report: Report = no_such_package.report,
+) -> None:
+    """Do it.
+
+    Args:
+        places: what ``to`` gets, in ``one step``. From Python also one place.
+        word: a word.
+        to, report: folder to write, which must
+            not exist.
+        settings: ``a=1``.
+        seeds: seed.
+        kept: keep the rest.
+        open: whether to open it.
+    """
+'''
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    (tmp_path / "somebodys").mkdir()
+    (tmp_path / "somebodys" / "__init__.py").write_text("")
+    (tmp_path / "somebodys" / "calls.py").write_text(CALL)
+    monkeypatch.syspath_prepend(tmp_path)
+    alone = typer.Typer()
+    got: dict[str, Any] = {}
+
+    @alone.command()
+    @made_from("somebodys.calls:call", word=Form("--word"), kept=Form("--no-rest"), report=None)
+    def run(loud: bool = False, **given: Any) -> None:
+        """Do it here."""
+        got.update(given, loud=loud)
+
+    return alone, got
+
+
+def test_a_command_gets_what_the_call_takes(command: Any) -> None:
+    alone, got = command
+    done = CliRunner().invoke(
+        alone,
+        [
+            "a",
+            "b/./c",
+            "--word",
+            "two",
+            "--set",
+            "x=1",
+            "--set",
+            "y=2",
+            "--seeds",
+            "3",
+            "--no-rest",
+            "--loud",
+        ],
+        catch_exceptions=False,
+    )
+    assert done.exit_code == 0, done.output
+    assert got == {
+        "places": ["a", "b/./c"],
+        "word": "two",
+        "to": None,
+        "settings": ["x=1", "y=2"],
+        "seeds": [3],
+        "kept": False,
+        "open": False,
+        "loud": True,
+    }
+
+
+def test_what_is_left_out_has_the_default_of_the_call(command: Any) -> None:
+    alone, got = command
+    assert CliRunner().invoke(alone, ["a"], catch_exceptions=False).exit_code == 0
+    assert got == {
+        "places": ["a"],
+        "word": "one",
+        "to": None,
+        "settings": (),
+        "seeds": None,
+        "kept": True,
+        "open": False,
+        "loud": False,
+    }
+
+
+@pytest.mark.parametrize("wrong", [["--seeds", "-1"], ["--seeds", str(2**32)], ["--word", "three"], []])
+def test_a_value_outside_the_annotation_is_refused(command: Any, wrong: list[str]) -> None:
+    alone, got = command
+    assert CliRunner().invoke(alone, [*wrong, "a"] if wrong else []).exit_code == 2
+    assert got == {}
+
+
+def test_help_is_the_first_sentence_in_the_words_of_a_terminal(command: Any) -> None:
+    helps = {each.name: each.help for each in get_command(command[0]).params}
+    assert helps["places"] == "What --to gets, in `one step`."
+    assert helps["word"] == "A word."
+    assert helps["to"] == "Folder to write, which must not exist."
+    assert helps["settings"] == "a=1; repeatable."
+    assert helps["kept"] == "Do not keep the rest."
+
+
+MADE = {
+    "train": (baselines.train, set()),
+    "score": (baselines.score, set()),
+    "sweep": (baselines.sweep, {"executor", "plan", "as_json"}),
+    "audit pairs": (baselines.find_wrong_pairs, {"as_json"}),
+    "datasets new": (ncl_bench.new_dataset, set()),
+    "prepare": (ncl_bench.prepare, {"check"}),
+}
+"""Command to its call, and what only a terminal has."""
+DIFFERENT = {("audit pairs", "to"): Path("audit")}
+
+
+def leaves(command: Any, *path: str) -> Iterator[tuple[str, Any]]:
+    """Every command below one, with its name."""
+    if not hasattr(command, "list_commands"):
+        yield " ".join(path), command
+        return
+    context = typer.Context(command)
+    for name in command.list_commands(context):
+        yield from leaves(command.get_command(context, name), *path, name)
+
+
+COMMANDS = dict(leaves(get_command(app)))
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_command_has_the_arguments_and_defaults_of_its_call(name: str) -> None:
+    call, own = MADE[name]
+    declared = inspect.signature(call).parameters
+    shown = {each.name: each for each in COMMANDS[name].params if each.name not in own | {"help"}}
+    assert set(declared) - {"progress", "console"} == set(shown)
+    for argument, parameter in shown.items():
+        default = declared[argument].default
+        if parameter.opts[0].startswith("--no-"):
+            assert (default, parameter.default) == (True, False)
+        else:
+            expected = DIFFERENT.get((name, argument), default if default != () else None)
+            assert parameter.default == (None if expected is inspect.Parameter.empty else expected), argument
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_help_is_a_plain_sentence(name: str) -> None:
+    for parameter in COMMANDS[name].params:
+        text = parameter.help
+        assert text, parameter.name
+        assert text.endswith("."), parameter.name
+        assert "``" not in text, parameter.name
+        assert ":`" not in text, parameter.name

@@ -128,9 +128,9 @@ def load_encoder(name: str = LITE0, weights: Path | None = None, device: str = "
     """Load an encoder by name.
 
     Args:
-        name: ``efficientnet-lite0``, a model of timm, or ``open_clip:MODEL``.
-        weights: file of its weights, ``.safetensors`` or written by ``torch.save`` (default: published weights).
-        device: ``auto`` (a GPU if there is one), ``cpu`` or ``cuda``.
+        name: image encoder: efficientnet-lite0, or a timm model with a grid of features. Or ``open_clip:MODEL``.
+        weights: encoder weights, as safetensors or a state dict (default: the published weights).
+        device: device of the networks; ``auto`` takes a GPU if there is one.
 
     Raises:
         NclBenchError: a package is missing, the name is unknown, or the weights cannot be fetched or do not fit.

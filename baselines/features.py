@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from baselines import encoders
 from baselines.encoders import Encoder, read_picture
 from ncl_bench import __version__
+from ncl_bench.arguments import Count, Seed
 from ncl_bench.data.encoding import ENCODING_FILE, Encoding, Preprocessing, Projection, parse_encoding
 from ncl_bench.data.own_tables import OwnSource, Splits, draw_splits, is_text, note_split, read_images
 from ncl_bench.data.pairs.form import TABLES
@@ -93,11 +94,14 @@ def list_images(
     """List the images of a folder, or of a table or another form of :mod:`ncl_bench.data.pairs.forms`.
 
     Args:
-        source: a folder of images alone, where all files count except those with a path component that starts with a
-            dot; or a form with a column of images and optionally of splits. Links are followed.
-        lists: ``SPLIT=FILE`` for each split, a file with one name per line; other images are left out.
-        images: folder of the pictures that a table names (default: the folder of the table).
-        image_column, split_column: columns of a table (default: found by their names).
+        source: folder of images; or a table (.csv, .tsv, .txt, .jsonl, .json, .parquet) with a column of images and
+            optionally `split`, a folder with metadata.csv, WebDataset shards or what `datasets` saved. Of a folder of
+            images alone, all files count except those with a path component that starts with a dot. Links are followed.
+        lists: file with the image names of a split, one per line; give it for train, dev and test. Other images are
+            left out.
+        images: folder of the pictures (default: the folder of the table).
+        image_column: column of image paths or pictures (default: image, file_name, path, filename or alike).
+        split_column: column of splits (default: split, if there is one).
         work: folder for pictures that rows hold; without it, the files that a table names are not looked for.
         progress: shows the number of pictures read from rows.
 
@@ -172,23 +176,23 @@ class FeatureOptions:
     """Options of the encoding.
 
     Attributes:
-        grid: the encoder's grid is averaged to ``grid x grid`` regions.
-        pca: principal components to keep; None leaves the features unchanged.
+        grid: regions per side: 4 gives 16 regions, 1 a single vector per image.
+        pca: principal components to keep, fitted on the training images (default: all).
         dtype: number type of the features.
-        dev: dev images to draw if no list or column gives the splits (default: a tenth).
-        test: test images to draw, likewise.
-        seed: seed of that draw.
-        batch_size: images per batch.
-        skip_damaged: leave out images that cannot be read, instead of refusing them.
+        dev: number of dev images to draw if no split is given (default: a tenth).
+        test: number of test images to draw if no split is given (default: a tenth).
+        seed: seed of the random split.
+        batch_size: images per batch of the encoder.
+        skip_damaged: skip and list files that are not readable images.
     """
 
-    grid: int = 4
-    pca: int | None = None
+    grid: Count = 4
+    pca: Count | None = None
     dtype: Literal["float32", "float16"] = "float16"
-    dev: int | None = None
-    test: int | None = None
-    seed: int = 0
-    batch_size: int = 32
+    dev: Count | None = None
+    test: Count | None = None
+    seed: Seed = 0
+    batch_size: Count = 32
     skip_damaged: bool = False
 
 
@@ -199,7 +203,7 @@ def extract(
     options: FeatureOptions | None = None,
     *,
     known: Sequence[Path] = (),
-    workers: int = 1,
+    workers: Count = 1,
     progress: Progress = silent,
 ) -> Encoding:
     """Encode images and write a folder, completely or not at all; the same call resumes.
@@ -207,7 +211,7 @@ def extract(
     Args:
         images: the images.
         encoder: the network.
-        to: the folder; if the same call already wrote it, nothing is done.
+        to: folder to write. If the same call already wrote it, nothing is done.
         options: see :class:`FeatureOptions`.
         known: folders of features; those of a picture with the same hash, encoder and settings are taken from there.
         workers: threads that decode images.

@@ -62,13 +62,13 @@ def table(
 
     Args:
         dataset: name of the dataset.
-        noise: ``caption-40``, ``image-60``, ``natural``, ``none``, or another that has rows.
-        mine: your submission folders, one per training seed, or a file of similarities of the test split: only the
-            tables that it belongs to are returned, with its row.
-        protocol: such as ``5k`` (default: all of the dataset).
+        noise: noise: caption-40, image-60, natural, none, or another that has rows.
+        mine: your submission folder, or a file of similarities of the test split: only the tables that it belongs to,
+            with its row. Several are one per training seed.
+        protocol: protocol, such as 5k (default: all of the dataset).
         every: put single networks and ensembles into one table, without ranks.
         label: name of your rows in the table (default: the method's name with its changed settings).
-        root: folder of the leaderboard (default: that of the installed package).
+        root: leaderboard folder, which contains results/ (default: that of the installed package).
 
     Returns:
         One row per row of the tables. ``table`` names the category: only its rows are comparable. ``rank`` is missing

@@ -88,9 +88,10 @@ def new_row(
 
     Args:
         folder: the submission folder.
-        root: folder of the leaderboard.
-        data_root: folder of prepared datasets; fingerprints are compared if the dataset is prepared there.
-        submitter: name or account of the submitter; empty for the maintainers.
+        root: leaderboard folder, which contains results/.
+        data_root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``). Fingerprints are
+            compared if the dataset is prepared there.
+        submitter: your name and GitHub account, as 'Ada (@ada)', shown on the board (default: none, for maintainers).
         progress: reports the images counted.
 
     Raises:

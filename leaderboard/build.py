@@ -93,11 +93,11 @@ def build(
     """Write the site; its header links to the documentation if that is in ``to/docs``.
 
     Args:
-        root: see :func:`built`.
-        to: folder of the site.
-        published: see :func:`built`.
-        tables: also write the tables of ``root/README.md``.
-        repository: address of the source code, to which the header links.
+        root: leaderboard folder, which contains results/.
+        to: folder to write the site to.
+        published: include the results that papers report.
+        tables: write the tables in README.md too (for maintainers).
+        repository: address of the source code, for a link in the header.
         progress: see :func:`built`.
     """
     with sole_owner(root), sole_owner(to):

@@ -3,11 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from ncl_bench.cli.options import Json
+from ncl_bench.cli.options import Form, Json, made_from
 from ncl_bench.errors import SubmissionError
 from ncl_bench.extras import require
 from ncl_bench.plugins import command_name
@@ -30,24 +30,25 @@ board = typer.Typer(
     help="Build, check and print the leaderboard, and add results to it.", no_args_is_help=True
 )
 
-Root = Annotated[Path, typer.Option("--root", help="Leaderboard folder, which contains results/.")]
+Root = Form("--root", help="Leaderboard folder, which contains results/.", kind=Path, default=ROOT)
 
 
 @board.command()
+@made_from(
+    "leaderboard.build:build",
+    root=Root,
+    to=Form("--to", default=Path("site")),
+    repository=Form(metavar="URL"),
+)
 def build(
-    root: Root = ROOT,
-    to: Annotated[Path, typer.Option("--to", help="Folder to write the site to.")] = Path("site"),
+    root: Path,
+    to: Path,
+    published: bool,
     check: Annotated[
         bool,
         typer.Option("--check", help="Check the rows and the tables in README.md without writing anything."),
     ] = False,
-    tables: Annotated[
-        bool, typer.Option("--tables", help="Write the tables in README.md too (for maintainers).")
-    ] = False,
-    published: Annotated[bool, typer.Option(help="Include the results that papers report.")] = True,
-    repository: Annotated[
-        str, typer.Option(metavar="URL", help="Address of the source code, for a link in the header.")
-    ] = "",
+    **given: Any,
 ) -> None:
     """Recompute every result from its ranks and write the site.
 
@@ -62,7 +63,7 @@ def build(
     if check:
         built = run_check(root, published=published, progress=bar)
     else:
-        built = run(root, to, published=published, tables=tables, repository=repository, progress=bar)
+        built = run(root, to, published=published, **given, progress=bar)
     typer.echo(f"{built.rows:,} rows in {len(built.files)} files")
     if built.behind:
         typer.echo(f"the tables in {root / 'README.md'} are out of date; they are rewritten after merging")
@@ -71,22 +72,14 @@ def build(
 
 
 @board.command()
+@made_from("leaderboard.add:new_row", folder=None, root=Root)
 def add(
     folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="Submission folders.")],
-    root: Root = ROOT,
-    data_root: Annotated[
-        Path | None,
-        typer.Option(help="Folder of prepared datasets (default: NCL_BENCH_DATA)."),
-    ] = None,
-    submitter: Annotated[
-        str,
-        typer.Option(
-            help="Your name and GitHub account, as 'Ada (@ada)', shown on the board (default: none, for maintainers)."
-        ),
-    ] = "",
+    root: Path,
     reproduced: Annotated[
         bool, typer.Option("--reproduced", help="List the results in reproduced.yaml (for maintainers).")
     ] = False,
+    **given: Any,
 ) -> None:
     """Check and evaluate submissions, and write their results with the rank of every query.
 
@@ -102,7 +95,7 @@ def add(
     rows, standing = [], []
     for folder in dict.fromkeys(folders):
         try:
-            rows.append(new_row(folder, root, data_root=data_root, submitter=submitter, progress=bar))
+            rows.append(new_row(folder, root, **given, progress=bar))
         except RowStands as stands:
             typer.echo(str(stands))
             standing.append(stands)
@@ -117,36 +110,24 @@ def add(
 
 
 @board.command()
+@made_from(
+    "leaderboard:table",
+    dataset=Form("--dataset"),
+    noise=Form("--noise"),
+    mine=Form(metavar="SUBMISSION"),
+    every=Form("--all"),
+    root=Root,
+)
 def table(
-    dataset: Annotated[str, typer.Option(help="Name of the dataset.")],
-    noise: Annotated[
-        str, typer.Option(help="Noise: caption-40, image-60, natural, none, or another that has rows.")
-    ],
-    mine: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="SUBMISSION",
-            help="Your submission folder, or a file of similarities: print only the tables that it belongs to, with "
-            "its row. Repeatable, one per seed.",
-        ),
-    ] = None,
+    mine: list[Path],
+    root: Path,
     form: Annotated[
         Literal["markdown", "latex", "csv", "bibtex"],
         typer.Option("--format", help="Format of the tables; bibtex prints the papers that they cite."),
     ] = "markdown",
-    protocol: Annotated[str, typer.Option(help="Protocol, such as 5k (default: all of the dataset).")] = "",
-    every: Annotated[
-        bool, typer.Option("--all", help="Put single networks and ensembles into one table, without ranks.")
-    ] = False,
     ranks: Annotated[bool, typer.Option(help="Print the ranks.")] = True,
-    label: Annotated[
-        str,
-        typer.Option(
-            help="Name of your rows in the table (default: the method's name with its changed settings)."
-        ),
-    ] = "",
     as_json: Json = False,
-    root: Root = ROOT,
+    **given: Any,
 ) -> None:
     """Print the table of a paper: the comparable rows of one dataset and noise, best first, yours among them.
 
@@ -162,15 +143,13 @@ def table(
     if root != ROOT:
         _require(root)
     if as_json:
-        frame = run(dataset, noise, mine=mine or (), protocol=protocol, every=every, label=label, root=root)
+        frame = run(**given, mine=mine, root=root)
         typer.echo(frame.to_json(orient="records", indent=2))
         return
-    boards, files, content = chosen_boards(
-        dataset, noise, mine or (), root, protocol=protocol, every=every, label=label, progress=bar
-    )
+    boards, files, content = chosen_boards(**given, mine=mine, root=root, progress=bar)
     if not root.is_dir():
         say("note: these are only the rows of papers; a clone of the repository has the measured rows too")
-    if any(path.is_file() for path in mine or ()):
+    if any(path.is_file() for path in mine):
         say(
             "note: a file of similarities is taken for a single network, trained under the noise of this table"
         )
@@ -189,7 +168,7 @@ def table(
 @board.command()
 def diff(
     base: Annotated[Path, typer.Argument(help="Leaderboard folder to compare with.")],
-    root: Root = ROOT,
+    root: Annotated[Path, typer.Option(help="Leaderboard folder, which contains results/.")] = ROOT,
     site: Annotated[
         Path | None,
         typer.Option(

@@ -37,14 +37,14 @@ def apply_audit(
     """Remove pairs by an audit: those up to a threshold, or those that were ticked as wrong.
 
     Args:
-        audit: folder of an audit.
+        audit: folder that ``ncl-bench audit`` wrote.
         to: folder to write; it must not exist, or be empty. Own pairs: ``clean``, ``suspects`` and ``corrected`` in the
             form of the input. Runs: what ``train --keep`` and ``load_dataset(keep=...)`` read.
-        threshold: of the column that orders the audit (default: as many pairs as are estimated to be wrong, and own
-            pairs with a cause; LEMoN has none).
-        ids: CSV file with the column ``pair_id``: pairs to remove, whatever their value. Of labels, as the page
-            downloads them, only those that are ``wrong`` count.
-        sure: remove more than a quarter of the pairs by a threshold.
+        threshold: keep the pairs whose fit (own pairs: rank) is above it (default: as many pairs go as are estimated to
+            be wrong, and own pairs with a cause; LEMoN has none).
+        ids: runs: keep all pairs but those of this list of ids, or those labelled wrong in what the page downloads;
+            replaces ``threshold``. A CSV file with the column ``pair_id``.
+        sure: remove more than a quarter of the pairs (default: refuse).
         say: called with a sentence on what is removed.
 
     Returns:

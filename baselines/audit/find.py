@@ -78,22 +78,26 @@ def find_wrong_pairs(
     """Find the wrong pairs among images and captions; the same call resumes in the same folder.
 
     Args:
-        pairs: a file, a folder, a ``pandas.DataFrame`` or a ``datasets.Dataset``, see
-            :mod:`ncl_bench.data.pairs.columns`. It may be left out with embeddings.
+        pairs: table of images and captions (.csv, .tsv, .txt, .jsonl, .json, .parquet), or a folder with metadata.csv,
+            WebDataset shards or what ``datasets`` saved; with embeddings it may be left out. From Python also a
+            ``pandas.DataFrame`` or a ``datasets.Dataset``, see :mod:`ncl_bench.data.pairs.columns`.
         images: folder of the pictures (default: the folder of the table).
-        to: folder to write (default: nothing is kept).
-        image_column: column of image paths (default: found by its name).
-        caption_column: column of captions (default: found by its name).
-        image_embeddings: float ``(pairs, dim)``, array or ``.npy`` file; no picture is read then.
-        caption_embeddings: float ``(pairs, dim)`` in the same space.
-        labels: CSV file of labels, as the page downloads it (:mod:`baselines.audit.labels`).
-        strict: refuse missing, damaged and doubled pictures and empty captions, instead of leaving them out.
-        encoder: image encoder, as for ``ncl-bench features``; ``open_clip:MODEL`` or ``open_clip:MODEL:WEIGHTS`` (a
-            name in OpenCLIP or a safetensors file) encodes the captions too.
-        text_encoder: ``all-minilm-l6-v2``, ``tfidf``, or a name or folder for ``sentence-transformers`` (default:
-            MiniLM for English captions if it is installed, else TF-IDF).
-        seed: of everything random.
-        device: ``auto``, ``cpu`` or ``cuda``.
+        to: folder to write. From Python it may be left out, and nothing is kept.
+        image_column: column of image paths or pictures (default: image, file_name, path, filename or alike).
+        caption_column: column of captions (default: caption, text, title, alt or alike).
+        image_embeddings: .npy file with a vector per pair, in place of the pictures. From Python also an array, float
+            ``(pairs, dim)``.
+        caption_embeddings: .npy file with a vector per pair, in the same space. From Python also an array, float
+            ``(pairs, dim)``.
+        labels: what you ticked on the page: the file labels.csv that it downloads. Its columns are those of
+            :mod:`baselines.audit.labels`.
+        strict: refuse missing, damaged and doubled pictures and empty captions (default: list them).
+        encoder: image encoder, as for ``features``; open_clip:MODEL, such as open_clip:ViT-B-32, or
+            open_clip:MODEL:WEIGHTS (a name in OpenCLIP, or a safetensors file) encodes captions too.
+        text_encoder: text encoder: all-minilm-l6-v2, tfidf, or a name or folder for sentence-transformers (default:
+            MiniLM for English captions if it is installed, else tfidf).
+        seed: seed of everything random.
+        device: device of the encoders; ``auto`` takes a GPU if there is one.
         console: where to draw the bar (default: standard error).
 
     Returns:

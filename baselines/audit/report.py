@@ -75,12 +75,13 @@ def write_audit(
     Args:
         runs: finished runs on the same data and noise; several are averaged.
         to: folder to write; it must be empty or not exist.
-        root: folder of prepared datasets.
-        noise_file: of the training, where its noise came from a file.
-        keep: of the training, where it kept some of the pairs alone.
-        labels: CSV file of labels of pairs with natural noise; the dataset's own by default.
-        method: ``lemon`` scores the pairs by LEMoN, with the embeddings of the runs; by default each run's method does.
-        device: ``auto``, ``cpu`` or ``cuda``.
+        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
+        noise_file: noise file of the training, if its noise came from one.
+        keep: folder of ``ncl-bench audit apply`` that the training kept (default: all pairs).
+        labels: labels for natural noise, as the page downloads them: columns pair_id and label (matches, partly, wrong,
+            cannot say; default: the labels of the dataset, if it has some).
+        method: score pairs by LEMoN, from embeddings (default: by the method of each run).
+        device: device of the networks; ``auto`` takes a GPU if there is one.
         console: console for progress (default: standard error).
     """
     _refuse_existing(to)

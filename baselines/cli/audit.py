@@ -3,23 +3,12 @@
 import json
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from baselines.cli.options import Device, Keep, NoiseFile, Target
-from ncl_bench.cli.options import (
-    CaptionColumn,
-    ImageColumn,
-    Json,
-    NoiseRatio,
-    NoiseSeed,
-    NoiseUnit,
-    Pictures,
-    Root,
-    SplitSeed,
-)
+from ncl_bench.cli.options import Form, Json, made_from
 from ncl_bench.errors import NclBenchError
 from ncl_bench.extras import require
 from ncl_bench.plugins import command_name
@@ -76,54 +65,8 @@ audit_app = typer.Typer(
 
 
 @audit_app.command("pairs")
-def audit_pairs(
-    pairs: Annotated[
-        Path | None,
-        typer.Argument(
-            help="Table of images and captions (.csv, .tsv, .txt, .jsonl, .json, .parquet), or a folder with "
-            "metadata.csv, WebDataset shards or what `datasets` saved. With embeddings it may be left out."
-        ),
-    ] = None,
-    to: Target = Path("audit"),
-    images: Pictures = None,
-    image_column: ImageColumn = None,
-    caption_column: CaptionColumn = None,
-    image_embeddings: Annotated[
-        Path | None, typer.Option(help=".npy file with a vector per pair, in place of the pictures.")
-    ] = None,
-    caption_embeddings: Annotated[
-        Path | None, typer.Option(help=".npy file with a vector per pair, in the same space.")
-    ] = None,
-    labels: Annotated[
-        Path | None,
-        typer.Option(help="What you ticked on the page: the file labels.csv that it downloads."),
-    ] = None,
-    strict: Annotated[
-        bool,
-        typer.Option(
-            "--strict",
-            help="Refuse missing, damaged and doubled pictures and empty captions (default: list them).",
-        ),
-    ] = False,
-    encoder: Annotated[
-        str,
-        typer.Option(
-            help="Image encoder, as for `features`; open_clip:MODEL, such as open_clip:ViT-B-32, or "
-            "open_clip:MODEL:WEIGHTS (a name in OpenCLIP, or a safetensors file) encodes captions too (default: "
-            "efficientnet-lite0)."
-        ),
-    ] = "efficientnet-lite0",
-    text_encoder: Annotated[
-        str | None,
-        typer.Option(
-            help="Text encoder: all-minilm-l6-v2, tfidf, or a name or folder for sentence-transformers (default: "
-            "MiniLM for English captions if it is installed, else tfidf)."
-        ),
-    ] = None,
-    seed: SplitSeed = 0,
-    device: Device = "auto",
-    as_json: Json = False,
-) -> None:
+@made_from("baselines:find_wrong_pairs", to=Form(default=Path("audit")))
+def audit_pairs(as_json: Json = False, **given: Any) -> None:
     """Find the wrong pairs among your images and captions; the same command resumes. `audit TABLE` is short for it.
 
     Example: ncl-bench audit captions.csv --images photos --to audit
@@ -132,21 +75,7 @@ def audit_pairs(
     from baselines.audit import find_wrong_pairs
     from baselines.audit.result import AuditResult
 
-    table = find_wrong_pairs(
-        pairs,
-        images=images,
-        to=to,
-        image_column=image_column,
-        caption_column=caption_column,
-        image_embeddings=image_embeddings,
-        caption_embeddings=caption_embeddings,
-        labels=labels,
-        strict=strict,
-        encoder=encoder,
-        text_encoder=text_encoder,
-        seed=seed,
-        device=device,
-    )
+    table = find_wrong_pairs(**given)
     found = table.attrs["summary"]
     if as_json:
         typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
@@ -155,7 +84,7 @@ def audit_pairs(
         typer.echo(f"left out: {count:,} rows, {reason}")
     if found["doubled"]:
         typer.echo(f"{found['doubled']:,} pictures are copies of others and judged as one")
-    _say(AuditResult.model_validate(found), to)
+    _say(AuditResult.model_validate(found), given["to"])
 
 
 def _say(result: "AuditResult", to: Path) -> None:
@@ -191,35 +120,28 @@ def _refuse_pairs(runs: list[Path]) -> None:
 
 
 @audit_app.command("runs")
+@made_from(
+    "ncl_bench:load_dataset",
+    "baselines.audit.report:write_audit",
+    runs=Form(
+        help="Finished runs on the same data and noise; several are averaged. For LEMoN also two files of "
+        "embeddings of a training split, images first, with --dataset."
+    ),
+    to=Form("--to"),
+    root=Form("--root"),
+    name=None,
+    split=None,
+    language=None,
+    tokenizer=None,
+    preload=None,
+    columns=None,
+)
 def audit_runs(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Finished runs on the same data and noise; several are averaged. For LEMoN also two files of "
-            "embeddings of a training split, images first, with --dataset."
-        ),
-    ],
-    to: Target,
-    noise_file: NoiseFile = None,
-    keep: Keep = None,
-    labels: Annotated[
-        Path | None,
-        typer.Option(
-            help="Labels for natural noise, as the page downloads them: columns pair_id and label (matches, partly, "
-            "wrong, cannot say; default: the labels of the dataset, if it has some)."
-        ),
-    ] = None,
-    method: Annotated[
-        Literal["lemon"] | None,
-        typer.Option(help="Score pairs by LEMoN, from embeddings (default: by the method of each run)."),
-    ] = None,
+    runs: list[Path],
+    to: Path,
     dataset: Annotated[str | None, typer.Option(help="Dataset of the embeddings.")] = None,
-    noise_ratio: NoiseRatio = None,
-    noise_unit: NoiseUnit = None,
-    noise_seed: NoiseSeed = None,
-    root: Root = None,
-    device: Device = "auto",
     as_json: Json = False,
+    **given: Any,
 ) -> None:
     """Write a table of all training pairs and a page of the most suspicious ones; `audit RUN` is short for it.
 
@@ -230,31 +152,23 @@ def audit_runs(
     from baselines.audit import write_audit, write_lemon
     from ncl_bench.data.load import load_dataset
 
+    noise = {name: given.pop(name) for name in ("noise_ratio", "noise_unit", "noise_seed")}
     if dataset is None:
-        if (noise_ratio, noise_unit, noise_seed) != (None, None, None):
+        if any(value is not None for value in noise.values()):
             raise NclBenchError(
                 "a run records its noise; leave --noise-ratio, --noise-unit and --noise-seed out"
             )
         _refuse_pairs(runs)
-        result = write_audit(
-            runs, to, root, noise_file=noise_file, keep=keep, labels=labels, method=method, device=device
-        )
+        result = write_audit(runs, to, **given)
     else:
+        keep, method, file = (given.pop(name) for name in ("keep", "method", "noise_file"))
         if method is None or len(runs) != 2 or keep is not None:
             raise NclBenchError(
                 "--dataset is for LEMoN on two files of embeddings; give them with --method lemon and without --keep, "
                 "or leave --dataset out"
             )
-        train = load_dataset(
-            dataset,
-            split="train",
-            noise_ratio=noise_ratio,
-            noise_unit=noise_unit,
-            noise_seed=noise_seed,
-            noise_file=noise_file,
-            root=root,
-        )
-        result = write_lemon((runs[0], runs[1]), to, train, root=root, labels=labels, device=device)
+        train = load_dataset(dataset, split="train", **noise, noise_file=file, root=given["root"])
+        result = write_lemon((runs[0], runs[1]), to, train, **given)
     if as_json:
         typer.echo(json.dumps(result.model_dump(mode="json"), indent=2, ensure_ascii=False))
         return
@@ -279,38 +193,19 @@ def audit_runs(
 
 
 @audit_app.command("apply")
-def audit_apply(
-    audit: Annotated[Path, typer.Argument(help="Folder that `ncl-bench audit` wrote.")],
-    to: Target,
-    threshold: Annotated[
-        float | None,
-        typer.Option(
-            help="Keep the pairs whose fit (own pairs: rank) is above it (default: as many pairs go as are "
-            "estimated to be wrong; LEMoN has none).",
-        ),
-    ] = None,
-    ids: Annotated[
-        Path | None,
-        typer.Option(
-            help="Runs: keep all pairs but those of this list of ids, or those labelled wrong in what the page "
-            "downloads; replaces --threshold."
-        ),
-    ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Remove more than a quarter of the pairs (default: refuse).")
-    ] = False,
-) -> None:
+@made_from("baselines.audit.apply:apply_audit", to=Form("--to"), sure=Form("--yes"))
+def audit_apply(audit: Path, to: Path, **given: Any) -> None:
     """Write which pairs to keep: own pairs in the form of their table, those of a run for `train --keep`.
 
     Example: ncl-bench audit apply audit --to cleaned
 
     Example: ncl-bench audit apply audit-run --ids labels.csv --to cleaned
     """
-    if None not in (threshold, ids):
+    if None not in (given["threshold"], given["ids"]):
         raise NclBenchError("--threshold and --ids each say which pairs to keep; give one of them")
     from baselines.audit import apply_audit
 
-    kept = apply_audit(audit, to, threshold=threshold, ids=ids, sure=yes, say=typer.echo)
+    kept = apply_audit(audit, to, **given, say=typer.echo)
     if kept is None:
         hint(f"next: {command_name()} datasets new NAME --clean {quote(str(to))} --to data")
     else:

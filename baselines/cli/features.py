@@ -2,68 +2,36 @@
 
 import os
 import re
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
 import typer
 
-from baselines.cli.options import Device, Target
-from ncl_bench.cli.options import DevImages, ImageColumn, Pictures, SplitColumn, SplitSeed, TestImages
+from ncl_bench.cli.options import Form, made_from
 from ncl_bench.errors import NclBenchError
 from ncl_bench.extras import require
 
 
+@made_from(
+    "baselines.features:extract",
+    "baselines.features:list_images",
+    "baselines.features:FeatureOptions",
+    "baselines.encoders:load_encoder",
+    to=Form("--to"),
+    lists=Form("--split", "SPLIT=FILE"),
+    name=Form("--encoder"),
+    weights=Form("--weights"),
+    device=Form("--device", "[auto|cpu|cuda]", default="auto"),
+    workers=Form(help="Threads that decode images (default: one per core).", default=None),
+    encoder=None,
+    options=None,
+    known=None,
+    work=None,
+)
 def features(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            help="Folder of images; or a table (.csv, .tsv, .txt, .jsonl, .json, .parquet) with a column of images and "
-            "optionally `split`, a folder with metadata.csv, WebDataset shards or what `datasets` saved."
-        ),
-    ],
-    to: Target,
-    encoder: Annotated[
-        str, typer.Option(help="Image encoder: efficientnet-lite0, or a timm model with a grid of features.")
-    ] = "efficientnet-lite0",
-    weights: Annotated[
-        Path | None,
-        typer.Option(
-            help="Encoder weights, as safetensors or a state dict (default: the published weights)."
-        ),
-    ] = None,
-    grid: Annotated[
-        int, typer.Option(min=1, help="Regions per side: 4 gives 16 regions, 1 a single vector per image.")
-    ] = 4,
-    pca: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Principal components to keep, fitted on the training images (default: all)."
-        ),
-    ] = None,
-    dtype: Annotated[
-        Literal["float32", "float16"], typer.Option(help="Number type of the features.")
-    ] = "float16",
-    split: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SPLIT=FILE",
-            help="File with the image names of a split, one per line; give it for train, dev and test.",
-        ),
-    ] = None,
-    images: Pictures = None,
-    image_column: ImageColumn = None,
-    split_column: SplitColumn = None,
-    dev: DevImages = None,
-    test: TestImages = None,
-    seed: SplitSeed = 0,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images per batch of the encoder.")] = 32,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Threads that decode images (default: one per core).")
-    ] = None,
-    skip_damaged: Annotated[
-        bool,
-        typer.Option("--skip-damaged", help="Skip and list files that are not readable images."),
-    ] = False,
+    source: Path,
+    to: Path,
     shard: Annotated[
         str | None,
         typer.Option(
@@ -71,7 +39,7 @@ def features(
             help="Encode only the I-th of N parts; when all are done, the command without --shard joins them.",
         ),
     ] = None,
-    device: Device = "auto",
+    **given: Any,
 ) -> None:
     """Turn your images into region features that `prepare` reads.
 
@@ -86,18 +54,16 @@ def features(
 
     listed = list_images(
         source,
-        split or (),
-        images=images,
-        image_column=image_column,
-        split_column=split_column,
+        given["lists"],
+        **{name: given[name] for name in ("images", "image_column", "split_column")},
         work=to.parent / f".{to.name}.partial" / "pictures",
         progress=bar,
     )
     for remark in listed.remarks:
         typer.echo(remark)
-    options = FeatureOptions(grid, pca, dtype, dev, test, seed, batch_size, skip_damaged)
-    network = load_encoder(encoder, weights, device)
-    threads = workers or os.cpu_count() or 1
+    options = FeatureOptions(**{each.name: given[each.name] for each in fields(FeatureOptions)})
+    network = load_encoder(given["name"], given["weights"], given["device"])
+    threads = given["workers"] or os.cpu_count() or 1
     if shard is not None:
         n = extract_shard(listed, network, to, _shard(shard), options, workers=threads, progress=bar)
         typer.echo(
@@ -108,7 +74,7 @@ def features(
     for name, reason in done.skipped.items():
         typer.echo(f"left out: {listed.file(name)} {reason}")
     counts = ", ".join(f"{name} {count:,}" for name, count in done.images.items())
-    regions = "1 region" if grid == 1 else f"{grid * grid} regions"
+    regions = "1 region" if options.grid == 1 else f"{options.grid**2} regions"
     typer.echo(f"{counts} images, {regions} of {done.feature_dim} numbers each, in {to}")
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from ncl_bench.cli.from_call import Form, made_from
+from ncl_bench.cli.options import Form, made_from
 from ncl_bench.plugins import command_name
 from ncl_bench.progress import hint
 

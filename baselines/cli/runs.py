@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from ncl_bench.cli.from_call import Form, made_from
+from ncl_bench.cli.options import Form, made_from
 from ncl_bench.errors import NclBenchError
 from ncl_bench.files import AnyPath
 from ncl_bench.plugins import command_name

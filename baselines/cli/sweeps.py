@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from ncl_bench.cli.from_call import Form, made_from
-from ncl_bench.cli.options import Json
+from ncl_bench.cli.options import Form, Json, made_from
 from ncl_bench.errors import NclBenchError
 from ncl_bench.plugins import command_name
 from ncl_bench.progress import hint

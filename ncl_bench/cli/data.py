@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ncl_bench.cli.from_call import Form, made_from
+from ncl_bench.cli.options import Form, made_from
 from ncl_bench.files import as_path
 
 datasets_app = typer.Typer(

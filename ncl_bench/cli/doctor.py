@@ -15,7 +15,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from ncl_bench.cli.options import Root
 from ncl_bench.errors import NclBenchError
 from ncl_bench.extras import install_command
 from ncl_bench.plugins import command_name
@@ -140,7 +139,10 @@ _MARKS = {"ok": "ok", "absent": "--", "broken": "!!"}
 
 
 def doctor(
-    root: Root = None,
+    root: Annotated[
+        Path | None,
+        typer.Option(help="Folder of prepared datasets (default: environment variable NCL_BENCH_DATA)."),
+    ] = None,
     deep: Annotated[
         bool,
         typer.Option("--deep", help="Read every byte of the prepared datasets too, and compare its sha256."),

@@ -4,12 +4,13 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ncl_bench.cli.options import Json, NoiseRatio, NoiseSeed, NoiseUnit, Root
+from ncl_bench.cli.options import Form, Json, made_from
 from ncl_bench.errors import ScoresError, SubmissionError
+from ncl_bench.files import as_path
 from ncl_bench.plugins import command_name
 from ncl_bench.progress import bar, hint, say
 
@@ -19,56 +20,31 @@ if TYPE_CHECKING:
     from ncl_bench.evaluation.compare import Comparison
     from ncl_bench.evaluation.results import Evaluation, Result
 
-Folder = Annotated[
-    Path, typer.Argument(help="Submission folder: submission.yaml and the files that it names.")
-]
 
-
+@made_from(
+    "ncl_bench:evaluate",
+    scores=Form(
+        kind=list[Path],
+        help="Submission folder, or one file of similarities (.npy, .safetensors, .pt), or two files of embeddings, "
+        "images first.",
+    ),
+    split=Form(default=None),  # a submission names its own
+    t2i=Form(kind=Path),
+    similarity=Form(default=None),
+    captions=None,
+    encode=None,
+    batch_size=None,
+    pictures=None,
+    intervals=None,
+)
 def evaluate(
-    scores: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Submission folder, or one file of similarities (.npy, .safetensors, .pt), or two files of "
-            "embeddings, images first."
-        ),
-    ],
-    dataset: Annotated[
-        str | None,
-        typer.Option("--dataset", help="Dataset of the scores; a submission folder names its own."),
-    ] = None,
-    split: Annotated[
-        Literal["test", "dev"] | None,
-        typer.Option(
-            "--split", help="Split of the scores (default: test); a submission folder names its own."
-        ),
-    ] = None,
-    t2i: Annotated[
-        Path | None,
-        typer.Option(
-            "--t2i",
-            help="File of similarities for the captions as queries, captions as rows, if they differ, as those of a "
-            "reranker do (default: one matrix for both directions).",
-        ),
-    ] = None,
-    similarity: Annotated[
-        Literal["cosine", "dot"] | None,
-        typer.Option("--similarity", help="Similarity of two embeddings (default: cosine)."),
-    ] = None,
-    to: Annotated[
-        Path | None,
-        typer.Option(
-            "--to",
-            help="Output folder (default: the submission folder; for a file of scores, the current folder takes plots "
-            "and pages, and metrics are only printed).",
-        ),
-    ] = None,
-    plot: Annotated[bool, typer.Option("--plot", help="Write histograms of the ranks as SVG.")] = False,
-    examples: Annotated[
-        int,
-        typer.Option("--examples", min=0, max=1_000, help="Write a page with this many worst failures."),
-    ] = 0,
-    root: Root = None,
+    scores: list[Path],
+    dataset: str | None,
+    split: Literal["test", "dev"] | None,
+    t2i: Path | None,
+    similarity: Literal["cosine", "dot"] | None,
     as_json: Json = False,
+    **given: Any,
 ) -> None:
     """Compute every metric of the protocol for a submission or for any matrix of similarities.
 
@@ -83,14 +59,13 @@ def evaluate(
 
     Example: ncl-bench evaluate submissions/ncr --plot --examples 20
     """
+    given |= {name: as_path(given[name]) for name in ("to", "root")}
     first = scores[0]
     if first.is_dir() or dataset is None:
         _refuse_beside_a_folder(scores, t2i, dataset=dataset, split=split, similarity=similarity)
         from ncl_bench.evaluation.evaluate import evaluated_folder
 
-        result, written = evaluated_folder(
-            first, to, plot=plot, examples=examples, root=root, progress=bar, say=say
-        )
+        result, written = evaluated_folder(first, **given, progress=bar, say=say)
         if as_json:
             typer.echo(result.to_json(), nl=False)
         else:
@@ -108,10 +83,7 @@ def evaluate(
         split=split or "test",
         t2i=t2i,
         similarity=similarity or "cosine",
-        to=to,
-        plot=plot,
-        examples=examples,
-        root=root,
+        **given,
         progress=bar,
     )
     if as_json:
@@ -145,6 +117,7 @@ def _refuse_beside_a_folder(scores: list[Path], t2i: Path | None, **options: str
             raise SubmissionError(f"--{name} {value} is already set by {first}/submission.yaml; leave it out")
 
 
+@made_from("ncl_bench:compare", first=None, second=None)
 def compare(
     folders: Annotated[
         list[Path],
@@ -152,16 +125,8 @@ def compare(
             help="Two submission folders; or several per side (one per training seed), with vs between the sides.",
         ),
     ],
-    split: Annotated[Literal["test", "dev"], typer.Option("--split", help="Split to compare.")] = "test",
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            "--plot",
-            help="File (.svg, .png or .pdf) for a plot of the resampled differences, or of the rSum of every run.",
-        ),
-    ] = None,
-    root: Root = None,
     as_json: Json = False,
+    **given: Any,
 ) -> None:
     """Test whether two submissions, or two methods with several training seeds each, differ significantly.
 
@@ -175,7 +140,7 @@ def compare(
     """
     from ncl_bench.evaluation.compare import compare as run
 
-    found = run(*_sides(folders), split=split, plot=plot, root=root, progress=bar)
+    found = run(*_sides(folders), **given, progress=bar)
     if as_json:
         typer.echo(found.to_json())
     else:
@@ -204,52 +169,20 @@ submission = typer.Typer(help="Write, check and describe a submission.", no_args
 
 
 @submission.command()
-def init(
-    method: Annotated[str, typer.Option("--method", help="Name of the method.")],
-    dataset: Annotated[str, typer.Option("--dataset", help="Name of the dataset.")],
-    scores: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--scores",
-            help="File of similarities of the test split (.npy, .safetensors, .pt), which is copied; give it twice for "
-            "embeddings, images first.",
-        ),
-    ] = None,
-    similarity: Annotated[
-        Literal["cosine", "dot"], typer.Option("--similarity", help="Similarity of two embeddings.")
-    ] = "cosine",
-    to: Annotated[Path, typer.Option("--to", help="Folder of the submission.")] = Path("submission"),
-    noise_ratio: NoiseRatio = None,
-    noise_unit: NoiseUnit = None,
-    noise_seed: NoiseSeed = None,
-    order_from: Annotated[
-        Path | None,
-        typer.Option(
-            "--order-from",
-            help="Folder with the downloaded captions and ids, to compute the order of the test split; features are "
-            "not needed.",
-        ),
-    ] = None,
-    root: Root = None,
-) -> None:
+@made_from(
+    "ncl_bench.evaluation.template:begin_submission",
+    folder=Form("--to", default=Path("submission")),
+    method=Form("--method"),
+    dataset=Form("--dataset"),
+)
+def init(folder: Path, **given: Any) -> None:
     """Write a commented submission.yaml, copy the scores next to it, and list what is left to fill in.
 
     Example: ncl-bench submission init --method X --dataset coco --noise-ratio 0.4 --scores scores.npy
     """
     from ncl_bench.evaluation.template import begin_submission
 
-    begun = begin_submission(
-        to,
-        method,
-        dataset,
-        scores=scores or (),
-        similarity=similarity,
-        noise_unit=noise_unit,
-        noise_ratio=noise_ratio,
-        noise_seed=noise_seed,
-        order_from=order_from,
-        root=root,
-    )
+    begun = begin_submission(folder, **given)
     for path in begun.written:
         typer.echo(f"wrote {path}")
     for title, lines in (("filled in", begun.filled_in), ("left to fill in", begun.left)):
@@ -259,18 +192,19 @@ def init(
             typer.echo(f"  {key:<26} {source}")
     assumed = ", ".join(f"{key} {json.dumps(value)}" for key, value in begun.assumed.items())
     typer.echo(f"assumed, please correct if wrong:\n  {assumed}")
-    hint(f"next: {command_name()} submission check {quote(str(to))}")
+    hint(f"next: {command_name()} submission check {quote(str(folder))}")
 
 
 @submission.command()
-def check(folder: Folder, root: Root = None) -> None:
+@made_from("ncl_bench.evaluation.evaluate:open_submission")
+def check(folder: Path, **given: Any) -> None:
     """Check submission.yaml and its files without computing a metric.
 
     Example: ncl-bench submission check submissions/x
     """
     from ncl_bench.evaluation.evaluate import open_submission
 
-    opened = open_submission(folder, root=root)
+    opened = open_submission(folder, **given)
     for note in opened.notes:
         typer.echo(f"note: {note}")
     typer.echo(f"{folder} is complete; next: {command_name()} evaluate {quote(str(folder))}")

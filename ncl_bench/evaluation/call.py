@@ -2,9 +2,9 @@
 
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Annotated, Any, Literal, overload
 
-from ncl_bench.arguments import Count, checked_arguments
+from ncl_bench.arguments import Bounds, Count, checked_arguments
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import ScoresError
 from ncl_bench.evaluation.protocol import evaluate_scores, expected_shape
@@ -67,7 +67,7 @@ def evaluate(
     intervals: bool = True,
     to: AnyPath | None = None,
     plot: bool = False,
-    examples: int = 0,
+    examples: Annotated[int, Bounds(0, 1_000)] = 0,
     root: AnyPath | None = None,
     progress: Progress | None = None,
 ) -> Evaluation | Result:
@@ -92,11 +92,12 @@ def evaluate(
             An array is one of numpy, in memory or memory-mapped; a tensor of any framework, also with a gradient, in
             bfloat16 or on a GPU; or the path of an ``.npy``, ``.safetensors`` or ``.pt`` file.
         captions: embeddings of the captions, ``(n_captions, dim)``.
-        dataset: name of the dataset; of all but a submission.
-        split: ``test`` or ``dev``.
-        t2i: similarities of the captions as queries, ``(n_captions, n_images)``, if they differ, as those of a reranker
-            do; images as rows are taken too if the shape tells. ``scores`` then ranks captions for images alone.
-        similarity: of embeddings, ``cosine`` or ``dot``.
+        dataset: dataset of the scores; a submission folder names its own.
+        split: split of the scores (default: test); a submission folder names its own.
+        t2i: similarities for the captions as queries, captions as rows, if they differ, as those of a reranker do
+            (default: one matrix for both directions). The shape is ``(n_captions, n_images)``; images as rows are taken
+            too if the shape tells. ``scores`` then ranks captions for images alone.
+        similarity: similarity of two embeddings (default: cosine).
         encode: called as ``encode(model, kind, batch)`` with kind ``"images"`` or ``"captions"`` (default:
             ``model.encode_images(batch)`` and ``model.encode_captions(batch)``). A batch of images is a list of PIL
             images, or of features, float ``(n, n_regions, feature_dim)``, if the dataset has no pictures; a batch of
@@ -105,12 +106,12 @@ def evaluate(
         batch_size: images or captions per batch of a model.
         pictures: give the model pictures (True) or features (False).
         intervals: compute the 95 % intervals.
-        to: folder for ``evaluation.json``, plots and pages (default: of a submission its own folder; otherwise only
-            plots and pages are written, to the current folder).
+        to: output folder (default: the submission folder; for scores, the current folder takes plots and pages, and
+            metrics are only returned). Metrics of scores go to ``evaluation.json``.
         plot: write histograms of the ranks as SVG.
         examples: write a page with this many worst failures.
-        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``), which a model needs, and
-            the labels of ECCV Caption and CxC.
+        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``). A model needs it, and the
+            labels of ECCV Caption and CxC.
         progress: :func:`ncl_bench.progress.bar` shows a bar (default: for a model only).
     """
     if dataset is None:

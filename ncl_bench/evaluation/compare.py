@@ -324,7 +324,7 @@ def compare(
     Args:
         first: submission folder, or one folder per training seed.
         second: likewise.
-        split: ``test`` or ``dev``.
+        split: split to compare.
         plot: file (.svg, .png or .pdf) for a plot of the resampled differences, or of the rSum of every run.
         root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
         progress: :func:`ncl_bench.progress.bar` shows a bar (default: none).

@@ -81,7 +81,7 @@ def open_submission(folder: str | Path, *, root: Path | None = None) -> Opened:
     """Check statement, order, noise, and the type and hash of every file, without counting ranks.
 
     Args:
-        folder: the submission folder.
+        folder: submission folder: submission.yaml and the files that it names.
         root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
     """
     folder = Path(folder)

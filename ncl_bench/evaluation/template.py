@@ -81,17 +81,20 @@ def begin_submission(
     """Copy scores of the test split into a folder and write its ``submission.yaml``, as complete as possible.
 
     Args:
-        folder: the submission folder, without a statement so far.
+        folder: folder of the submission, without a submission.yaml so far.
         method: name of the method.
         dataset: name of the dataset.
-        scores: one similarity file, or two embedding files, images first; none if ``test.npy`` is already in the folder
-            or follows later.
-        similarity: similarity of embeddings.
-        noise_unit: unit of the training noise (default: caption).
-        noise_ratio: nominal ratio (default: clean pairs, or the natural noise of the dataset).
-        noise_seed: noise seed (default: the standard seed).
-        order_from: downloaded files of captions and ids, to compute the order fingerprint without features.
-        root: folder of prepared datasets.
+        scores: file of similarities of the test split (.npy, .safetensors, .pt), which is copied; give two for
+            embeddings, images first. None if ``test.npy`` is already in the folder or follows later.
+        similarity: similarity of two embeddings.
+        noise_unit: unit that the noise moves: random captions (``caption``, the default), images with all their
+            captions (``image``), or captions to images of similar captions (``similar``).
+        noise_ratio: nominal noise ratio of the training pairs, in [0, 1) (default: clean pairs, or the natural noise of
+            the dataset).
+        noise_seed: seed of the noise (default: the standard seed of this noise setting).
+        order_from: folder with the downloaded captions and ids, to compute the order of the test split; features are
+            not needed.
+        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
     """
     spec = dataset_spec(dataset)
     if not method.strip():

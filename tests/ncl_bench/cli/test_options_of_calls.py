@@ -11,9 +11,11 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import baselines
+import leaderboard
+import leaderboard.cli
 import ncl_bench
 from ncl_bench.cli import app
-from ncl_bench.cli.from_call import Form, made_from
+from ncl_bench.cli.options import Form, made_from
 
 CALL = '''
 """A module that cannot be imported."""
@@ -145,9 +147,10 @@ MADE = {
     "audit pairs": (baselines.find_wrong_pairs, {"as_json"}),
     "datasets new": (ncl_bench.new_dataset, set()),
     "prepare": (ncl_bench.prepare, {"check"}),
+    "leaderboard table": (leaderboard.table, {"form", "ranks", "as_json"}),
 }
 """Command to its call, and what only a terminal has."""
-DIFFERENT = {("audit pairs", "to"): Path("audit")}
+DIFFERENT = {("audit pairs", "to"): Path("audit"), ("leaderboard table", "root"): leaderboard.cli.ROOT}
 
 
 def leaves(command: Any, *path: str) -> Iterator[tuple[str, Any]]:

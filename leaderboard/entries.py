@@ -19,7 +19,7 @@ SUM_TOLERANCE = (
     0.15  # six recalls rounded to 0.05 each differ from a rounded sum by at most this much in practice
 )
 
-Unit = Literal["none", "caption", "image", "similar", "unknown", "natural"]
+Unit = Literal["none", "caption", "image", "similar", "noun", "unknown", "natural"]
 Status = Literal["reported", "submitted", "reproduced"]
 SEEDS_FOR_A_RANK = 3
 """A measured row with fewer training seeds is preliminary; docs/protocol.md says why."""
@@ -31,6 +31,7 @@ UNITS: dict[Unit, str] = {
     "caption": "caption noise",
     "image": "image noise",
     "similar": "similar-caption noise",
+    "noun": "common-noun noise",
     "unknown": "noise, unit unknown",
     "natural": "natural noise",
 }

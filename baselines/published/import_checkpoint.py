@@ -56,7 +56,7 @@ class Provenance:
         dataset: dataset that it was trained on.
         noise_ratio: noise ratio of its training pairs, in [0, 1); 0 means no noise. None if the dataset has natural
             noise or a noise file is given.
-        noise_unit: unit that the noise moves: ``caption`` (the default), ``image`` or ``similar``.
+        noise_unit: unit that the noise moves: ``caption`` (the default), ``image``, ``similar`` or ``noun``.
         noise_seed: seed of the noise (default: the standard seed of this noise setting).
         noise_file: noise file of its training, in place of drawn noise.
         seed: training seed, if known.

@@ -35,7 +35,7 @@ from ncl_bench.evaluation.evaluate import evaluate_submission, open_submission
 from ncl_bench.evaluation.results import write_result
 from ncl_bench.evaluation.submission import SUBMISSION_FILE, read_submission
 from ncl_bench.names import Text
-from ncl_bench.noise.draw import NoiseUnit
+from ncl_bench.noise.draw import UNITS, NoiseUnit
 from ncl_bench.noise.files import read_noise_file
 from ncl_bench.schema import Precision, Record
 from ncl_bench.yaml import read_yaml
@@ -144,7 +144,7 @@ def read_noise(name: str) -> tuple[NoiseUnit, float]:
     """Return unit and ratio of a training noise such as ``caption-40``; ``none`` is a ratio of 0."""
     if name == "none":
         return "caption", 0.0
-    found = re.fullmatch(r"(caption|image|similar)-([1-9]\d?)", name)
+    found = re.fullmatch(rf"({'|'.join(UNITS)})-([1-9]\d?)", name)
     if found is None:
         raise NclBenchError(
             f"noise {name!r}: expected none, or unit-per cent such as caption-40, image-60, similar-40"

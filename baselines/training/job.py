@@ -35,7 +35,7 @@ class TrainingJob:
     Attributes:
         recipe: method, backbone, dataset and their options.
         noise_ratio: nominal noise ratio, in [0, 1); clean pairs by default.
-        noise_unit: ``"caption"`` (the default), ``"image"`` or ``"similar"``.
+        noise_unit: ``"caption"`` (the default), ``"image"``, ``"similar"`` or ``"noun"``.
         noise_seed: seed of the noise; by default the standard seed of this noise setting.
         noise_file: noise file to use in place of drawn noise.
         seed: seed of initialisation, batch order and dropout.

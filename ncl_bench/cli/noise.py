@@ -16,8 +16,8 @@ FileArgument = Annotated[Path, typer.Argument(help="Noise file (.npy).")]
 UnitOption = Annotated[
     str,
     typer.Option(
-        help="Unit that the noise moves: random captions (caption), images with all their captions (image), or "
-        "captions to images of similar captions (similar)."
+        help="Unit that the noise moves: random captions (caption), images with all their captions (image), "
+        "captions to images of similar captions (similar) or of captions with a common noun (noun)."
     ),
 ]
 
@@ -39,7 +39,7 @@ def make(
     ] = None,
     root: Annotated[
         Path | None,
-        typer.Option(help="Folder of prepared datasets; --unit similar reads the captions there."),
+        typer.Option(help="Folder of prepared datasets; --unit similar and noun read the captions there."),
     ] = None,
 ) -> None:
     """Write the noise of a dataset's train split to a file.
@@ -48,6 +48,7 @@ def make(
     With --unit image, no seed does; to repeat the noise of DECL or RCL, use the files that they published.
     With --unit similar, captions with similar words swap images; with --root, the file is written where training finds
     it.
+    With --unit noun, captions take the image of a caption with a noun in common.
 
     Example: ncl-bench noise make flickr30k --ratio 0.4 --to noise/f30k_0.4.npy
     """
@@ -56,8 +57,9 @@ def make(
     import numpy as np
 
     from ncl_bench.data import dataset_spec
-    from ncl_bench.data.similar_noise import draw_similar, similar_file
+    from ncl_bench.data.similar_noise import draw_from_captions, similar_file
     from ncl_bench.files import sole_owner, write_bytes
+    from ncl_bench.noise.draw import OF_WORDS
     from ncl_bench.progress import bar
 
     spec = dataset_spec(dataset)
@@ -73,12 +75,13 @@ def make(
         raise NoiseError("--to is missing; name the .npy file to write, such as --to noise.npy")
     if to.suffix != ".npy":
         raise NoiseError(f"--to is {to}, expected a name that ends in .npy")
-    if chosen == "similar" and not spec.embedded:
+    reads_captions = chosen in OF_WORDS and not spec.embedded
+    if reads_captions:
         if root is None:
             raise NoiseError(
-                f"--unit similar reads the captions of {spec.name}; name the prepared folder with --root"
+                f"--unit {chosen} reads the captions of {spec.name}; name the prepared folder with --root"
             )
-        caption_to_image, record = draw_similar(root, spec, ratio, seed, bar)
+        caption_to_image, record = draw_from_captions(root, spec, chosen, ratio, seed, bar)
     else:
         caption_to_image, record = spec.draw_noise(noise_ratio=ratio, noise_unit=chosen, seed=seed)
     units = caption_to_image[:: spec.captions_per_image] if unit == "image" else caption_to_image
@@ -89,7 +92,7 @@ def make(
             raise NoiseError(f"--to {to} exists and is not overwritten; choose another name")
         write_bytes(to, content.getvalue())
     typer.echo(f"{to}: {len(units):,} entries, {_summary(record)}")
-    if chosen == "similar" and not spec.embedded:
+    if reads_captions:
         typer.echo(f"no reference hash exists for {spec.name} yet: compare this one with that of others")
 
 

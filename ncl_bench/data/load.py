@@ -13,7 +13,7 @@ from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.keep import read_keep
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.prepared import damage, load_prepared, prepared_folder
-from ncl_bench.data.similar_noise import load_similar
+from ncl_bench.data.similar_noise import draw_from_captions, load_similar
 from ncl_bench.data.spec import SPLITS, DatasetSpec, SplitName
 from ncl_bench.errors import DataError, NoiseError, shorten, unknown_name
 from ncl_bench.noise.draw import Noise, NoiseUnit, check_noise, refuse_without_ratio
@@ -45,8 +45,9 @@ def load_dataset(
         name: key of ``DATASETS``. Embedded datasets such as ``digits`` need no files; the others must be prepared.
         split: ``train``, ``dev`` or ``test``.
         noise_ratio: nominal share of moved units, in [0, 1) (default: clean pairs). Only train is ever corrupted.
-        noise_unit: ``caption`` (NCR and its successors, the default), ``image`` (DECL, RCL) or ``similar`` (captions
-            swap images with captions of similar words). Results are not comparable across units.
+        noise_unit: ``caption`` (NCR and its successors, the default), ``image`` (DECL, RCL), ``similar`` (captions
+            swap images with captions of similar words) or ``noun`` (captions take the image of a caption with a common
+            noun). Results are not comparable across units.
         noise_seed: seed of the draw (default: the protocol's seed for this dataset, unit and ratio; for the caption
             unit it draws the files that papers share).
         noise_file: an ``.npy`` index to use instead of a draw, such as RCL's image-unit files, which no seed draws. A
@@ -184,9 +185,9 @@ def train_noise(
     Args:
         spec: a dataset with synthetic noise.
         ratio: nominal, in [0, 1).
-        unit: ``caption``, ``image`` or ``similar``.
+        unit: ``caption``, ``image``, ``similar`` or ``noun``.
         seed: None for the protocol's seed.
-        root: folder of prepared datasets; ``similar`` needs the captions of datasets that are not embedded.
+        root: folder of prepared datasets; ``similar`` and ``noun`` need the captions of datasets that are not embedded.
 
     Returns:
         ``caption_to_image`` int64 ``(n_captions,)``, and its record.
@@ -197,6 +198,8 @@ def train_noise(
     """
     if unit == "similar" and not spec.embedded:
         return load_similar(_needed(root, spec), spec, ratio, seed)
+    if unit == "noun" and not spec.embedded:
+        return draw_from_captions(_needed(root, spec), spec, unit, ratio, seed)
     return spec.draw_noise(noise_ratio=ratio, noise_unit=unit, seed=seed)
 
 

@@ -196,7 +196,9 @@ class PairedDataset(_TorchDataset):
         noise = self.noise
         if not noise.unit:
             return "no synthetic noise"
-        moved = "similar captions exchanged" if noise.unit == "similar" else f"{noise.unit}s moved"
+        moved = {"similar": "similar captions exchanged", "noun": "captions moved to a common noun"}.get(
+            noise.unit, f"{noise.unit}s moved"
+        )
         return f"{noise.ratio:.0%} of {moved}, {noise.realised_ratio:.1%} of captions wrong"
 
     def __len__(self) -> int:

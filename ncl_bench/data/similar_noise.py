@@ -1,4 +1,4 @@
-"""Noise of unit ``similar`` for prepared datasets: drawn from their captions, stored in a file next to them."""
+"""Noise that prepared datasets draw from their captions; that of unit ``similar`` is stored in a file next to them."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +7,7 @@ from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.prepared import load_prepared
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import NoiseError
-from ncl_bench.noise.draw import Noise, check_noise
+from ncl_bench.noise.draw import Noise, NoiseUnit, check_noise
 from ncl_bench.noise.files import read_noise_file
 from ncl_bench.plugins import command_name
 from ncl_bench.progress import Progress, silent
@@ -27,20 +27,23 @@ def _seed(spec: DatasetSpec, ratio: float, seed: int | None) -> int:
     return spec.standard_seed("similar", ratio) if seed is None else seed
 
 
-def draw_similar(
-    root: Path, spec: DatasetSpec, ratio: float, seed: int | None, progress: Progress = silent
+def draw_from_captions(
+    root: Path,
+    spec: DatasetSpec,
+    unit: NoiseUnit,
+    ratio: float,
+    seed: int | None,
+    progress: Progress = silent,
 ) -> tuple[Int64Array, Noise]:
-    """Draw the noise from the captions of a prepared dataset, in its first language.
+    """Draw the noise of unit ``similar`` or ``noun`` from the captions of a prepared dataset, in its first language.
 
     Raises:
         DataError: the dataset is not prepared, or damaged.
-        NoiseError: ratio or seed is refused, or the captions are too similar.
+        NoiseError: ratio or seed is refused, or the captions do not fit the unit.
     """
     captions = load_prepared(root, spec, "train").captions
     texts = None if captions is None else list(captions)
-    return spec.draw_noise(
-        noise_ratio=ratio, noise_unit="similar", seed=seed, captions=texts, progress=progress
-    )
+    return spec.draw_noise(noise_ratio=ratio, noise_unit=unit, seed=seed, captions=texts, progress=progress)
 
 
 def load_similar(root: Path, spec: DatasetSpec, ratio: float, seed: int | None) -> tuple[Int64Array, Noise]:
@@ -61,7 +64,7 @@ def load_similar(root: Path, spec: DatasetSpec, ratio: float, seed: int | None) 
             )
         return caption_to_image, replace(record, ratio=ratio, seed=_seed(spec, ratio, seed))
     if spec.n_captions("train") <= DRAWN_AT_ONCE:
-        return draw_similar(root, spec, ratio, seed)
+        return draw_from_captions(root, spec, "similar", ratio, seed)
     given = "" if seed is None else f" --seed {seed}"
     raise NoiseError(
         f"{path} is missing, and drawing it takes minutes; fix: "

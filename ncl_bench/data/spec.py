@@ -16,7 +16,7 @@ from ncl_bench.data.judgements import Judgements
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import DataError
 from ncl_bench.foreign import whole_number
-from ncl_bench.noise.draw import Noise, NoiseUnit, draw_noise
+from ncl_bench.noise.draw import OF_WORDS, Noise, NoiseUnit, draw_noise
 from ncl_bench.noise.files import KnownNoise
 from ncl_bench.progress import Progress, silent
 
@@ -287,10 +287,10 @@ class DatasetSpec:
         """The protocol's noise seed, which draws the file that papers share; 0 if no seed does.
 
         Args:
-            unit: ``"caption"`` or ``"image"``; ``"similar"`` has the seeds of ``"caption"``.
+            unit: ``"caption"`` or ``"image"``; the others have the seeds of ``"caption"``.
             ratio: nominal, in [0, 1).
         """
-        unit = "caption" if unit == "similar" else unit
+        unit = "caption" if unit in OF_WORDS else unit
         shared = (file.seed for file in self.noise_files if (file.unit, file.ratio) == (unit, ratio))
         return next(shared, None) or 0
 
@@ -311,9 +311,10 @@ class DatasetSpec:
 
         Args:
             noise_ratio: nominal share, in [0, 1).
-            noise_unit: ``"caption"``, ``"image"`` or ``"similar"``.
+            noise_unit: ``"caption"``, ``"image"``, ``"similar"`` or ``"noun"``.
             seed: None for the protocol's seed.
-            captions: captions of train in the first language, only for ``"similar"``; embedded datasets have their own.
+            captions: captions of train in the first language, only for ``"similar"`` and ``"noun"``; embedded datasets
+                have their own.
             progress: reports the captions that ``"similar"`` has compared.
 
         Returns:
@@ -322,8 +323,8 @@ class DatasetSpec:
         Raises:
             NoiseError: a setting is refused.
         """
-        if captions is None and noise_unit == "similar":
-            drawn, record = _similar_noise(self, noise_ratio, seed)
+        if captions is None and noise_unit in OF_WORDS:
+            drawn, record = _noise_of_words(self, noise_unit, noise_ratio, seed)
             return drawn.copy(), record
         return draw_noise(
             self.images["train"],
@@ -367,14 +368,16 @@ class DatasetSpec:
 
 
 @lru_cache(typed=True)
-def _similar_noise(spec: DatasetSpec, ratio: float, seed: int | None) -> tuple[Int64Array, Noise]:
+def _noise_of_words(
+    spec: DatasetSpec, unit: NoiseUnit, ratio: float, seed: int | None
+) -> tuple[Int64Array, Noise]:
     """Comparing the captions takes a second, and a board states the same noise in every row."""
     return draw_noise(
         spec.images["train"],
         spec.captions_per_image,
         noise_ratio=ratio,
-        noise_unit="similar",
-        seed=spec.standard_seed("similar", ratio) if seed is None else seed,
+        noise_unit=unit,
+        seed=spec.standard_seed(unit, ratio) if seed is None else seed,
         captions=spec.train_captions(),
     )
 

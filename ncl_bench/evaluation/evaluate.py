@@ -39,7 +39,7 @@ from ncl_bench.evaluation.submission import (
 )
 from ncl_bench.files import sha256_of_file, sole_owner
 from ncl_bench.foreign import readable
-from ncl_bench.noise.draw import Noise, clean_pairing, noise_sha256
+from ncl_bench.noise.draw import OF_WORDS, Noise, clean_pairing, noise_sha256
 from ncl_bench.noise.files import find_known_noise, read_noise_file
 from ncl_bench.npy import map_npy, read_header
 from ncl_bench.progress import Progress
@@ -336,7 +336,7 @@ def _drawn(folder: Path, noise: StatedNoise, spec: DatasetSpec) -> tuple[NDArray
         path = _inside(folder, noise.index)
         _compare_sha256(path, noise.index)
         return read_noise_file(path, spec, noise.unit)
-    if noise.unit == "similar" and spec.train_captions() is None:
+    if noise.unit in OF_WORDS and spec.train_captions() is None:
         return None
     drawn = spec.draw_noise(noise_ratio=noise.ratio, noise_unit=noise.unit, seed=noise.seed)
     return drawn if noise.seed is not None or drawn[1].sha256 == noise.sha256 else None

@@ -72,7 +72,7 @@ class ArrayFile(_Described):
 class StatedNoise(_Described):
     """Noise of the training pairs."""
 
-    unit: Literal["none", "caption", "image", "similar", "natural"]
+    unit: Literal["none", "caption", "image", "similar", "noun", "natural"]
     """none for clean pairs; natural for datasets that carry their own noise."""
     ratio: Ratio | None
     """Nominal ratio, in [0, 1); 0 for none, null for natural."""
@@ -244,7 +244,7 @@ class Statement(_Described):
     tokenizer: Text
     """Tokenizer of the captions."""
     noise: StatedNoise
-    """Noise of the training pairs: caption, image or similar; none for clean pairs."""
+    """Noise of the training pairs: caption, image, similar or noun; none for clean pairs."""
     selection_split: Literal["dev", "test", "train", "none"]
     """Split on which the checkpoint was chosen: dev, test, train, or none for the last epoch."""
     extra_clean_data: TextIfAny

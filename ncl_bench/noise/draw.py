@@ -10,11 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.errors import NoiseError, shorten, unknown_name
+from ncl_bench.noise.noun import pair_by_noun
 from ncl_bench.noise.similar import exchange_similar
 from ncl_bench.progress import Progress, silent
 
-NoiseUnit = Literal["caption", "image", "similar"]
-UNITS: tuple[NoiseUnit, ...] = ("caption", "image", "similar")
+NoiseUnit = Literal["caption", "image", "similar", "noun"]
+UNITS: tuple[NoiseUnit, ...] = ("caption", "image", "similar", "noun")
+OF_WORDS: tuple[NoiseUnit, ...] = ("similar", "noun")
+"""Units whose draw reads the captions."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,7 @@ class Noise:
     """The noise of a dataset; part of every result.
 
     Attributes:
-        unit: ``"caption"``, ``"image"``, ``"similar"``, or None for no noise.
+        unit: ``"caption"``, ``"image"``, ``"similar"``, ``"noun"``, or None for no noise.
         ratio: nominal share of moved units, in [0, 1).
         seed: seed of ``numpy.random.RandomState``; None for a noise file or no noise.
         sha256: hash of the little-endian int64 ``caption_to_image``.
@@ -58,16 +61,17 @@ def inject_noise(
     the files that those papers share.
     ``similar``: the captions chosen by ``caption`` exchange images with captions of similar words. All of them become
     wrong, in a way that is hard to see.
-    With the first two, some chosen units get their own image back, so the realised ratio is slightly below the nominal
+    ``noun`` (LEMoN): each caption chosen by ``caption`` takes the image of a caption with a noun in common.
+    Except with ``similar``, some chosen units keep their own image, so the realised ratio is slightly below the nominal
     one.
 
     Args:
         caption_to_image: int64 ``(n_captions,)``, the clean pairing ``c // captions_per_image``.
         noise_ratio: nominal share, in [0, 1).
-        noise_unit: ``"caption"``, ``"image"`` or ``"similar"``.
+        noise_unit: ``"caption"``, ``"image"``, ``"similar"`` or ``"noun"``.
         seed: seed of ``numpy.random.RandomState``, whose stream numpy has frozen; in [0, 2**32).
         captions_per_image: number of captions per image.
-        captions: texts of all captions; only ``similar`` needs them.
+        captions: texts of all captions; only ``similar`` and ``noun`` need them.
         progress: reports the captions that ``similar`` has compared.
 
     Returns:
@@ -81,16 +85,21 @@ def inject_noise(
             f"caption_to_image is not the clean pairing of {captions_per_image} captions per image; "
             "draw noise only once, on clean pairs"
         )
-    if noise_unit == "similar":
+    if noise_unit in OF_WORDS:
         if captions is None or isinstance(captions, str) or len(captions) != len(clean):
             given = "no captions" if captions is None else f"{len(captions):,} captions"
             raise NoiseError(
-                f"noise unit similar was given {given}, expected the text of each of the {len(clean):,}; "
+                f"noise unit {noise_unit} was given {given}, expected the text of each of the {len(clean):,}; "
                 "pass captions=[...]"
             )
         # the captions that the unit caption draws from the same seed
-        similar = exchange_similar(chosen_captions(len(clean), noise_ratio, seed), captions, clean, progress)
-        return _noisy(similar, caption_to_image, noise_ratio, seed)
+        random = np.random.RandomState(seed)
+        chosen = _chosen(len(clean), noise_ratio, random)
+        if noise_unit == "similar":
+            moved = exchange_similar(chosen, captions, clean, progress)
+        else:
+            moved = pair_by_noun(chosen, captions, clean, random)
+        return _noisy(moved, caption_to_image, noise_ratio, seed)
     units = clean if noise_unit == "caption" else np.arange(len(clean) // captions_per_image)
     moved = _permute_some(units, noise_ratio, seed)
     # all captions of an image follow it
@@ -113,7 +122,7 @@ def check_noise(ratio: Any, unit: Any, seed: Any) -> None:
 
     Args:
         ratio: in [0, 1).
-        unit: ``"caption"``, ``"image"`` or ``"similar"``.
+        unit: ``"caption"``, ``"image"``, ``"similar"`` or ``"noun"``.
         seed: in [0, 2**32).
     """
     if unit not in UNITS:
@@ -134,10 +143,14 @@ def refuse_without_ratio(unit: Any, seed: Any) -> None:
 
 
 def chosen_captions(n: int, ratio: float, seed: int) -> NDArray[np.int64]:
-    """Captions that the units ``caption`` and ``similar`` move, in order of the draw; int64 ``(int(ratio * n),)``."""
-    order = np.arange(n)
+    """Captions that all units but ``image`` move, in order of the draw; int64 ``(int(ratio * n),)``."""
     # numpy has frozen RandomState's stream; a Generator's may change, and the seed with it
-    np.random.RandomState(seed).shuffle(order)
+    return _chosen(n, ratio, np.random.RandomState(seed))
+
+
+def _chosen(n: int, ratio: float, random: np.random.RandomState) -> NDArray[np.int64]:
+    order = np.arange(n)
+    random.shuffle(order)
     # int, not round, as in the shared files: 0.29 of 100 captions are 28, since 0.29 * 100 is 28.999...
     return order[: int(ratio * n)]
 
@@ -145,10 +158,8 @@ def chosen_captions(n: int, ratio: float, seed: int) -> NDArray[np.int64]:
 def _permute_some(values: NDArray[np.int64], ratio: float, seed: int) -> NDArray[np.int64]:
     """Return the array with some values permuted."""
     random = np.random.RandomState(seed)
-    order = np.arange(len(values))
-    random.shuffle(order)
     # one shuffle chooses, the next moves; both from one stream, which makes the hashes of the shared files
-    chosen = order[: int(ratio * len(values))]
+    chosen = _chosen(len(values), ratio, random)
     moved = values[chosen]
     # not a derangement: about one of them gets its own image back, and more where images repeat
     random.shuffle(moved)
@@ -188,9 +199,9 @@ def draw_noise(
         n_images: number of images of the split.
         captions_per_image: number of captions per image.
         noise_ratio: nominal share, in [0, 1).
-        noise_unit: ``"caption"``, ``"image"`` or ``"similar"``.
+        noise_unit: ``"caption"``, ``"image"``, ``"similar"`` or ``"noun"``.
         seed: in [0, 2**32).
-        captions: texts of all captions; only ``similar`` needs them.
+        captions: texts of all captions; only ``similar`` and ``noun`` need them.
         progress: reports the captions that ``similar`` has compared.
 
     Returns:

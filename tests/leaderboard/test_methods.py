@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from baselines.methods import METHODS
 from baselines.recipes import recipe_names
+from baselines.training.recipe import Recipe, with_settings
 from leaderboard.add import add
 from leaderboard.entries import Condition
-from leaderboard.results import commands, own_key, read_measured, read_published
+from leaderboard.results import THE_CODES_FAULT, commands, own_key, read_measured, read_published
 from leaderboard.site import family_recipes
 from ncl_bench.errors import SubmissionError
 from ncl_bench.papers import read_families
@@ -162,3 +164,22 @@ def test_every_method_with_an_option_for_faults_says_what_it_repairs() -> None:
     }
     reads |= {path.stem for path in methods.glob("*.py") if ".faults" in path.read_text(encoding="utf-8")}
     assert reads == {family.recipes for family in read_families().values() if family.repaired}
+
+
+@pytest.mark.parametrize("name", [name for name, family in read_families().items() if family.repaired])
+def test_a_row_of_the_published_code_is_a_line_of_its_method(
+    make: Callable[..., Path], tmp_path: Path, name: str
+) -> None:
+    families = read_families()
+    recipe, changed = with_settings(
+        Recipe.load(f"{families[name].recipes}/flickr8k_vse_infinity"), ["method.faults=published"]
+    )
+    method = METHODS[recipe.method["name"]]
+    names = [method.title_of(recipe.method_config), families[name].names[0]]
+    assert changed == {"method.faults": "published"}
+    assert THE_CODES_FAULT in names[0]
+    for number, method in enumerate(names):
+        add(make(tmp_path / str(number), seed=number, method=method), tmp_path / "board")
+    entries, *_ = read_measured(tmp_path / "board", families)
+    assert {entry.family for entry in entries} == {name}
+    assert len({entry.file for entry in entries}) == 2

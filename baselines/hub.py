@@ -13,8 +13,8 @@ from huggingface_hub import EvalResult, HfApi, ModelCardData, snapshot_download
 from baselines.training.job import FinishedRun
 from baselines.training.run_folder import OUTCOME_FILE
 from ncl_bench.data import dataset_spec
-from ncl_bench.data.hub import answered
-from ncl_bench.errors import TrainingError, first_line
+from ncl_bench.data.hub import answered, without_token
+from ncl_bench.errors import TrainingError
 from ncl_bench.evaluation.results import RESULT_FILE, Evaluation, read_result
 from ncl_bench.files import write_text
 
@@ -53,7 +53,7 @@ def push(run: Path, repository: str, *, result: Path | None = None, api: Any = N
             for path in paths:
                 api.upload_file(path_or_fileobj=str(path), path_in_repo=path.name, repo_id=repository)
         except Exception as error:  # the client raises many types: network, token, permission
-            raise TrainingError(f"{run} was not uploaded to {repository}: {_without_token(error)}") from None
+            raise TrainingError(f"{run} was not uploaded to {repository}: {without_token(error)}") from None
 
 
 def model_card(finished: FinishedRun, repository: str, evaluation: Evaluation | None) -> str:
@@ -110,7 +110,7 @@ def fetch(name: str, *, download: Any = None) -> Path:
             repository, revision=revision or None, allow_patterns=[*_FILES, "recipe.yaml"]
         )
     except Exception as error:  # the client raises many types: network, offline mode, missing repository
-        raise TrainingError(f"{name} cannot be downloaded: {_without_token(error)}") from None
+        raise TrainingError(f"{name} cannot be downloaded: {without_token(error)}") from None
     folder = Path(place)
     if not (folder / "run.json").is_file():
         raise TrainingError(f"{name} holds no run.json; expected a run that `ncl-bench hub push` uploaded")
@@ -120,7 +120,3 @@ def fetch(name: str, *, download: Any = None) -> Path:
 def _check_name(repository: str) -> None:
     if not _NAME.fullmatch(repository):
         raise TrainingError(f"{json.dumps(repository)} is no repository of the Hub, expected USER/NAME")
-
-
-def _without_token(error: Exception) -> str:
-    return re.sub(r"hf_\w+", "hf_***", first_line(error))

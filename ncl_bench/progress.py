@@ -79,67 +79,50 @@ def live_bar(console: "Console | None" = None) -> "rich.progress.Progress":
     )
     from rich.progress import Progress as RichProgress
 
-    class InNotebook(RichProgress):
-        """Draws one line of text again; rich alone would need ipywidgets."""
+    seen = console or Console(stderr=True, quiet=_quiet)
+    notebook: Any = None  # what IPython shows, and changes in place
 
-        shown: Any = None
-        next_time = 0.0
+    class Reported(RichProgress):
+        """Reports what rich cannot draw: text in a notebook, where rich needs ipywidgets, and lines in a log."""
 
-        def update(self, *given: Any, **options: Any) -> None:
-            super().update(*given, **options)
-            self.draw()
-
-        def advance(self, *given: Any, **options: Any) -> None:
-            super().advance(*given, **options)
-            self.draw()
-
-        def stop(self) -> None:
-            super().stop()
-            self.next_time = 0.0
-            self.draw()
-
-        def draw(self) -> None:
-            from IPython.display import display as show
-
-            if time.monotonic() < self.next_time or not self.tasks:
-                return
-            self.next_time = time.monotonic() + 0.5
-            page = Console(file=StringIO(), width=100, color_system=None, force_jupyter=False)
-            page.print(self.get_renderable())
-            text = {"text/plain": page.file.getvalue().rstrip()}  # type: ignore[attr-defined]
-            if self.shown is None:
-                self.shown = show(text, raw=True, display_id=True)  # type: ignore[no-untyped-call]
-            else:
-                self.shown.update(text, raw=True)
-
-    class Lines(RichProgress):
-        """Prints a line a minute."""
-
-        next_time = time.monotonic() + LINE_EVERY
+        next_time = time.monotonic() + (0.0 if seen.is_jupyter else LINE_EVERY)
 
         def update(self, task_id: TaskID, **options: Any) -> None:
             super().update(task_id, **options)
-            self.line(task_id)
+            self.report(task_id)
 
         def advance(self, task_id: TaskID, advance: float = 1) -> None:
             super().advance(task_id, advance)
-            self.line(task_id)
+            self.report(task_id)
 
-        def line(self, task_id: TaskID) -> None:
+        def stop(self) -> None:
+            super().stop()
+            if seen.is_jupyter and self.tasks:
+                self.display()  # the end, which may come before its time
+
+        def report(self, task_id: TaskID) -> None:
             if time.monotonic() < self.next_time:
                 return
-            self.next_time = time.monotonic() + LINE_EVERY
-            task = self.tasks[self.task_ids.index(task_id)]
-            elapsed = (task.elapsed or 0.0) / 60
-            left = f", {elapsed * (100 / task.percentage - 1):.0f} min left" if task.percentage else ""
-            state = task.fields.get("state", "")
-            line = f"{task.description}: {task.percentage:.0f} %, {elapsed:.0f} min{left} {state}"
-            self.console.print(line.rstrip(), highlight=False, markup=False, soft_wrap=True)
+            self.next_time = time.monotonic() + (0.5 if seen.is_jupyter else LINE_EVERY)
+            if seen.is_jupyter:
+                self.display()
+            else:
+                line = _line(self.tasks[self.task_ids.index(task_id)])
+                seen.print(line, highlight=False, markup=False, soft_wrap=True)
 
-    console = console or Console(stderr=True, quiet=_quiet)
-    make: type[RichProgress] = RichProgress
-    if not _quiet and not is_live(console):
-        make = InNotebook if console.is_jupyter else Lines
+        def display(self) -> None:
+            from IPython.display import display as show
+
+            nonlocal notebook
+            page = Console(file=StringIO(), width=100, color_system=None, force_jupyter=False)
+            page.print(self.get_renderable())
+            text = {"text/plain": page.file.getvalue().rstrip()}  # type: ignore[attr-defined]
+            if notebook is None:
+                notebook = show(text, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+            else:
+                notebook.update(text, raw=True)
+
+    make = RichProgress if _quiet or is_live(seen) else Reported
     return make(
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
@@ -148,10 +131,18 @@ def live_bar(console: "Console | None" = None) -> "rich.progress.Progress":
         TextColumn("left"),
         TimeRemainingColumn(elapsed_when_finished=False),
         TextColumn("{task.fields[state]}"),
-        console=console,
-        disable=_quiet or not is_live(console),
+        console=seen,
+        disable=_quiet or not is_live(seen),
         speed_estimate_period=300,  # an epoch's end, when dev is scored, is slower than its steps
     )
+
+
+def _line(task: "rich.progress.Task") -> str:
+    """Say in one line how far a piece of work is."""
+    elapsed = (task.elapsed or 0.0) / 60
+    left = f", {elapsed * (100 / task.percentage - 1):.0f} min left" if task.percentage else ""
+    state = task.fields.get("state", "")
+    return f"{task.description}: {task.percentage:.0f} %, {elapsed:.0f} min{left} {state}".rstrip()
 
 
 def is_live(console: "Console") -> bool:

@@ -74,10 +74,10 @@ def test_no_source_touches_a_token_of_the_hub() -> None:
 
 
 class Refusing:
-    """A Hub that refuses and names the secret, as a careless client might on a later line."""
+    """A Hub that refuses and names the secret, as a careless client might."""
 
     def create_repo(self, *arguments: object, **options: object) -> None:
-        raise PermissionError("401 unauthorised\nAuthorization: Bearer hf_secret")
+        raise PermissionError("401 unauthorised for hf_secret\nAuthorization: Bearer hf_secret")
 
 
 def test_a_token_is_neither_written_nor_printed(

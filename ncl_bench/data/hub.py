@@ -1,5 +1,6 @@
 """Use the Hugging Face Hub: fetch an archive, upload what a licence permits."""
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -69,7 +70,7 @@ def push_to_hub(folder: Path, repository: str, *, api: Any = None) -> tuple[str,
                 table = (_captions if name == "captions" else _images)(folder, manifest, split)
                 table.push_to_hub(repository, name, split=split, private=True)
     except Exception as error:  # the client raises many types: network, token, permission
-        raise DataError(f"{folder} was not uploaded to {repository}: {first_line(error)}") from error
+        raise DataError(f"{folder} was not uploaded to {repository}: {without_token(error)}") from error
     return names
 
 
@@ -148,7 +149,7 @@ def fetch_archive(name: str, *, api: Any = None, fetch: Any = None) -> Path:
         path = Path(fetch(archive.repository, archive.name, repo_type="dataset", revision=revision))
     except Exception as error:  # the client raises many types: network, offline mode, missing commit
         raise DataError(
-            f"{archive.name} cannot be downloaded ({first_line(error)}); fetch it by hand from "
+            f"{archive.name} cannot be downloaded ({without_token(error)}); fetch it by hand from "
             f"https://huggingface.co/datasets/{archive.repository} ({archive.bytes} bytes, sha256 "
             f"{archive.sha256}) and run `ncl-bench prepare {name} --from {archive.name} --to DIR`"
         ) from error
@@ -166,6 +167,11 @@ def _verify_archive(path: Path, archive: HubFile) -> None:
         raise DataError(
             f"{path} has sha256 {digest}, expected {archive.sha256}; delete it and download it again"
         )
+
+
+def without_token(error: Exception) -> str:
+    """First line of what the Hub's client says, without a token that it may quote."""
+    return re.sub(r"hf_\w+", "hf_***", first_line(error))
 
 
 def answered(ask: Callable[[], Any]) -> Any:

@@ -152,7 +152,8 @@ def train(
         to: folder of the run.
         noise_ratio: nominal noise ratio of the training pairs, in [0, 1) (default: clean pairs).
         noise_unit: unit that the noise moves: random captions (``caption``, the default), images with all their
-            captions (``image``), or captions to images of similar captions (``similar``).
+            captions (``image``), captions to images of similar captions (``similar``) or to images of captions with
+            a common noun (``noun``).
         noise_seed: seed of the noise (default: the standard seed of this noise setting).
         noise_file: noise file to use in place of drawn noise.
         seed: seed of initialisation, batch order and dropout.

@@ -88,7 +88,8 @@ def begin_submission(
             embeddings, images first. None if ``test.npy`` is already in the folder or follows later.
         similarity: similarity of two embeddings.
         noise_unit: unit that the noise moves: random captions (``caption``, the default), images with all their
-            captions (``image``), or captions to images of similar captions (``similar``).
+            captions (``image``), captions to images of similar captions (``similar``) or to images of captions with
+            a common noun (``noun``).
         noise_ratio: nominal noise ratio of the training pairs, in [0, 1) (default: clean pairs, or the natural noise of
             the dataset).
         noise_seed: seed of the noise (default: the standard seed of this noise setting).

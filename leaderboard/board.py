@@ -246,29 +246,36 @@ def merge_seeds(entries: Iterable[Entry]) -> list[Entry]:
 def _merged(entries: list[Entry]) -> Entry:
     if len(entries) == 1:
         return entries[0]
+    # a single seed returned above: it keeps its intervals, and the standard deviation of one number is undefined
     values = {name: [getattr(entry.recalls, name) for entry in entries] for name in RECALLS}
     sums = [entry.r_sum for entry in entries]
     spread = {name: statistics.stdev(column) for name, column in {**values, "r_sum": sums}.items()}
     people = _means([entry.people for entry in entries])
     spread |= {name: statistics.stdev(entry.people[name] for entry in entries) for name in people}
+    # one per seed, in one order, so that curve k belongs to run k
     joined = {
         name: tuple(one for entry in entries for one in getattr(entry, name))
         for name in ("curves", "found", "runs", "trained_on", "notes")
     }
+    # machines and remarks are mostly the same for all seeds: each is shown once
     once = {name: tuple(dict.fromkeys(joined[name])) for name in ("trained_on", "notes")}
+    # unknown if any seed does not say it: a mean over the others would be of another row
     means = {
         name: mean([getattr(entry, name) for entry in entries])
         for name in ("pairs_seen", "cost", "last_epoch")
     }
     return entries[0].model_copy(
         update={
+            # fsum is exact before its one rounding, so the order of the seeds does not matter
             "recalls": Recalls(**{name: math.fsum(column) / len(column) for name, column in values.items()}),
+            # an interval over queries belongs to one trained model, not to the mean of several
             "intervals": {},
             "eccv": _means([entry.eccv for entry in entries]),
             "cxc": _means([entry.cxc for entry in entries]),
             "people": people,
             "spread": spread,
             "seeds": tuple(sorted(seed for entry in entries for seed in entry.seeds)),
+            # as weak as the weakest part: one unverified seed makes the mean unverified
             "status": min((entry.status for entry in entries), key=STATUSES.index),
         }
         | joined

@@ -120,9 +120,11 @@ class TrainingJob:
         rows = self.kept_rows(train)
         correspondence = hidden_correspondence(train)
         if self.recipe.clean_only and correspondence is not None:
+            # a control that knows the truth; no method reads it
             rows = rows[correspondence[rows]]
         method = METHODS[self.recipe.method["name"]]
         trusted = trusted_rows(method, self.recipe.method_config, train, self.seed)
+        # the method gets these pairs apart, so they are not trained on twice
         return np.setdiff1d(rows, trusted, assume_unique=True)
 
 
@@ -172,6 +174,7 @@ def build_method(job: TrainingJob, train: PairedDataset, seed: int, *, pretraine
         recipe.batch_size,
         torch.from_numpy(trusted),
     )
+    # the same networks for a seed, whatever the process drew before
     with torch.random.fork_rng():
         torch.manual_seed(derive_seed(seed, "networks", 0))
         return method(recipe.method_config, setting)
@@ -215,6 +218,7 @@ def refuse_unselectable(recipe: Recipe, plans: Sequence[EpochPlan], n_pairs: int
         plans: the method's plan.
         n_pairs: pairs that are trained on.
     """
+    # earlier epochs are forgotten, so one of the later ones must be selectable
     forgotten = max((index for index, plan in enumerate(plans) if plan.forget_best), default=0)
     if not any(plan.select for plan in plans[forgotten:]):
         raise TrainingError(
@@ -258,5 +262,6 @@ def trusted_rows(method: type[Method], config: Any, train: PairedDataset, seed: 
 def with_own_images(train: PairedDataset, rows: NDArray[np.int64]) -> PairedDataset:
     """Return the training split with the true images of these rows."""
     caption_to_image = train.caption_to_image.copy()
+    # captions of an image are consecutive: pair k is caption k of image k // captions_per_image
     caption_to_image[rows] = train.pair_ids[rows] // train.captions_per_image
     return replace(train, caption_to_image=caption_to_image)

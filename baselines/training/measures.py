@@ -134,6 +134,7 @@ def separation(values: NDArray[np.float32], correspondence: NDArray[np.bool_]) -
     """
     from sklearn.metrics import average_precision_score, roc_auc_score
 
+    # probabilities fill 0 to 1; other estimates, such as losses, widen the range
     edges = np.histogram_bin_edges(values, bins=BINS, range=(min(0.0, values.min()), max(1.0, values.max())))
     return Separation(
         auroc=float(roc_auc_score(correspondence, values)),
@@ -160,11 +161,13 @@ def detection(
     from sklearn.metrics import average_precision_score, roc_auc_score
 
     order = np.argsort(values, kind="stable")
+    # a threshold cannot separate equal estimates, so only the last pair of each group is a candidate
     ascending = values[order]
     last = np.flatnonzero(np.append(ascending[1:] != ascending[:-1], True))  # of the pairs with one estimate
     called = last + 1
     found = np.cumsum(~correspondence[order])[last]
     n, n_wrong = len(values), int(found[-1])
+    # F1 of calling the `called` lowest pairs wrong, for every threshold at once
     best = int((2 * found / (called + n_wrong)).argmax())
     ranks = np.array([k for k in PRECISION_AT if k <= n])
     # between two groups of equal estimates, as many are expected to be wrong as a straight line says

@@ -253,6 +253,7 @@ def with_values(recipe: Recipe, values: Mapping[str, Any]) -> tuple[Recipe, dict
     for section in ("backbone", "method"):
         name = values.get(f"{section}.name", content[section]["name"])
         if name != content[section]["name"]:
+            # the options of another method or backbone would be unknown there
             content[section] = {"name": name}
     where = " ".join(f"--set {name}={_short(x)}" for name, x in values.items())
     where = where if len(where) <= 200 else f"{where[:197]}..."
@@ -266,7 +267,9 @@ def with_values(recipe: Recipe, values: Mapping[str, Any]) -> tuple[Recipe, dict
         (content[section] if section else content)[option] = value
     changed = Recipe.from_dict(content, where=where)
     if "method.name" not in values and "backbone.name" not in values:
+        # model_dump leaves the search out
         changed = changed.model_copy(update={"search": recipe.search})
+    # a value that the recipe had anyway is no change, and is not stated in a submission
     before, after = _options(recipe), _options(changed)
     return changed, {name: after[name] for name in values if before.get(name) != after[name]}
 
@@ -304,6 +307,7 @@ def shipped_name(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> s
     """Return the name of the shipped recipe with this content, after these settings; None if there is none."""
     given = [f"{name}={json.dumps(value)}" for name, value in (settings or {}).items()]
     renamed = {"method.name", "dataset", "backbone.name"} & set(settings or {})
+    # read only recipes that can match: there are hundreds
     beginning = "" if renamed else f"{recipe.method['name']}/{recipe.dataset}_{recipe.backbone['name']}"
     for name in recipe_names():
         if name.startswith(beginning):

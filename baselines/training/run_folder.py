@@ -350,7 +350,9 @@ class RunFolder:
             torch.save(state, file)
             file.refuse_partial()
         target = unnamed.with_suffix(f".{file.digest.hexdigest()[:16]}.pt")
+        # the name carries the hash, which is known only after writing
         os.replace(unnamed, target)
+        # two checkpoints stay: the newest may turn out damaged
         for old in [path for path in self._states() if path != target][: -(KEPT_CHECKPOINTS - 1)]:
             old.unlink()
         return target
@@ -364,6 +366,7 @@ class RunFolder:
         damaged: list[Path] = []
         for path in reversed(self._states()):
             match = _CHECKPOINT.fullmatch(path.name)
+            # a file that was cut off is found here, and an older one takes its place
             if match and sha256_of_file(path).startswith(match[2]):
                 return _state(path), damaged
             damaged.append(path)
@@ -413,12 +416,14 @@ class _HashedFile(BufferedWriter):
         self._problem: OSError | None = None
 
     def write(self, content: Any) -> int:
+        # hash what torch wanted to write, also after the disk refused
         self.digest.update(content)
         try:
             if self._problem is None:
                 super().write(content)
         except OSError as error:
             self._problem = error
+        # torch would replace a write error by its own, so the error waits for refuse_partial
         return memoryview(content).nbytes
 
     def refuse_partial(self) -> None:

@@ -204,6 +204,7 @@ def _training(finished: Sequence[FinishedRun], last_epoch: float | None) -> Trai
 def _compute(finished: Sequence[FinishedRun]) -> dict[str, Any]:
     """Average steps, captions and cost over the runs; an entry is left out or None if a run did not record it."""
     outcomes = [run.outcome for run in finished]
+    # imported weights record no steps
     if any(not outcome.steps for outcome in outcomes):
         return {}
     budgets = {run.job.recipe.steps for run in finished}
@@ -234,6 +235,7 @@ def _found(finished: FinishedRun) -> DetectedPairs | None:
     method, config = METHODS[job.recipe.method["name"]], job.recipe.method_config
     trusted = trusted_rows(method, config, train, job.seed)
     truth = hidden_correspondence(with_own_images(train, trusted) if len(trusted) else train)
+    # noise of another version of the generator would judge other pairs
     if truth is None or truth.all() or train.noise.sha256 != noise.sha256:
         return None
     threshold = getattr(config, "clean_threshold", OWN_THRESHOLD)
@@ -244,6 +246,7 @@ def _found(finished: FinishedRun) -> DetectedPairs | None:
         for epoch in range(last + 1)
         if folder.estimates_file(epoch).is_file()
     ]
+    # a curve with gaps cannot be drawn over the steps
     whole = by_epoch if len(by_epoch) == last + 1 else []
     return DetectedPairs(
         **{name: round(value, 4) for name, value in found.own.model_dump().items()},

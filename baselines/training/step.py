@@ -92,6 +92,7 @@ class Budget:
         """
         if self.steps is None:
             return True
+        # by identity: a method may train a part of a network, such as its text encoder
         owners = [
             k
             for k, network in enumerate(self._networks)
@@ -109,6 +110,7 @@ class Budget:
             if any(module is network for module in modules):
                 self.taken[k] += 1
                 if self.steps is not None and self.taken[k] == self._ends[k]:
+                    # the method may still run the network, which moves its batch statistics
                     self._frozen[k] = {name: x.clone() for name, x in network.state_dict().items()}
         if self.used:
             raise StepsSpent
@@ -138,9 +140,11 @@ class Budget:
         Seconds depend on the machine and its load, so the cost of a run is relative to these steps. They do not
         influence the run.
         """
+        # a copy, so that timing moves neither the weights nor the optimiser of the run
         copied = deepcopy(network).train()
         step = OptimiserStep(gradient_clip)
         step.optimizers = {copied: torch.optim.Adam(copied.parameters())}
+        # a generator of its own: the order of the epoch's batches stays
         random = np.random.default_rng(derive_seed(batches.seed, "plain steps", epoch))
         ids = batches.pair_ids.numpy()
         for number in range(1 + TIMED):  # the first step is not timed: it also creates the optimiser's state
@@ -168,6 +172,7 @@ def _now(device: torch.device) -> float:
     """Return process time on a CPU, which the load of other processes does not change; wall time with a GPU."""
     if device.type != "cuda":
         return time.process_time()
+    # the host only queues work; without waiting it would time the queueing
     torch.cuda.synchronize(device)
     return time.perf_counter()
 
@@ -228,6 +233,7 @@ class OptimiserStep:
         if not self.budget.allows(trained):
             return
         named = {"loss": loss, **terms}
+        # in float64, as the means of the epoch are
         seen = torch.stack([term.detach().mean().double() for term in named.values()])
         self._unread.append(Seen(self.count + 1, tuple(named), seen, batch.pair_ids))
         updated = {module: _parameters(self.optimizers[module]) for module in trained}
@@ -237,6 +243,7 @@ class OptimiserStep:
         inputs = [parameter for each in updated.values() for parameter in each]
         loss.backward(inputs=inputs)  # type: ignore[no-untyped-call]
         for module, parameters in updated.items():
+            # before clipping: the norm is that of the whole batch, not of one rank's share
             average_gradients(parameters)
             optimizer = self.optimizers[module]
             if self._clip is not None and (clip is True or clip is module):
@@ -249,6 +256,7 @@ class OptimiserStep:
         self.count += 1
         if len(self._unread) == READ_EVERY:
             self.check()
+        # last, because it may end the epoch
         self.budget.take(trained)
 
     def check(self) -> None:
@@ -308,6 +316,7 @@ def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> N
     """
     optimizer.load_state_dict(saved)
     for parameter, kept in optimizer.state.items():
+        # scalars, such as the number of steps, have no shape to compare
         for name, values in kept.items():
             if isinstance(values, torch.Tensor) and values.ndim and values.shape != parameter.shape:
                 raise ValueError(f"{name} of an optimizer has shape {tuple(values.shape)}")

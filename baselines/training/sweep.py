@@ -68,6 +68,7 @@ def sweep(
         rSum on test of each job, and of the members of means.
     """
     members = list(dict.fromkeys(member for job in jobs for member in job.members))
+    # means average finished runs, so their members come first
     means = [job for job in jobs if job not in members]
     with owned(folder):
         results = finish_all(folder, members, at_once, device, features, slurm)
@@ -126,6 +127,7 @@ def finish_all(
             say(job, job.r_sum())
     missing = [job for job in jobs if job not in results]
     if missing:
+        # without a lock: every worker writes its own number, and the bar may lag
         shares = multiprocessing.get_context("spawn").Array("d", len(missing), lock=False)
         with _workers(slurm, folder, min(at_once, len(missing)), shares) as submit, live_bar(console) as bar:
             waiting = {
@@ -135,6 +137,7 @@ def finish_all(
             before = len(results)
             task = bar.add_task(f"{len(jobs)} runs", total=len(jobs), completed=before, state="")
             while waiting:
+                # short, so that the bar moves between two results
                 done, _ = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
                 for future in sorted(done, key=lambda each: each.exception() is not None):  # errors last
                     say(waiting.pop(future), future.result())
@@ -157,6 +160,7 @@ def _workers(
 
 def _slurm_name(job: Job) -> str:
     """Return the name of a job in the queue, the same in every command."""
+    # the folder's hash keeps sweeps of the same recipe into two folders apart: SLURM runs one job of a name at a time
     folder = hashlib.sha256(str(job.folder.absolute()).encode()).hexdigest()[:8]
     return f"ncl-bench-{folder}-{job.name.replace('/', '-')}"
 
@@ -179,6 +183,7 @@ def begin_worker(shares: Shares | None = None) -> None:
 
     global _shares
     _shares = shares
+    # one each, because the workers share the cores; the number of threads also moves the last bits
     torch.set_num_threads(1)
 
 
@@ -253,6 +258,7 @@ def of_paper(jobs: Sequence[Job], paper: str) -> list[Job]:
 def _write_table(path: Path, results: Mapping[Job, float]) -> None:
     """Write the means; rows of earlier sweeps in the same folder stay."""
     before = list(csv.reader(path.read_text(encoding="utf-8").splitlines())) if path.is_file() else []
+    # rows of earlier sweeps stay, unless the columns are others
     lines = {(row[0], row[1]): row for row in before[1:]} if before[:1] == [list(COLUMNS)] else {}
     for row in means_of(results).itertuples(index=False):
         texts = [_one_digit(x) if isinstance(x, float) else str(x) for x in row]

@@ -66,6 +66,7 @@ class TrainingProgress:
         self._size = 1.0
         self._pairs = 0
         self._expected = 1
+        # by phase: an epoch on divided pairs reads another number of them than a warm-up
         self._last_pairs: dict[str, int] = {}
         self._batches = 0
         self._phase = ""
@@ -102,6 +103,7 @@ class TrainingProgress:
         self._pairs += n_pairs
         self._batches += 1
         share = min(self._pairs / max(self._expected, 1), 1.0)
+        # the expected number of pairs is an estimate: never announce fewer batches than there were
         batches = max(self._batches, round(self._batches * self._expected / self._pairs))
         state = f"{self._title}  batch {self._batches:,} of {batches:,}"
         state += "" if loss is None else f"  loss {loss:.4g}"
@@ -118,6 +120,7 @@ class TrainingProgress:
         self._size = size
         self._last_pairs[self._phase] = self._pairs
         self._bar.update(self._task, completed=self._done, state=line)
+        # a log keeps no bar, so every epoch leaves a line there
         if not is_live(self._console):
             self._console.print(
                 f"{round(self._done, 1):g}/{self._bar.tasks[0].total:.0f} {line}", highlight=False
@@ -165,12 +168,15 @@ class Trainer:
         trusted = trusted_rows(
             METHODS[recipe.method["name"]], recipe.method_config, self.train_split, job.seed
         )
+        # the method knows that these pairs match, so noise must not change them
         if len(trusted):
             self.train_split = with_own_images(self.train_split, trusted)
         self.rows = job.rows(self.train_split)
         self.judged = slice(None) if job.keep is None else self.rows
         truth = hidden_correspondence(self.train_split)
+        # pairs that an audit removed are not trained on, so they do not count as detected
         known = None if truth is None else truth[self.judged]
+        # AUROC needs pairs of both kinds
         self.correspondence = None if known is None or known.all() or not known.any() else known
         self.method = build_method(job, self.train_split, job.seed).to(self.device)
         self.plans = list(self.method.plan())
@@ -195,6 +201,7 @@ class Trainer:
             held_open.callback(self.curves.close)
 
             def begin() -> dict[str, Any] | None:
+                # the first rank alone writes the folder; the others get what it read
                 held_open.enter_context(sole_owner(self.folder.path))
                 self.folder.begin(self.job.record(self.train_split))
                 return self._newest_state()
@@ -251,6 +258,7 @@ class Trainer:
         begun_at, taken, limited = self._epochs_of_plan, sum(self.budget.taken), self.budget.steps is not None
         plan, again = self._next_plan()
         self._prepare(index, plan)
+        # the ranks add up gradients, so they must begin the epoch with the same bits
         copy_first_rank(self.method)
         n_pairs = len(batches.pair_ids) * self.method.n_networks
         progress.begin(self.folder.path.name, _title(index, plan), plan.phase, n_pairs)
@@ -261,10 +269,13 @@ class Trainer:
         self.budget.begin_epoch(networks)
         device = self.device
         try:
+            # a method may draw numbers; the caller's generator does not move
             with torch.random.fork_rng([device] if device.type == "cuda" else []):
                 if limited:
                     self.budget.time_plain_steps(networks[0], batches, self.job.recipe.gradient_clip, index)
+                # after the timing, which may draw too: the draws of an epoch depend on seed and index alone
                 torch.manual_seed(derive_seed(self.job.seed, "epoch", index))
+                # the last step of the budget ends the epoch in the middle of the method's loop
                 with suppress(StepsSpent), self.budget.training(networks, device), self.step.checked():
                     self.method.train_epoch(plan, batches, self.step)
             self.budget.end_epoch()
@@ -323,6 +334,7 @@ class Trainer:
             }
             self.folder.write_estimates(index, estimates | measured)
         if entry.best:
+            # safetensors stores no views
             tensors = {name: x.contiguous() for name, x in self.method.networks.state_dict().items()}
             weights = save(tensors, metadata={"epoch": str(index)})
             write_bytes(self.folder.best, weights)
@@ -344,7 +356,9 @@ class Trainer:
     ) -> Epoch:
         dev = recalls_of(similarities, dataset_spec(self.dev_split.name), "dev")
         if plan.forget_best:
+            # rSum of another round says nothing of this one, where a recipe says so
             self.history = [entry.model_copy(update={"best": False}) for entry in self.history]
+        # below every rSum: the first epoch that may be selected is the best so far
         best = max((entry.dev["r_sum"] for entry in self.history if entry.best), default=-1.0)
         truth = self.correspondence
         return Epoch(
@@ -403,6 +417,7 @@ class Trainer:
         if state is not None:
             with self.folder.fitting():
                 history = [Epoch.model_validate(entry) for entry in state["history"]]
+            # a run that was killed after its checkpoint has a history of one epoch less
             self.folder.write_history(history)
         return state
 
@@ -411,6 +426,7 @@ class Trainer:
             return
         with self.folder.fitting():
             self.method.load_state_dict(state["method"])
+            # any entry of the plan will do: the saved state holds the learning rates
             self._make_optimizers(self.plans[0])
             for module, saved in zip(self.method.trained_modules(), state["optimizers"], strict=True):
                 load_optimizer(self.step.optimizers[module], saved)
@@ -428,6 +444,7 @@ class Trainer:
             raise TrainingError(
                 f"{self.folder.path}: no epoch of this recipe may be selected on dev; add one that is not a warm-up"
             )
+        # an epoch is marked if it was the best when it ended, so the last marked one is the best
         last = chosen[-1]
         outcome = Outcome(
             epochs=len(self.history),

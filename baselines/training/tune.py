@@ -46,6 +46,7 @@ class Trial(Job):
     def values(self) -> dict[str, Any]:
         """Drawn options of the trial by dotted name; empty for trial 0."""
         if self.number == 0:
+            # trial 0 is the recipe as it is, so that tuning cannot be worse on dev
             return {}
         return {name: drawn(among, self.seed, self.number, name) for name, among in self.base.search.items()}
 
@@ -67,6 +68,7 @@ class Trial(Job):
         try:
             self.fit(device, features, progress)
         except Diverged as error:
+            # a diverged trial is a result: it counts 0 and is not trained again
             write_text(self._diverged, f"{error}\n")
 
     def r_sum(self) -> float:
@@ -100,6 +102,7 @@ def drawn(among: Between | OneOf, seed: int, number: int, name: str) -> Any:
         return int(random.integers(among.low, among.high + 1))
     low, high = (float(np.log(end)) if among.log else float(end) for end in (among.low, among.high))
     value = random.uniform(low, high)
+    # four digits, as a person would write it; rounding may leave the range
     value = float(np.clip(float(f"{np.exp(value) if among.log else value:.4g}"), among.low, among.high))
     return round(value) if isinstance(among.low, int) and isinstance(among.high, int) else value
 

@@ -26,6 +26,7 @@ def split_lines(content: bytes, name: str, at_least: int = 0) -> list[str]:
         DataError: a line is not UTF-8.
     """
     lines = text_lines(content, name, DataError)
+    # blank lines at the end are an editor's; a blank caption in the middle is a fault
     while len(lines) > at_least and not lines[-1].strip():
         lines.pop()
     return lines
@@ -99,6 +100,7 @@ def _line_ids(line: str, where: str, size: int) -> list[int]:
         raise DataError(
             f"{where}: expected token ids separated by commas, got {line[:40]!r}; {hint}"
         ) from None
+    # one pass for both ends: a negative id counts as beyond the size
     worst = max(ids, key=lambda i: i if i >= 0 else size - i, default=0)
     if not 0 <= worst < size:
         raise DataError(
@@ -113,6 +115,7 @@ def unique_ids(ids: list[str], n_images: int, repeat: int, name: str) -> list[st
     Raises:
         DataError: the count is wrong, repeats are not consecutive, or two images share an id.
     """
+    # some releases name each image once, others once per caption
     if len(ids) == n_images:
         repeat = 1
     if len(ids) != n_images * repeat:

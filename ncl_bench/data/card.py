@@ -52,6 +52,7 @@ def render_card(spec: DatasetSpec, manifest: Manifest) -> str:
         "language": list(spec.languages),
     }
     if origin.licence_id == "other":
+        # the Hub wants a name for what is none of its licences
         header |= {"license_name": origin.licence}
     use = _USE.format(name=spec.name, n_regions=spec.n_regions, feature_dim=spec.feature_dim)
     parts = [

@@ -82,6 +82,7 @@ def _downloaded(origin: Origin) -> list[dict[str, Any]]:
         )
         size = {"contentSize": f"{archive.bytes} B", "sha256": archive.sha256}
         known = [_file(archive.name, "application/zip", contentUrl=address, **size)]
+    # files inside the archive, if there is one; else as their authors give them
     inside = {"containedIn": {"@id": known[0]["@id"]}} if known else {}
     for split in SPLITS:
         names = [f"*{name}" for name in origin.split_files(split)]

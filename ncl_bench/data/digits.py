@@ -175,6 +175,7 @@ def digits_split(split: str) -> DigitsSplit:
     Args:
         split: ``train``, ``dev`` or ``test``.
     """
+    # every split has a generator of its own, so one can be loaded alone
     part = SPLITS.index(split)
     scenes, features = _compose(split, np.random.RandomState(SEED + part))
     captions = {
@@ -198,14 +199,17 @@ def _compose(
     pixels, classes, pool = *_handwritten(), _pool(split)
     features = np.empty((SPEC.images[split], SPEC.n_regions, SPEC.feature_dim), np.float32)
     rows, columns = np.divmod(np.arange(SPEC.n_regions), GRID)
+    # in 1/256, as the pixels: exact in float32, so the bits are the same on every machine
     centres = (2 * np.stack([rows, columns], axis=1) + 1) * (128 // GRID)
     scenes = []
     for image in features:
         n_digits = random.randint(FEWEST_DIGITS, MOST_DIGITS + 1, dtype=np.int64)
         cells = _shuffled(SPEC.n_regions, random)[:n_digits]
         chosen = pool[random.randint(0, len(pool), n_digits, dtype=np.int64)]
+        # blank cells hold weak noise, because an empty region would be told by its sum alone
         levels = random.randint(0, BLANK_NOISE + 1, (SPEC.n_regions, PIXELS), dtype=np.int64)
         levels[cells] = pixels[chosen]
+        # regions come in no order, as those of a detector do; their centres tell the place
         order = _shuffled(SPEC.n_regions, random)
         image[...] = np.concatenate([levels, centres], axis=1)[order] / 256
         placed = zip(cells.tolist(), classes[chosen].tolist(), strict=True)
@@ -214,6 +218,7 @@ def _compose(
 
 
 def _shuffled(n: int, random: np.random.RandomState) -> NDArray[np.int64]:
+    # int64 everywhere: the default integer of some systems has 32 bits, and its draws differ
     order = np.arange(n, dtype=np.int64)
     random.shuffle(order)
     return order
@@ -221,6 +226,7 @@ def _shuffled(n: int, random: np.random.RandomState) -> NDArray[np.int64]:
 
 def _pool(split: str) -> NDArray[np.int64]:
     """Rows of the handwritten digits that belong to a split."""
+    # the same order for every split, cut into three: no handwritten digit is in two of them
     order = _shuffled(sum(POOLS.values()), np.random.RandomState(SEED))
     ends = np.cumsum([POOLS[name] for name in SPLITS])
     return np.split(order, ends[:-1])[SPLITS.index(split)]
@@ -294,6 +300,7 @@ class Writer:
 
     def captions(self, scene: tuple[Placed, ...], n_captions: int) -> list[str]:
         """Write different captions of one scene."""
+        # a dict as an ordered set: captions of an image differ, and their order is that of the draw
         found: dict[str, None] = {}
         while len(found) < n_captions:
             found[self._caption(scene)] = None

@@ -36,6 +36,7 @@ def embedded_split(
     Returns:
         The split, with the sha256 of features, ids and captions of every language as its fingerprint.
     """
+    # little-endian, so that the fingerprint is the same on every machine
     digest = hashlib.sha256(image_features.astype("<f4", copy=False).tobytes())
     for lines in (image_ids, *captions.values()):
         digest.update("\n".join(lines).encode() + b"\n\n")
@@ -89,6 +90,7 @@ class EmbeddedDataset(DatasetSpec):
         return PairedDataset(
             name=self.name,
             split=split,
+            # a view of one read-only array: loading twice copies nothing
             image_features=np.asarray(content.image_features).view(),
             image_ids=frozen(np.array(content.image_ids)),
             caption_to_image=pairing,
@@ -123,6 +125,7 @@ def _tokens(spec: EmbeddedDataset, split: str, language: str, tokenizer_name: st
 
 def frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:
     """Make the array read-only and return it."""
+    # the arrays are cached and shared by all who load the split
     array.setflags(write=False)
     return array
 

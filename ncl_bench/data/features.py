@@ -59,6 +59,7 @@ class FeatureFile:
                 for part in [block] if self.repeat == 1 else np.split(block, len(block)):
                     _fill(stream, part, self.name)
                     if self.repeat > 1:
+                        # releases that store an image once per caption: skip the copies, which scan() has compared
                         stream.seek((self.repeat - 1) * self.row_bytes, io.SEEK_CUR)
                 yield block
 
@@ -146,6 +147,7 @@ def scan(file: FeatureFile, *, dtype: str, advance: Advance) -> tuple[str, list[
     digest = hashlib.sha256()
     zero_rows: list[int] = []
     keys: list[int] = []  # a few bytes per image
+    # whole images per block, so that copies are compared within it
     step = file.repeat * (SCAN_ROWS // file.repeat)
     buffer = np.empty((step, *file.shape[1:]), file.dtype)
     with file.download.open(file.path) as stream:
@@ -177,6 +179,7 @@ def _keys(images: FloatArray) -> list[int]:
     if rows.shape[1] * rows.itemsize % 8:
         rows = rows.astype(np.float64)
     words = rows.view(np.uint64)
+    # a random linear hash: one pass at the speed of memory; equal rows give equal keys, others hardly ever
     weights = np.random.default_rng(0).integers(2**64, size=words.shape[1], dtype=np.uint64) | np.uint64(1)
     half = np.uint64(32)
     uppers = np.array([(row >> half) @ weights for row in words], np.uint64)  # row by row, within the cache

@@ -94,6 +94,7 @@ class Flickr8K(DatasetSpec):
         names = _lines(download, paths[1])
         listed = _lines(download, find_file(download, LISTS[split]))
         image_ids = unique_ids(listed, self.images[split], 1, f"{download.place}/{LISTS[split]}")
+        # features are matched to captions by row, so the order must be that of the list
         if names != image_ids:
             raise DataError(
                 f"{download.place}/{paths[1]} holds other images than {LISTS[split]}, or in another order; make the "
@@ -144,6 +145,7 @@ class Flickr8K(DatasetSpec):
                     f"{where}: expected IMAGE#NUMBER, a tab and a caption, got {line[:60]!r}; download it again"
                 )
             own = found.setdefault(parts["image"], {})
+            # a repeated line is no fault; another caption under its number is
             if own.setdefault(int(parts["number"]), parts["caption"].strip()) != parts["caption"].strip():
                 raise DataError(
                     f"{where}: caption {parts['number']} of {parts['image']} occurs twice; download it again"
@@ -178,10 +180,12 @@ class Flickr8K(DatasetSpec):
         for name in (parts["image"], parts["of"]):
             if name not in row:
                 raise DataError(f"{where}: {shorten(name)} is not in {LISTS['test']}; download it again")
+        # the row of the caption in the split: captions of an image are consecutive
         caption = self.captions_per_image * row[parts["of"]] + int(parts["number"])
         if kind == "expert":
             return row[parts["image"]], caption, *(int(each) for each in parts["said"].split("\t"))
         yes, no = int(parts["yes"]), int(parts["no"])
+        # the counts are used; the share checks them
         if yes + no == 0 or abs(float(parts["share"]) - yes / (yes + no)) > 1e-6:
             raise DataError(
                 f"{where}: the share of Yes is {parts['share']}, but {yes} of {yes + no} answers are Yes; download "

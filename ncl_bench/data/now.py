@@ -75,6 +75,7 @@ class NoiseOfWeb(DatasetSpec):
         found: dict[TokenKey, tuple[bytes, str]] = {}
         for name, file in zip(VOCABULARY_SIZES, self.origin.extra_files, strict=True):
             content = read_text(download, find_file(download, file))
+            # a damaged file is told here, before the captions are read
             parse_vocabulary(content, file)
             found[(None, name)] = (content, f"ids of {ARCHIVE.repository}")
         return found
@@ -117,6 +118,7 @@ class NoiseOfWeb(DatasetSpec):
                 at_least=self.n_captions(split),
             )
             check_count(len(table), self, split, name)
+            # start and end alone
             if empty := int((table.lengths == 2).sum()):
                 warnings.append(f"{path}: {empty:,} caption(s) hold no token id")
             tokens[key] = table

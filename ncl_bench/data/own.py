@@ -123,6 +123,7 @@ def new_dataset(
             "folder, or --clean with the folder of an audit"
         )
     root, file = Path(to), Path(module or f"{name}.py")
+    # next to the result, so that an interrupted run is found and resumes
     work = root / f".{name}.gathered"
     if (root / name).exists() and not work.exists():  # both exist if a run was interrupted at its very end
         raise DataError(f"{root / name} exists already; delete it, or choose another name or --to")
@@ -135,6 +136,7 @@ def new_dataset(
         encoder = encoder or own_encoder
     with sole_owner(work, inside=root):
         try:
+            # pictures are not unpacked if features are given
             table = read_captions(
                 source, languages, work=None if features else work / PICTURES, progress=progress
             )
@@ -158,10 +160,13 @@ def new_dataset(
             if (place / ENCODING_FILE).is_file():
                 shutil.copy2(place / ENCODING_FILE, work / ENCODING_FILE)
             own_file = None if tokenizer_file is None else Path(tokenizer_file)
+            # as if it had been downloaded: own data pass the same checks as published data
             prepare(register(spec).name, work, root, tokenizer_file=own_file, progress=progress)
         except DataError:
+            # a refused dataset leaves neither a registration nor files, except computed features, which take long
             DATASETS.pop(name, None)
             _forget(work)
+            # prepare's own folder: its settings may change with the user's next try
             shutil.rmtree(root / f".{name}.partial", ignore_errors=True)
             raise
         write_text(file, code)
@@ -177,6 +182,7 @@ def new_dataset(
 def _forget(work: Path) -> None:
     """Delete unfinished work, but for encoded pictures: the corrected command does not encode them again."""
     paths = [*work.iterdir()] if work.is_dir() else []
+    # computed features stay, because they take long, and the pictures that they were computed from
     encoded = any(FEATURES in path.name for path in paths)
     for path in paths:
         if encoded and (FEATURES in path.name or path.name == PICTURES):
@@ -237,6 +243,7 @@ def _encoded(
             f"{len(missing):,} of {len(files):,} images of {table.name} have no file, the first is {missing[0]}; fetch "
             "them, correct --images, or leave them out with --skip-damaged, which lists them"
         )
+    # an entry point, because ncl_bench does not import baselines
     skipped: Mapping[str, str] = imported(encode)(
         files, table.splits, to, encoder, draw, skip_damaged, device, known, progress
     )
@@ -338,9 +345,11 @@ def _gather(
     work.mkdir(parents=True, exist_ok=True)
     read = [path for each in arrays.values() for path in each.files]
     read += [Path(source.pairs)] if isinstance(source.pairs, str | Path) else []
+    # the gathered files get the time of their newest source, so that a second run finds them unchanged
     changed = max(path.stat().st_mtime_ns for path in read)
     for split, each in arrays.items():
         names = spec.origin.split_files(split)
+        # float64 is stored as float32: networks compute in it
         dtype = np.dtype("float16" if each.dtype == np.float16 else "float32")
         target = open_memmap(work / names[0], "w+", dtype, (len(each.ids), *each.shape))
         with progress(f"gathering {split}", len(each.ids)) as advance:

@@ -121,6 +121,7 @@ def _from_split_file(file: Path, table: CaptionTable, split: str, kept: bool) ->
             f"{len(without):,} images of {split} have no caption in {table.name}, the first is {without[0]}; "
             "add their captions, or give the table with --clean, which leaves such images out"
         )
+    # with --clean, images that lost their captions keep their row in the file, so the rows are chosen here
     rows = np.array([row for row, image in enumerate(ids) if image in table.captions], np.int64)
     ids = [ids[row] for row in rows.tolist()]
     elsewhere = set(ids) - set(table.splits[split]) if table.splits else set()
@@ -135,6 +136,7 @@ def _from_split_file(file: Path, table: CaptionTable, split: str, kept: bool) ->
 
 def _from_image_files(folder: Path, table: CaptionTable, splits: Splits) -> dict[str, FeatureArrays]:
     index = FileIndex(folder)
+    # an id may be a path with an ending: dogs/rex.npy serves dogs/rex.jpg too
     files = {image: _file_of(index, image) for image in table.captions}
     without = [image for image, file in files.items() if file is None]
     if without:
@@ -144,6 +146,7 @@ def _from_image_files(folder: Path, table: CaptionTable, splits: Splits) -> dict
             f"images of {table.name}; the folder holds {listed(sorted(index.paths), most=3)}: name the files by the "
             "images' ids, or give another --features"
         )
+    # a.jpg and a.png both find a.npy: neither may get the other's features silently
     served: dict[Path, str] = {}
     for image, file in files.items():
         if file and served.setdefault(file, image) != image:
@@ -151,18 +154,21 @@ def _from_image_files(folder: Path, table: CaptionTable, splits: Splits) -> dict
                 f"{file} would give its features to {served[file]} and to {image}; name every file by the whole id of "
                 f"its image, such as {image}.npy"
             )
+    # the first file decides shape and dtype for all
     first = _mapped(next(file for file in files.values() if file))
     if first.ndim not in (1, 2):
         raise DataError(
             f"{folder} holds arrays of shape {first.shape}, expected (dim,) or (regions, dim) per image"
         )
     for file in files.values():
+        # headers only: there may be hundreds of thousands of files
         header = read_header(file) if file else None
         if header and (header.shape, header.dtype) != (first.shape, first.dtype):
             raise DataError(
                 f"{file} holds {header.dtype} of shape {header.shape}, the file of the first image {first.dtype} of "
                 f"shape {first.shape}; every image needs the same shape and dtype"
             )
+    # one vector per image is one region
     shape = (1, len(first)) if first.ndim == 1 else (first.shape[0], first.shape[1])
     return {
         split: FeatureArrays(ids, shape, first.dtype, [file for image in ids if (file := files[image])])

@@ -117,9 +117,12 @@ def draw_splits(names: Sequence[str], dev: int | None, test: int | None, seed: i
             raise DataError(
                 f"of {len(names)} images {size} would be {split}; choose other numbers with --dev and --test"
             )
+    # RandomState keeps its draws over NumPy's versions, so a seed names the same splits for ever
     order = np.random.RandomState(seed).permutation(len(names))
+    # test first: another size of dev leaves it as it is
     cuts = np.cumsum([sizes["test"], sizes["dev"]])
     rows = dict(zip(("test", "dev", "train"), np.split(order, cuts), strict=True))
+    # in the order of the table, which people recognise
     return {split: [names[row] for row in sorted(rows[split])] for split in SPLITS}
 
 
@@ -163,6 +166,7 @@ def read_captions(
     form = form_of(source.pairs)
     chosen = _caption_columns(source, form, languages)
     pairs = pairs_of(form, source.image_column, next(iter(chosen.values())))
+    # a Chinese column named `caption` would be split at blanks as English
     _refuse_other_script(source, pairs, languages)
     table = _gather(source, pairs, chosen, work, progress)
     if not table.captions:
@@ -293,12 +297,14 @@ def _gather(
             raise DataError(f"{where}: {pairs.image_column} {held}; every row needs an image")
         if any(letter in image for letter in "\n\r\0"):
             raise DataError(f"{where}: the image {shorten(image)} has a line end in its name; rename it")
+        # line ends within a cell become blanks: prepared captions are one line each
         own = tuple(" ".join(cells[row].split()) for cells in texts)
         if "" in own:
             column = [*chosen.values()][own.index("")]
             raise DataError(
                 f"{where}: {column} is empty; every row is an image and its caption in every language"
             )
+        # isascii is fast and true of most captions
         if not all(text.isascii() or is_text(text) for text in (image, *own)):
             raise DataError(f"{where} holds half a character, which UTF-8 cannot store; correct it")
         if split_column and split not in SPLITS:

@@ -151,6 +151,7 @@ def _prepared(
         material = embedded_material(spec) if spec.embedded else inspect(spec, _required(place, name))
         options = _with_vocabulary(options, spec, material, place)
         dtype = _resolved_dtype(options.dtype, material)
+        # names the content of the result: the same key is the same folder
         key = _settings_key(spec, material, options, dtype)
         if target.exists():
             _check_same(target, key)
@@ -159,6 +160,7 @@ def _prepared(
             return target
         try:
             _check_space(work, spec, dtype)
+            # what a stopped run had finished; other settings or files begin a new journal
             journal = Journal(work, [key, material.times])
             findings = verify(
                 material,
@@ -169,6 +171,7 @@ def _prepared(
                 progress=progress,
             )
             _write(work / "result", spec, material, options, dtype, key, findings, journal, progress)
+            # one step of the file system: the target is whole or absent
             os.rename(work / "result", target)
             shutil.rmtree(work)
         except OSError as error:
@@ -218,6 +221,7 @@ def _resolved_dtype(wanted: Dtype | None, material: Material) -> Dtype:
         raise DataError(
             f"the features' number types differ between splits ({found}); use one release's files"
         )
+    # float64 is stored as float32, in which networks compute
     stored: Dtype = "float16" if found["train"] == "float16" else "float32"
     if wanted == "float32" and stored == "float16":
         raise DataError("--dtype float32 cannot restore float16 features; leave it out")
@@ -254,6 +258,7 @@ def _check_space(work: Path, spec: DatasetSpec, dtype: Dtype) -> None:
     numbers = sum(spec.images.values()) * spec.n_regions * spec.feature_dim
     needed = numbers * np.dtype(dtype).itemsize
     work.parent.mkdir(parents=True, exist_ok=True)
+    # a run that resumes has written some of it already
     done = sum(path.stat().st_size for path in work.rglob("*") if path.is_file())
     free = shutil.disk_usage(work.parent).free
     missing = needed - done - free
@@ -342,6 +347,7 @@ def _write_features(
         ``bytes`` and ``sha256`` of the file, and ``blocks``, a hash of the hashes of every ``BLOCK_ROWS`` images.
     """
     shape = (spec.images[split], spec.n_regions, spec.feature_dim)
+    # by hand instead of np.save, so that the file is hashed while it is written
     header = io.BytesIO()
     layout = {"descr": np.dtype(dtype).newbyteorder("<").str, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(header, layout)
@@ -356,7 +362,9 @@ def _write_features(
             blocks.append(hashlib.sha256(numbers).hexdigest())
             advance(len(block))
         file.flush()
+        # before the journal says that it is written: a power cut must not leave a shorter file
         os.fsync(file.fileno())
+    # for the fingerprint: of the numbers alone, without the header
     whole = hashlib.sha256("".join(blocks).encode()).hexdigest()
     return {"bytes": path.stat().st_size, "sha256": digest.hexdigest(), "blocks": whole}
 
@@ -383,6 +391,7 @@ def _fingerprint(spec: DatasetSpec, split: str, content: Split, dtype: Dtype, fe
     digest = hashlib.sha256(json.dumps([*facts, content.image_ids, features]).encode())
     for language, text in sorted(content.captions.items()):
         digest.update(json.dumps([language, text]).encode())
+    # releases that publish token ids only are told apart by these
     if not content.captions:
         for key, table in sorted(content.tokens.items(), key=lambda item: item[0][1]):
             digest.update(json.dumps(key).encode())

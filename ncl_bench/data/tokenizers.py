@@ -34,6 +34,7 @@ class Tokenizer:
 
     def __call__(self, caption: str) -> list[str]:
         """Split a caption into words or pieces, in order; its Unicode form does not matter."""
+        # `é` as one letter or as two is the same word
         return self.split(unicodedata.normalize("NFC", caption))
 
 
@@ -96,7 +97,9 @@ def _jieba() -> Tokenizer:
     require("data", "jieba", needed_by="tokenizer jieba")
     import jieba
 
+    # the global tokenizer takes words that anybody adds, and caches its dictionary in the temporary folder
     cutter = jieba.Tokenizer()
+    # what initialize() does, without the cache that it would read back from a world-writable folder
     cutter.FREQ, cutter.total = cutter.gen_pfdict(cutter.get_dict_file())
     cutter.initialized = True
     return Tokenizer("jieba", str(jieba.__version__), lambda caption: list(cutter.cut(caption.lower())))
@@ -257,6 +260,7 @@ def split_words(sentence: str) -> list[str]:
     """Words and punctuation marks of a sentence; case is kept."""
     for pattern, replacement in _BEFORE_PADDING:
         sentence = pattern.sub(replacement, sentence)
+    # the rules below look for blanks around words, also at both ends
     sentence = f" {sentence} "
     for pattern, replacement in _AFTER_PADDING:
         sentence = pattern.sub(replacement, sentence)

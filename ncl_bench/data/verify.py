@@ -30,19 +30,25 @@ def inspect(spec: DatasetSpec, place: Path) -> Material:
     """
     origin = spec.origin
     download = open_download(place)
+    # the user may name the folder, the one above it, or a zip file: the features of train tell where the files lie
     folder = features_folder(download, f"{origin.prefixes['train']}_ims.npy", origin.folders)
     paths = {split: [f"{folder}{name}" for name in origin.split_files(split)] for split in SPLITS}
+    # all names first: a missing last file is told before gigabytes are opened
     for path in (path for split in SPLITS for path in paths[split]):
         require(download, path)
+    # headers and sizes only; verify() reads the numbers later, with a progress bar
     features = {s: open_features(download, paths[s][0], spec, s, origin.dtypes) for s in SPLITS}
     splits = {
         s: replace(spec.read_captions(download, paths[s], s), image_features=features[s]) for s in SPLITS
     }
+    # some releases count images anew in each split, so equal ids mean nothing there
     if origin.ids_span_splits:
         _check_disjoint(splits, place)
+    # every small file is hashed and listed in the manifest, so that the sources of a folder can be told
     texts = [path for split in SPLITS for path in paths[split][1:]]
     texts += [find_file(download, name) for name in origin.extra_files]
     texts += [find_file(download, origin.judgements[kind]) for kind in splits["test"].judgements]
+    # only features of the user's own images come with a record of their encoder
     described = f"{folder}{ENCODING_FILE}"
     texts += [described] if described in download.sizes else []
     files = sorted([*texts, *(file.path for file in features.values())])
@@ -54,7 +60,9 @@ def inspect(spec: DatasetSpec, place: Path) -> Material:
     return Material(
         splits,
         spec.read_vocabularies(download),
+        # without folders: the same files in another place, or zipped, are the same material
         identity=sorted([PurePosixPath(name).name, download.sizes[name]] for name in files),
+        # hashes would take minutes; a changed time makes an interrupted run start again
         times=tuple(download.changed_at(name) for name in files),
         download=download,
         texts=tuple(texts),

@@ -35,6 +35,7 @@ class Vocabulary:
     @cached_property
     def index(self) -> Mapping[str, int]:
         """Word to id; a word in another Unicode form is found under its NFC form too."""
+        # published vocabularies hold composed and decomposed spellings; an exact match wins
         exact = {word: position for position, word in enumerate(self.words) if word}
         return {unicodedata.normalize("NFC", word): position for word, position in exact.items()} | exact
 
@@ -96,6 +97,7 @@ def vocabulary_from_counts(counts: Mapping[str, int], *, threshold: int = 4) -> 
         threshold: smallest count, at least 1.
     """
     kept = [word for word, count in counts.items() if count >= threshold and word not in SPECIAL_WORDS]
+    # ties by spelling: the ids depend on the counts alone, not on the order of the captions
     words = (*SPECIAL_WORDS, *sorted(kept, key=lambda word: (-counts[word], word)))
     return Vocabulary(words, len(words))
 
@@ -155,6 +157,7 @@ def parse_vocabulary(content: bytes, name: str) -> Vocabulary:
             f"vocabulary {name} lacks {', '.join(missing)}, which every published vocabulary holds; "
             "fetch the published file again"
         )
+    # published vocabularies have gaps: an id without a word stays empty, so that the others keep their place
     return Vocabulary(tuple(by_id.get(i, "") for i in range(max(by_id) + 1)), size)
 
 

@@ -104,24 +104,30 @@ def begin_submission(
         method = _Named(method=method).method
     except ValidationError as error:
         raise SubmissionError(f"--{first_problem(error)}") from None
+    # without a ratio nobody knows the noise: then it is a guess, and is listed under `assumed`
     noise, origin = _noise(spec, noise_unit, noise_ratio, noise_seed, root)
     filled_in = {"noise": origin} if origin else {}
     order, origin_of_order = _order(spec, order_from, root)
     if origin_of_order:
         filled_in["order_fingerprint.test"] = origin_of_order
     if scores:
+        # before anything is written: a matrix of another shape leaves no folder behind
         open_scores(scores, spec, "test", similarity=similarity)
     files = {"matrix": "test.npy"}
     if len(scores) == 2:
         files = {"images": "test_images.npy", "captions": "test_captions.npy"}
     path, targets = folder / SUBMISSION_FILE, [folder / name for name in files.values()]
+    # two processes that begin the same folder would mix their files
     with sole_owner(folder, nested=False):
         _refuse_files([path, *targets], scores)
+        # without scores there is nothing to copy: they lie in the folder already, or follow later
         for source, target in zip(scores, targets, strict=False):
             _copy(source, target)
+        # FILL-IN for a file that is not there yet
         arrays = {key: {"file": name, "sha256": _hash(folder / name)} for key, name in files.items()}
         if all(target.is_file() for target in targets):
             filled_in["scores.test"] = f"sha256 of {' and '.join(files.values())}"
+        # the number of files tells the form: two are embeddings, images first
         form = {"form": "embeddings", "similarity": similarity} if len(files) == 2 else {"form": "matrix"}
         content = {
             **_ASSUMED,

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from baselines.training.grids import read_noise
 from ncl_bench.cli import app
-from ncl_bench.data import DATASETS, load_dataset
+from ncl_bench.data import DATASETS
+from ncl_bench.data.load import load_dataset
 from ncl_bench.data.prepare import prepare
 from ncl_bench.errors import NoiseError
 from ncl_bench.noise.draw import chosen_captions, inject_noise, noise_sha256

@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 
 from baselines.audit.embeddings import read_embeddings
 from baselines.audit.labels import Label, read_labels, weigh
-from baselines.audit.lists import forget, repaired, write_lists, write_with
+from baselines.audit.lists import forget, repaired, write_lists
 from baselines.audit.page import write
+from baselines.audit.reasons import other_script
 from baselines.audit.result import Audit, AuditResult, counts, free_name
-from baselines.audit.words import other_script
 from ncl_bench.arguments import Seed, checked_arguments
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pair_labels import LABELS
@@ -536,7 +536,7 @@ def _audit(
         labels={name: sum(each.label == name for each in labels.values()) for name in LABELS}
         if labels
         else {},
-        remarks=(*remarks, *([found.unseen] if found.unseen else [])),
+        remarks=(*remarks, found.unseen),
     )
     table.attrs["summary"] = result.model_dump(mode="json")
     table.attrs["columns"] = own.image_column, own.caption_column
@@ -597,6 +597,7 @@ def _write_lists(folder: Path, own: OwnPairs, audit: Audit, found: "Judged") -> 
     write_lists(folder, own, audit.rows[~chosen], audit.rows[chosen], corrections)
     if found.order_faults:
         captions = repaired(own.captions, audit.rows, found.order_faults)
-        write_with(own, folder / "repaired", np.arange(len(own.captions)), captions)
+        rows = np.arange(len(own.captions))
+        own.form.save(folder / "repaired", rows, own.caption_column, captions)
     else:
         forget(folder, "repaired")

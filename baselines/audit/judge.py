@@ -91,7 +91,6 @@ class Judged:
         obtained: how the share was obtained, in a sentence.
         better: int64 ``(n, 3)``, pairs whose captions fit better, the best first; -1 where there are fewer.
         order_faults: rows that carry the caption of a row nearby.
-        text_encoder: what turned captions into vectors; "" for embeddings.
         unseen: what this estimate cannot see, in a sentence.
     """
 
@@ -102,7 +101,6 @@ class Judged:
     obtained: str
     better: Int64Array
     order_faults: tuple[OrderFault, ...] = ()
-    text_encoder: str = ""
     unseen: str = UNSEEN
 
     @property
@@ -152,7 +150,7 @@ def judge_pairs(
     fitted: list[Fits] = [partial(_fitted, images, image_of, texts, seed)]
     if encoder.startswith(CLIP):
         fitted.insert(0, _as_they_are(images[image_of], texts, image_of, seed))
-    return _judged(fitted, image_of, reasons_of(captions, image_of, images), seed, advance, encoder)
+    return _judged(fitted, image_of, reasons_of(captions, image_of, images), seed, advance)
 
 
 def _texts(captions: Sequence[str], encoder: str, kept: Path, device: str) -> Vectors:
@@ -233,7 +231,7 @@ def judge_embeddings(
         _as_they_are(images, captions, image_of, seed),
         partial(_fitted, images[first], number, captions, seed),
     ]
-    return _judged(fitted, image_of, np.full(len(image_of), "", object), seed, advance, "")
+    return _judged(fitted, image_of, np.full(len(image_of), "", object), seed, advance)
 
 
 def _as_they_are(
@@ -257,7 +255,6 @@ def _judged(
     reasons: NDArray[np.object_],
     seed: int,
     advance: Advance,
-    text_encoder: str,
 ) -> Judged:
     """Find what is out of order, measure all pairs, and learn from planted ones what the measures say.
 
@@ -268,7 +265,6 @@ def _judged(
         reasons: of each pair, found by rules.
         seed: of the draws.
         advance: called with the number of pairs done.
-        text_encoder: its name.
     """
     if len(image_of) < FEWEST_FOR_SHARE:
         fits = fits[:1]
@@ -301,7 +297,7 @@ def _judged(
         }
     )
     obtained = OBTAINED if enough else TOO_FEW
-    return Judged(table, share, low, high, obtained, measured.better, faults, text_encoder)
+    return Judged(table, share, low, high, obtained, measured.better, faults)
 
 
 def _measured(

@@ -138,23 +138,3 @@ def _cheapest(gains: Float64Array, base: int, price: float) -> Int64Array:
     for row in range(n - 1, 0, -1):
         path[row - 1] = came[path[row], row]
     return path
-
-
-def repaired(faults: Sequence[OrderFault], n: int) -> Int64Array:
-    """The row whose caption each row takes when the faults are undone, int64 ``(n,)``; -1 where none is left.
-
-    A block that was turned within itself leaves as many rows without caption at one end as captions without row at the
-    other; these are joined, in their order. Where the numbers differ, the rows get none.
-    """
-    taken = np.arange(n)
-    for fault in faults:
-        rows = np.arange(fault.first, fault.last + 1)
-        source = rows - fault.offset
-        inside = (source >= 0) & (source < n)
-        taken[rows] = np.where(inside, source, -1)
-        # rows outside the block whose caption the block takes
-        robbed = np.setdiff1d(source[inside], rows)
-        left = np.setdiff1d(rows, source)
-        robbed = robbed[taken[robbed] == robbed]
-        taken[robbed] = left if len(robbed) == len(left) else -1
-    return taken

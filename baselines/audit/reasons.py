@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.data.columns import Int64Array
-from ncl_bench.data.scripts import marks
+from ncl_bench.data.scripts import LATIN, marks, script_of
 
 ORDER, REPEATED, BOILERPLATE, LANGUAGE = "order", "repeated caption", "boilerplate", "language"
 CUT_OFF, NEAR_EQUAL, COPY = "cut off", "near-equal pictures", "copy"
@@ -25,6 +25,8 @@ nearest one; every two pictures are compared up to 50,000."""
 PICTURES_AT_ONCE = 1_024
 LEAST_MARKED = 0.5
 """Part of the captions with a stop word of one language that makes it the language of the set."""
+RARE_SCRIPT = 0.1
+"""Share of captions below which those of another script than most cannot be judged."""
 STOP_WORDS = {  # without words that English captions contain too, such as do and no
     "en": "a an the of in on at with and is are to from by for into his her their while near through over next",
     "de": "ein eine einen einem einer der die das den dem und mit auf im ist sind auf vor neben durch über zwei am zum",
@@ -58,6 +60,21 @@ _GENERIC_TEXT = (
 )
 _GENERIC = frozenset(_GENERIC_TEXT.split(","))
 _DANGLING = frozenset(["a", "an", "the", "and", "or", "with", "to", "of", "are", "his", "their", "its", "as"])
+
+
+def other_script(captions: Sequence[str]) -> NDArray[np.object_]:
+    """Why captions cannot be judged because too few others share their script; an empty text for the others.
+
+    Args:
+        captions: of each row; empty ones have no script.
+    """
+    scripts = [script_of(caption) for caption in captions]
+    counts = Counter(filter(None, scripts))
+    most = counts.most_common(1)[0][0] if counts else None
+    rare = {
+        script for script, n in counts.items() if script != most and n < RARE_SCRIPT * sum(counts.values())
+    }
+    return np.array([f"a caption in {each} among others" if each in rare else "" for each in scripts], object)
 
 
 def reasons_of(
@@ -129,28 +146,22 @@ def languages(plain: Sequence[str]) -> tuple[str, list[str]]:
     split = [each.split() for each in plain]
     marked = {name: np.mean([not stops.isdisjoint(each) for each in split]) for name, stops in lists.items()}
     main = max(marked, key=lambda name: marked[name])
-    script = Counter(map(_script, plain))
+    script = Counter(map(script_of, plain))
     usual = script.most_common(1)[0][0]
-    if marked[main] < LEAST_MARKED or usual != "LATIN":
-        main = "" if usual == "LATIN" else usual
+    if marked[main] < LEAST_MARKED or usual != LATIN:
+        main = "" if usual in (LATIN, None) else usual
     found = []
     for each, text in zip(split, plain, strict=True):
-        own = _script(text)
+        own = script_of(text)
         if own and usual and own != usual:
             found.append(own)
-        elif own == "LATIN" and main in lists and lists[main].isdisjoint(each):
+        elif own == LATIN and main in lists and lists[main].isdisjoint(each):
             hits = {name: len(stops.intersection(each)) for name, stops in lists.items()}
             best = max(hits, key=lambda name: hits[name])
             found.append(best if hits[best] >= 2 else "")
         else:
             found.append("")
     return main, found
-
-
-def _script(text: str) -> str:
-    """Script of most letters, such as LATIN or CJK; "" without letters."""
-    letters = Counter(unicodedata.name(letter, "").partition(" ")[0] for letter in text if letter.isalpha())
-    return letters.most_common(1)[0][0] if letters else ""
 
 
 def _near_equal(

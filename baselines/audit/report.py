@@ -279,7 +279,7 @@ def _write(
         else {},
         remarks=(
             *remarks,
-            *([judged.unseen] if judged is not None and judged.unseen else []),
+            *([] if judged is None else [judged.unseen]),
             *_of_truth(train, truth, facts.get("labelled")),
         ),
         dataset=train.name,

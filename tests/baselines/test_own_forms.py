@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 
 import baselines.features
 from baselines.audit.judge import Judged
-from baselines.audit.lists import write_with
 from ncl_bench import load_dataset, new_dataset
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS
@@ -235,8 +234,7 @@ def test_an_accepted_caption_is_written_in_every_form(form: str, tmp_path: Path)
     own = read_pairs(FORMS[form](tmp_path)[0])
     row = own.captions.index(TEXTS[5])
     rows = np.array(sorted({row, 0, N - 1}))
-    write_with(own, tmp_path / "out" / "corrected", rows, {row: "a better one"})
-    (written,) = (tmp_path / "out").iterdir()
+    written = own.form.save(tmp_path / "corrected", rows, own.caption_column, {row: "a better one"})
     found = read_pairs(written, own.image_column, own.caption_column).captions
     assert found == ["a better one" if n == row else own.captions[n] for n in rows.tolist()]
 
@@ -251,8 +249,7 @@ def test_samples_of_one_key_in_two_shards_stay_apart(tmp_path: Path) -> None:
                 archive.addfile(entry, io.BytesIO(content))
     own = read_pairs(tmp_path)
     assert own.captions == TEXTS[1:3]
-    write_with(own, tmp_path / "out" / "corrected", np.array([0, 1]), {1: "another"})
-    found = read_pairs(tmp_path / "out" / "corrected.tar")
+    found = read_pairs(own.form.save(tmp_path / "corrected", np.array([0, 1]), "text", {1: "another"}))
     assert found.captions == [TEXTS[1], "another"]
     assert [*found.form.pictures["image"]()] == [png(1), png(2)]
 

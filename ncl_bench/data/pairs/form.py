@@ -55,7 +55,7 @@ class Form:
     Attributes:
         name: of the file or folder, for messages.
         table: the rows, in order, with all columns but pictures.
-        save: writes chosen rows, int64 ``(n,)``, to a path without an ending, and returns the path with it.
+        write: what :meth:`save` calls; all of its arguments are given.
         folder: that image paths start from if no other is given.
         pictures: column of pictures in the rows to a function that iterates over them, as bytes or files.
         places: where each row stands, such as ``captions.csv line 7`` (default: its number).
@@ -63,10 +63,26 @@ class Form:
 
     name: str
     table: pd.DataFrame
-    save: Callable[[Path, Int64Array], Path]
+    write: Callable[[Path, Int64Array, str, Mapping[int, str]], Path]
     folder: Path | None = None
     pictures: Mapping[str, PicturesOfRows] = field(default_factory=dict)
     places: Sequence[str] = ()
+
+    def save(
+        self, target: Path, chosen: Int64Array, column: str = "", captions: Mapping[int, str] | None = None
+    ) -> Path:
+        """Write rows as they came, some with another caption.
+
+        Args:
+            target: path without an ending.
+            chosen: int64 ``(n,)``, rows in ascending order.
+            column: of the captions.
+            captions: row to its new caption.
+
+        Returns:
+            The path with its ending.
+        """
+        return self.write(target, chosen, column, captions or {})
 
     def place(self, row: int) -> str:
         """Where a row stands, for messages."""
@@ -77,6 +93,17 @@ def is_table(path: Path) -> bool:
     """Whether a file's name is one of a form."""
     name = path.name.lower().removesuffix(".gz")
     return name.endswith((*TABLES, ".tar", ".tgz"))
+
+
+def with_captions(
+    table: pd.DataFrame, chosen: Int64Array, column: str, captions: Mapping[int, str]
+) -> pd.DataFrame:
+    """Chosen rows of a table, with the captions that :meth:`Form.save` is given."""
+    kept = table.iloc[chosen]
+    if not captions:
+        return kept
+    cells = [captions.get(row, cell) for row, cell in zip(chosen.tolist(), kept[column], strict=True)]
+    return kept.assign(**{column: cells})
 
 
 def exploded(form: Form, column: str) -> tuple[Form, Int64Array]:
@@ -102,26 +129,27 @@ def exploded(form: Form, column: str) -> tuple[Form, Int64Array]:
         for own, picture in zip(cells, form.pictures[name](), strict=True):
             yield from [picture] * len(own)
 
-    def save(target: Path, chosen: Int64Array) -> Path:
+    def write(target: Path, chosen: Int64Array, column: str, captions: Mapping[int, str]) -> Path:
         suffix = ".parquet" if pictures else ".jsonl"
         target = target.with_name(f"{target.name}{suffix}")
+        kept = with_captions(table, chosen, column, captions)
         with atomic_path(target) as temporary:
             if pictures:
-                _with_pictures(table, pictures, chosen).to_parquet(temporary, index=False)
+                _with_pictures(kept, pictures, chosen).to_parquet(temporary, index=False)
             else:
-                table.iloc[chosen].to_json(temporary, orient="records", lines=True, force_ascii=False)
+                kept.to_json(temporary, orient="records", lines=True, force_ascii=False)
         return target
 
     pictures = {name: partial(of_rows, name) for name in form.pictures}
     places = [form.place(row) for row in row_of.tolist()]
-    return Form(form.name, table, save, form.folder, pictures, places), row_of
+    return Form(form.name, table, write, form.folder, pictures, places), row_of
 
 
 def _with_pictures(
-    table: pd.DataFrame, pictures: Mapping[str, PicturesOfRows], chosen: Int64Array
+    kept: pd.DataFrame, pictures: Mapping[str, PicturesOfRows], chosen: Int64Array
 ) -> pd.DataFrame:
     """Chosen rows with their pictures, as ``datasets`` stores them."""
-    wanted, kept = set(chosen.tolist()), table.iloc[chosen]
+    wanted = set(chosen.tolist())
     for name, of_rows in pictures.items():
         cells: list[Any] = [
             {"bytes": picture, "path": None}

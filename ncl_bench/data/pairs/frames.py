@@ -1,7 +1,7 @@
 """Rows in memory and in Parquet files: frames and datasets, whose cells may be pictures."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import pandas as pd
 
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.layout import save_quietly
-from ncl_bench.data.pairs.form import EXPECTED, LARGEST_TEXT, PICTURE_ENDINGS, Form
+from ncl_bench.data.pairs.form import EXPECTED, LARGEST_TEXT, PICTURE_ENDINGS, Form, with_captions
 from ncl_bench.errors import DataError, first_line, shown
 from ncl_bench.files import atomic_folder, atomic_path, write_text
 from ncl_bench.foreign import readable
@@ -100,8 +100,8 @@ def frame_form(frame: pd.DataFrame, name: str, folder: Path | None = None, endin
         raise DataError(f"{name} has two columns {shown(twice)}; rename one of them")
     pictures = [str(column) for column in columns if _holds_pictures(frame[column])]
 
-    def save(target: Path, chosen: Int64Array) -> Path:
-        kept = frame.iloc[chosen]
+    def write(target: Path, chosen: Int64Array, column: str, captions: Mapping[int, str]) -> Path:
+        kept = with_captions(frame, chosen, column, captions)
         suffix = ending or (".parquet" if pictures else ".csv")
         target = target.with_name(f"{target.name}{suffix}")
         if suffix == ".csv":
@@ -116,7 +116,7 @@ def frame_form(frame: pd.DataFrame, name: str, folder: Path | None = None, endin
 
     # map() is called anew for every pass over the pictures
     of_rows = {column: partial(map, _picture_of, frame[column]) for column in pictures}
-    return Form(name, frame.drop(columns=pictures), save, folder, of_rows)
+    return Form(name, frame.drop(columns=pictures), write, folder, of_rows)
 
 
 def csv_of(table: pd.DataFrame) -> str:
@@ -144,8 +144,16 @@ def dataset_form(found: Any, name: str, folder: Path | None = None) -> Form:
         else pd.DataFrame(index=range(len(found)))
     )
 
-    def save(target: Path, chosen: Int64Array) -> Path:
+    def write(target: Path, chosen: Int64Array, column: str, captions: Mapping[int, str]) -> Path:
         kept = found.select(chosen)
+        if captions:
+            new = {place: captions[row] for place, row in enumerate(chosen.tolist()) if row in captions}
+            kept = kept.map(
+                lambda text, place: {column: new.get(place, text)},
+                with_indices=True,
+                input_columns=[column],
+                keep_in_memory=True,
+            )
         for column in pictures:
             kept = kept.cast_column(column, datasets.Image())
         shutil.rmtree(target, ignore_errors=True)  # of the same audit with other labels
@@ -157,7 +165,7 @@ def dataset_form(found: Any, name: str, folder: Path | None = None) -> Form:
     def of_rows(column: str) -> Iterator[bytes | Path | None]:
         return (_picture_of(row[column]) for row in found.select_columns([column]))
 
-    return Form(name, table, save, folder, {column: partial(of_rows, column) for column in pictures})
+    return Form(name, table, write, folder, {column: partial(of_rows, column) for column in pictures})
 
 
 def _holds_pictures(cells: "pd.Series[Any]") -> bool:

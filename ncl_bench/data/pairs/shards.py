@@ -199,7 +199,7 @@ def shards_form(folder: Path, shards: Sequence[Path]) -> Form:
     texts = [{name: cell for name, cell in row.items() if name not in pictures} for row in rows.values()]
     table = pd.DataFrame(texts, dtype=object)
 
-    def save(target: Path, chosen: Int64Array) -> Path:
+    def write(target: Path, chosen: Int64Array, column: str, captions: Mapping[int, str]) -> Path:
         """One shard; where two shards use a key, samples are named after theirs too."""
         target = target.with_name(f"{target.name}.tar")
         samples, apart = list(rows), len({key for _, key in rows}) < len(rows)
@@ -209,35 +209,23 @@ def shards_form(folder: Path, shards: Sequence[Path]) -> Form:
                 shard = str(member.archive.name)
                 if (shard, member.key) in wanted:
                     name = f"{Path(shard).stem}/{member.entry.name}" if apart else member.entry.name
-                    _add(archive, name, member.read())
+                    new = captions.get(order[shard, member.key])
+                    entry = tarfile.TarInfo(name)
+                    content = member.read() if new is None else _with_caption(member, column, new)
+                    entry.size = len(content)
+                    archive.addfile(entry, io.BytesIO(content))
         return target
 
-    return Form(folder.name, table, save, None, {column: partial(of_rows, column) for column in pictures})
+    return Form(folder.name, table, write, None, {column: partial(of_rows, column) for column in pictures})
 
 
-def replace_captions(shard: Path, column: str, new: Mapping[int, str]) -> None:
-    """Change captions in a shard, in texts or in the facts of a sample.
-
-    Args:
-        shard: the file.
-        column: of the captions.
-        new: number of a sample to its caption.
-    """
-    order: dict[str, int] = {}
-    with atomic_path(shard) as temporary, tarfile.open(temporary, "w") as archive:
-        for member in _members([shard]):
-            row, content = order.setdefault(member.key, len(order)), member.read()
-            before, _, ending = member.field.rpartition(".")
-            if row in new and ending.lower() in _TEXTS and (before or "caption") == column:
-                content = new[row].encode()
-            elif row in new and ending.lower() == "json":
-                facts = parsed_object(content, f"{shard} {member.entry.name}")
-                changed = facts | ({column: new[row]} if column in facts else {})
-                content = json.dumps(changed, ensure_ascii=False).encode()
-            _add(archive, member.entry.name, content)
-
-
-def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
-    entry = tarfile.TarInfo(name)
-    entry.size = len(content)
-    archive.addfile(entry, io.BytesIO(content))
+def _with_caption(member: _Member, column: str, caption: str) -> bytes:
+    """The content of a file with another caption, if it is the text or the facts that hold the captions."""
+    content = member.read()
+    before, _, ending = member.field.rpartition(".")
+    if ending.lower() in _TEXTS and (before or "caption") == column:
+        return caption.encode()
+    if ending.lower() != "json":
+        return content
+    facts = parsed_object(content, member.entry.name)
+    return json.dumps(facts | {column: caption}, ensure_ascii=False).encode() if column in facts else content

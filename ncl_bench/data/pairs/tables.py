@@ -5,7 +5,7 @@ import json
 import re
 import tempfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from ncl_bench.data.columns import Int64Array
-from ncl_bench.data.pairs.form import EXPECTED, LARGEST_TEXT, URL, Form
+from ncl_bench.data.pairs.form import EXPECTED, LARGEST_TEXT, URL, Form, with_captions
 from ncl_bench.data.pairs.frames import MOST_PACKED, parquet_form
 from ncl_bench.errors import DataError, first_line, shorten, shown
 from ncl_bench.files import write_text
@@ -81,13 +81,13 @@ def _table(path: Path) -> Form:
     table = pd.DataFrame([row for _, row in found], columns=columns, dtype=object)
     delimiter = delimiter_of(path, path.open("rb").readline())
 
-    def save(target: Path, chosen: Int64Array) -> Path:
+    def write(target: Path, chosen: Int64Array, column: str, captions: Mapping[int, str]) -> Path:
         target = target.with_name(target.name + path.suffix)
-        lines = [columns, *table.iloc[chosen].to_numpy().tolist()]
+        lines = [columns, *with_captions(table, chosen, column, captions).to_numpy().tolist()]
         write_text(target, as_csv(lines, delimiter))
         return target
 
-    return Form(path.name, table, save, path.parent, places=[where for where, _ in found])
+    return Form(path.name, table, write, path.parent, places=[where for where, _ in found])
 
 
 def _safe_line(line: str) -> str:
@@ -99,16 +99,24 @@ def _lines_form(
     lines: list[str],
     numbers: list[int],
     table: pd.DataFrame,
+    with_caption: Callable[[str, str, str], str],
     encode: Callable[[str], str] = _safe_line,
 ) -> Form:
-    """A file of one line per row without a header: chosen lines are written again, with marks at formulas."""
+    """A file of one line per row without a header: chosen lines are written again, with marks at formulas.
 
-    def save(target: Path, chosen: Int64Array) -> Path:
+    ``with_caption`` takes a line, the column of captions and another caption.
+    """
+
+    def write(target: Path, chosen: Int64Array, column: str, captions: Mapping[int, str]) -> Path:
         target = target.with_name(target.name + path.suffix)
-        write_text(target, "".join(f"{encode(lines[row])}\n" for row in chosen.tolist()))
+        kept = (
+            with_caption(lines[row], column, captions[row]) if row in captions else lines[row]
+            for row in chosen.tolist()
+        )
+        write_text(target, "".join(f"{encode(line)}\n" for line in kept))
         return target
 
-    return Form(path.name, table, save, path.parent, places=[f"{path} line {number}" for number in numbers])
+    return Form(path.name, table, write, path.parent, places=[f"{path} line {number}" for number in numbers])
 
 
 def _filled_lines(path: Path) -> tuple[list[str], list[int]]:
@@ -137,9 +145,13 @@ def _numbered(path: Path) -> Form:
                 f"{shorten(line)}; correct it"
             )
         rows.append(found.group("id", "image", "caption"))
-    return _lines_form(
-        path, lines, numbers, pd.DataFrame(rows, columns=["id", "image", "caption"], dtype=object)
-    )
+
+    def with_caption(line: str, _: str, text: str) -> str:
+        found = _NUMBERED.fullmatch(line)
+        return line.removesuffix(found["caption"]) + text if found else f"{line.rstrip()}\t{text}"
+
+    table = pd.DataFrame(rows, columns=["id", "image", "caption"], dtype=object)
+    return _lines_form(path, lines, numbers, table, with_caption)
 
 
 def _captions_and_urls(path: Path) -> Form:
@@ -156,7 +168,13 @@ def _captions_and_urls(path: Path) -> Form:
     names[url] = "url"
     if n_columns == 2:  # of several columns only the user knows which holds the captions
         names[1 - url] = "caption"
-    return _lines_form(path, lines, numbers, pd.DataFrame(cells, columns=names, dtype=object))
+
+    def with_caption(line: str, column: str, text: str) -> str:
+        row = line.split("\t")
+        row[names.index(column)] = text
+        return "\t".join(row)
+
+    return _lines_form(path, lines, numbers, pd.DataFrame(cells, columns=names, dtype=object), with_caption)
 
 
 def _json_lines(path: Path) -> Form:
@@ -164,7 +182,11 @@ def _json_lines(path: Path) -> Form:
     rows = []
     for line, number in zip(lines, numbers, strict=True):
         rows.append(parsed_object(line.encode(), f"{path} line {number}"))
-    return _lines_form(path, lines, numbers, pd.DataFrame(rows, dtype=object), str)
+
+    def with_caption(line: str, column: str, text: str) -> str:
+        return json.dumps(json.loads(line) | {column: text}, ensure_ascii=False)
+
+    return _lines_form(path, lines, numbers, pd.DataFrame(rows, dtype=object), with_caption, str)
 
 
 def _json(path: Path) -> Form:
@@ -182,42 +204,50 @@ def _json(path: Path) -> Form:
             raise DataError(f"{path} is a list, expected one of objects with an image and a caption")
         table = pd.DataFrame(content, dtype=object)
 
-        def save_list(target: Path, chosen: Int64Array) -> Path:
+        def write_list(target: Path, chosen: Int64Array, column: str, captions: Mapping[int, str]) -> Path:
             target = target.with_name(f"{target.name}.json")
-            kept = [content[row] for row in chosen.tolist()]
+            kept = [_changed(content[row], column, row, captions) for row in chosen.tolist()]
             write_text(target, json.dumps(kept, ensure_ascii=False, indent=1) + "\n")
             return target
 
-        return Form(path.name, table, save_list, path.parent)
+        return Form(path.name, table, write_list, path.parent)
     columns, rows = _read_images(path, content)
     found = [*rows]
     places = [where for where, _ in found]
     table = pd.DataFrame([row for _, row in found], columns=columns, dtype=object)
     if "annotations" in content:
 
-        def save_coco(target: Path, chosen: Int64Array) -> Path:
-            target = target.with_name(f"{target.name}.json")
-            own = [content["annotations"][row] for row in chosen.tolist()]
+        def write_coco(target: Path, chosen: Int64Array, _: str, captions: Mapping[int, str]) -> Path:
+            target, every = target.with_name(f"{target.name}.json"), content["annotations"]
+            own = [_changed(every[row], "caption", row, captions) for row in chosen.tolist()]
             ids = {each["image_id"] for each in own}
             images = [each for each in content["images"] if each["id"] in ids]
             kept = content | {"images": images, "annotations": own}
             write_text(target, json.dumps(kept, ensure_ascii=False) + "\n")
             return target
 
-        return Form(path.name, table, save_coco, path.parent, places=places)
+        return Form(path.name, table, write_coco, path.parent, places=places)
 
-    def save(target: Path, chosen: Int64Array) -> Path:
+    def write(target: Path, chosen: Int64Array, _: str, captions: Mapping[int, str]) -> Path:
         target, kept, row, images = target.with_name(f"{target.name}.json"), set(chosen.tolist()), 0, []
         for image in content["images"]:
             sentences = image["sentences"]
-            own = [sentence for place, sentence in enumerate(sentences) if row + place in kept]
+            own = [
+                _changed(sentence, "raw", number, captions)
+                for number, sentence in enumerate(sentences, row)
+                if number in kept
+            ]
             row += len(sentences)
             if own:
                 images.append(image | {"sentences": own})
         write_text(target, json.dumps(content | {"images": images}, ensure_ascii=False) + "\n")
         return target
 
-    return Form(path.name, table, save, path.parent, places=places)
+    return Form(path.name, table, write, path.parent, places=places)
+
+
+def _changed(holder: dict[str, Any], key: str, row: int, captions: Mapping[int, str]) -> dict[str, Any]:
+    return holder | {key: captions[row]} if row in captions else holder
 
 
 def parsed_object(content: bytes, where: str) -> dict[str, Any]:

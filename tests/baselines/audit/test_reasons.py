@@ -77,3 +77,10 @@ def test_a_set_in_another_language_has_it_as_its_own() -> None:
     main, each = languages([*german, "a dog runs in the park"])
     assert main == "de"
     assert each == ["", "", "", "en"]
+
+
+def test_one_script_has_several_kinds_of_letters() -> None:
+    captions = ["犬が走る", "いぬがはしる", "ドッグ"] * 20
+    main, each = languages(captions)
+    assert (main, set(each)) == ("Chinese or Japanese", {""})
+    assert languages([*captions, "a dog runs"])[1][-1] == "Latin"

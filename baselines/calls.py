@@ -54,6 +54,11 @@ class Run:
     path: Path
     root: Path | None = None
 
+    @checked_arguments()
+    def __init__(self, path: Path, root: Path | None = None) -> None:
+        object.__setattr__(self, "path", path)
+        object.__setattr__(self, "root", root)
+
     @property
     def history(self) -> pd.DataFrame:
         """One row per epoch: ``phase``, ``loss``, the recalls on dev as ``dev_r_sum``, and the diagnosis."""
@@ -88,6 +93,7 @@ class Run:
             state = f"best epoch {self.best_epoch}, rSum {self.dev.get('r_sum', float('nan')):.1f} on dev"
         return f"<Run {self.path}: {name}, seed {record.seed}, {state}>"
 
+    @checked_arguments()
     def score(self, to: AnyPath | None = None, *, embeddings: bool = False, device: str = "auto") -> Path:
         """Score the test split once and write a submission; see :func:`score`.
 
@@ -104,6 +110,7 @@ class Run:
             return own
         return score([self.path], to=to or own, embeddings=embeddings, root=self.root, device=device)
 
+    @checked_arguments()
     def audit(self, to: AnyPath | None = None, *, device: str = "auto", **options: Any) -> "AuditResult":
         """Write a table of all training pairs and a page of the most suspicious ones.
 
@@ -116,6 +123,7 @@ class Run:
 
         return write_audit([self.path], Path(to or self.path / "audit"), self.root, device=device, **options)
 
+    @checked_arguments()
     def plot(self, *, device: str = "auto") -> list[Path]:
         """Draw the curves and, where the run has the data, the papers' figures, as SVG and CSV; return the files."""
         from baselines.plot import plot_run

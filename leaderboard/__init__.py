@@ -1,108 +1,22 @@
 """The leaderboard: submitted and published entries, ranked on boards and shown on a site."""
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from leaderboard.calls import load_results, table
 
-    import pandas as pd
-
-    from ncl_bench.files import AnyPath
+__all__ = ["load_results", "table"]
 
 
-def load_results() -> "pd.DataFrame":
-    """Load all rows of the leaderboard, printed and measured, as a frame.
-
-    An installed package holds only the printed rows and warns about it; a clone of the repository holds all.
-
-    Returns:
-        One row per printed number, and one per seed and protocol of a measured row. Columns: the condition
-        (``dataset``, ``protocol``, ``noise_unit``, ``noise_ratio``, ``text``), ``seed``, then the fields of
-        :class:`leaderboard.entries.Entry`. ``seed`` is the key of the result: ``0``, or ``0+1`` where a result averages
-        networks of two seeds; empty if a paper prints the number. Recalls (``i2t_r1`` ... ``t2i_r10``) and ``r_sum``
-        are in percent, NaN if a paper does not print one.
-    """
-    import warnings
-    from pathlib import Path
-
-    import pandas as pd
-
-    from leaderboard.board import read_content
-    from leaderboard.entries import Condition, Entry
-    from ncl_bench.evaluation.metrics import RECALLS
-
-    root = Path(__file__).parent
-    if not (root / "results").is_dir():
-        warnings.warn(
-            "an installed package holds only the printed rows; use a clone of the repository for measured rows",
-            stacklevel=2,
-        )
-    rows = [
-        entry.flat() | {"seed": "".join(entry.runs)} for entry in read_content(root, published=True).seeds
-    ]
-    facts = [name for name in Entry.model_fields if name not in ("condition", "recalls", "spread")]
-    return pd.DataFrame(rows, columns=[*Condition.model_fields, "seed", *facts, *RECALLS, "r_sum"])
+def __getattr__(name: str) -> Any:
+    # imported when first used, so that a command that only prints its help stays fast
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module("leaderboard.calls"), name)
+    globals()[name] = value
+    return value
 
 
-def table(
-    dataset: str,
-    noise: str,
-    *,
-    mine: "AnyPath | Sequence[AnyPath]" = (),
-    protocol: str = "",
-    every: bool = False,
-    label: str = "",
-    root: "AnyPath | None" = None,
-) -> "pd.DataFrame":
-    """The table of a paper as a frame: the comparable rows of one dataset and noise, best first, yours among them.
-
-    Example::
-
-        leaderboard.table("flickr30k", "caption-40", mine="submissions/ncr")
-
-    Args:
-        dataset: name of the dataset.
-        noise: noise: caption-40, image-60, natural, none, or another that has rows.
-        mine: your submission folder, or a file of similarities of the test split: only the tables that it belongs to,
-            with its row. Several are one per training seed.
-        protocol: protocol, such as 5k (default: all of the dataset).
-        every: put single networks and ensembles into one table, without ranks.
-        label: name of your rows in the table (default: the method's name with its changed settings).
-        root: leaderboard folder, which contains results/ (default: that of the installed package).
-
-    Returns:
-        One row per row of the tables. ``table`` names the category: only its rows are comparable. ``rank`` is missing
-        for rows that take none (docs/protocol.md). Recalls, ``r_sum`` and its standard deviation over seeds,
-        ``r_sum_std``, are in percent. ``mine`` marks your rows.
-    """
-    from os import PathLike
-    from pathlib import Path
-
-    import pandas as pd
-
-    from leaderboard.own_rows import chosen_boards
-
-    given = [mine] if isinstance(mine, str | PathLike) else list(mine)
-    place = Path(__file__).parent if root is None else Path(root)
-    boards, files, content = chosen_boards(
-        dataset, noise, [Path(each) for each in given], place, protocol=protocol, every=every, label=label
-    )
-    lines = [
-        {
-            "protocol": board.condition.protocol,
-            "table": category.title,
-            "rank": row.rank,
-            "method": row.label,
-            "backbone": row.backbone,
-            **row.recalls.values,
-            "r_sum": row.r_sum,
-            "r_sum_std": row.spread.get("r_sum"),
-            "seeds": row.n_seeds,
-            "source": content.papers[row.source].short if row.source in content.papers else row.status,
-            "mine": row.file in files,
-        }
-        for board in boards
-        for category in board.categories
-        for row in category.rows
-    ]
-    return pd.DataFrame(lines).astype({"rank": "Int64"})
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

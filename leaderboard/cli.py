@@ -111,7 +111,7 @@ def add(
 
 @board.command()
 @made_from(
-    "leaderboard:table",
+    "leaderboard.calls:table",
     dataset=Form("--dataset"),
     noise=Form("--noise"),
     mine=Form(metavar="SUBMISSION"),

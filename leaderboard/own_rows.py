@@ -182,10 +182,10 @@ def chosen_boards(
     Returns:
         The boards, ``file`` of the user's rows, and all rows.
     """
-    # the measured rows of all datasets take ten times as long to read
-    content = read_content(root, published=True, dataset=dataset_spec(dataset).name, progress=progress)
     if label and not mine:
         raise SubmissionError(f"the label {label!r} names no row; name your submission with --mine")
+    # the measured rows of all datasets take ten times as long to read
+    content = read_content(root, published=True, dataset=dataset_spec(dataset).name, progress=progress)
     content, files = with_mine(content, mine, root, (dataset, noise), progress)
     if label:
         own = {"shown_as": label}

@@ -5,13 +5,19 @@ The command line prints the sentence and exits with code 2; nothing else of ours
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
+
+_OPTION = re.compile(
+    r"`[^`]*`|ncl-bench [^;]*|(?P<option>--[a-z0-9]+(?:-[a-z0-9]+)*)(?:=| (?=[A-Z]+\b|\w+[.=]))?"
+)
+"""An option that a sentence names, up to its value; a command that the sentence shows in full keeps its options."""
 
 LONGEST = 2_000
 """Characters of an error's text; a file may hold megabytes where a name is expected."""
@@ -43,7 +49,16 @@ def reason_of(error: Exception) -> str:
 class NclBenchError(Exception):
     """Base of every error that a user can cause and fix; its text is one short line, whatever it quotes."""
 
+    arguments: Mapping[str, str] = MappingProxyType({})
+    """Option of the command line to the argument of the Python call that was refused; the call fills it in."""
+
     def __str__(self) -> str:
+        """The sentence for who called from Python."""
+        return _OPTION.sub(lambda found: self.arguments.get(found["option"], found[0]), self.sentence)
+
+    @property
+    def sentence(self) -> str:
+        """The sentence for who typed a command."""
         text = one_line(super().__str__())
         if len(text) <= LONGEST:
             return text
@@ -105,7 +120,11 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> str:
     near = _nearest(name, names)
     meant = f"did you mean {near}? Choose" if near else "choose"
     sentence = f"unknown {kind} {shorten(name)}; {meant} one of: {', '.join(names)}"
-    return f"{sentence}; or name the file that registers it with --plugin" if kind in PLUGGABLE else sentence
+    return (
+        f"{sentence}; or name the file that registers it with --plugin (in Python: import it)"
+        if kind in PLUGGABLE
+        else sentence
+    )
 
 
 def _nearest(name: object, names: list[str]) -> str:

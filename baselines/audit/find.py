@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from rich.console import Console
 
 from baselines.audit.embeddings import read_embeddings
 from baselines.audit.labels import Label, read_labels, weigh
@@ -42,8 +43,6 @@ from ncl_bench.files import sha256_of_file, sole_owner, write_text
 from ncl_bench.progress import Advance, Progress, live_bar
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from baselines.audit.judge import Judged
 
 FEWEST = 50
@@ -73,7 +72,7 @@ def find_wrong_pairs(
     text_encoder: str | None = None,
     seed: Seed = 0,
     device: str = "auto",
-    console: "Console | None" = None,
+    console: Console | None = None,
 ) -> pd.DataFrame:
     """Find the wrong pairs among images and captions; the same call resumes in the same folder.
 

@@ -32,6 +32,7 @@ from baselines.methods import METHODS
 from baselines.training.measures import Detection, detection, hidden_correspondence
 from baselines.training.scoring import embed
 from baselines.training.statement import CLEAN_PROBABILITY
+from ncl_bench.arguments import checked_arguments
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.load import refuse_damage
@@ -58,6 +59,7 @@ LEMON_THRESHOLDS: dict[str, float | None] = {LEMON: None, "similarity": None}
 """Columns that an audit by LEMoN measures; none has a threshold of its own."""
 
 
+@checked_arguments()
 def write_audit(
     runs: Sequence[Path],
     to: Path,

@@ -104,7 +104,9 @@ def no_recipe(name: str) -> str:
     if of_method and not near:
         hints.append(f"known for this method: {', '.join(of_method)};")
     if not (of_method and dataset):
-        hints.append("a method or dataset of your own needs --plugin FILE, which registers it;")
+        hints.append(
+            "a method or dataset of your own needs --plugin FILE, which registers it (in Python: import it);"
+        )
     return (
         f"no recipe {name!r}: neither a file nor a shipped recipe; {' '.join(hints)} see `ncl-bench recipes`"
     )

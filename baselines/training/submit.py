@@ -291,6 +291,8 @@ def _check_dot_products(jobs: Sequence[TrainingJob], methods: Sequence[Method]) 
 
 def check_alike(finished: Sequence[FinishedRun]) -> None:
     """Check that the scores of several runs can be averaged."""
+    if not finished:
+        raise TrainingError("no runs are given; name one finished run at least")
     first = finished[0]
     for number, each in enumerate(finished):
         if any(each.folder.path.samefile(earlier.folder.path) for earlier in finished[:number]):

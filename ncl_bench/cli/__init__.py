@@ -27,7 +27,7 @@ def main() -> None:
     try:
         app()
     except NclBenchError as error:
-        _refuse(str(error))
+        _refuse(error.sentence)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package in _TO_TRAIN:

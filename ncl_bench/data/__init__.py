@@ -9,6 +9,7 @@ from a download: ``download`` opens the files, ``captions`` and ``features`` rea
 import numpy as np
 from numpy.typing import NDArray
 
+from ncl_bench.arguments import checked_arguments
 from ncl_bench.data import cc152k, coco, digits, flickr8k, flickr30k, now, pictograms
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.paired import collate as collate
@@ -61,6 +62,7 @@ def dataset_spec(name: str) -> DatasetSpec:
     return DATASETS[name]
 
 
+@checked_arguments(DataError)
 def true_correspondence(dataset: PairedDataset) -> NDArray[np.bool_]:
     """Whether each caption is paired with its own image; for diagnosis, never an input to training.
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.errors import DataError, RowError, first_line
+from ncl_bench.errors import DataError, RowError, first_line, shorten
 
 Int64Array = NDArray[np.int64]
 FloatArray = NDArray[np.floating]
@@ -73,7 +73,12 @@ def row_numbers(rows: Any, n: int) -> Int64Array:
     """
     if isinstance(rows, slice):
         return np.arange(n)[rows]
-    chosen = np.asarray(rows)
+    try:
+        chosen = np.asarray(rows)
+    except (TypeError, ValueError, RuntimeError):  # lists of unequal length; a tensor without data
+        raise RowError(
+            f"rows are {shorten(rows)}, expected one list of row numbers, such as [3, 0]"
+        ) from None
     if chosen.dtype == np.bool_:
         if chosen.shape != (n,):
             raise RowError(

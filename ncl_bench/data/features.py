@@ -199,7 +199,7 @@ def _check_numbers(file: FeatureFile, block: FloatArray, start: int, dtype: np.d
         row = int(np.argmax(np.abs(block).max(axis=(1, 2))))
         raise DataError(
             f"{file.name} row {start + row} holds {np.abs(block[row]).max()}, more than {dtype} can; "
-            + ("prepare with --dtype float32" if dtype == np.float16 else "download it again")
+            + ("prepare with --dtype=float32" if dtype == np.float16 else "download it again")
         )
 
 

@@ -113,7 +113,7 @@ def _image_rows(folder: Path, split: str, each: int, sha256: str) -> Iterator[di
 def downloaded(name: str, place: Any) -> Path:
     """Fetch the archive of a dataset; refuse a ``place`` that is given too."""
     if place is not None:
-        raise DataError(f"--download and --from {place} cannot be combined; leave one out")
+        raise DataError(f"--download and --from={place} cannot be combined; leave one out")
     return fetch_archive(name)
 
 

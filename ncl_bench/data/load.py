@@ -8,22 +8,22 @@ from pathlib import Path
 from typing import Literal
 
 from ncl_bench import plugins
-from ncl_bench.data import DATASETS, ROOT_VARIABLE, dataset_spec
+from ncl_bench.arguments import checked_arguments
+from ncl_bench.data import ROOT_VARIABLE, dataset_spec
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.keep import read_keep
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.prepared import damage, load_prepared, prepared_folder
 from ncl_bench.data.similar_noise import draw_from_captions, load_similar
-from ncl_bench.data.spec import SPLITS, DatasetSpec, SplitName
-from ncl_bench.errors import DataError, NoiseError, shorten, unknown_name
+from ncl_bench.data.spec import DatasetSpec, SplitName
+from ncl_bench.errors import DataError, NoiseError
+from ncl_bench.files import AnyPath
 from ncl_bench.noise.draw import Noise, NoiseUnit, check_noise, refuse_without_ratio
 from ncl_bench.noise.files import read_noise_file
 from ncl_bench.progress import Progress, silent
 
-_A_NAME = "a name in quotation marks"
-_A_PATH = "a path"
 
-
+@checked_arguments(DataError)
 def load_dataset(
     name: str,
     *,
@@ -31,13 +31,13 @@ def load_dataset(
     noise_ratio: float | None = None,
     noise_unit: NoiseUnit | None = None,
     noise_seed: int | None = None,
-    noise_file: str | Path | None = None,
+    noise_file: AnyPath | None = None,
     language: str | None = None,
     tokenizer: str | None = None,
-    root: str | Path | None = None,
+    root: AnyPath | None = None,
     preload: Literal["ram"] | None = None,
-    keep: str | Path | None = None,
-    columns: Sequence[str] | None = None,
+    keep: AnyPath | None = None,
+    columns: str | Sequence[str] | None = None,
 ) -> PairedDataset:
     """Open one split of a dataset, with synthetic noise on train if requested.
 
@@ -67,22 +67,7 @@ def load_dataset(
         NoiseError: the dataset or split takes no noise, a setting is out of range or has no effect, or the file is
             refused.
     """
-    for argument, value, kind, expected in (
-        ("name", name, str, _A_NAME),
-        ("split", split, str, _A_NAME),
-        ("language", language, str, _A_NAME),
-        ("tokenizer", tokenizer, str, _A_NAME),
-        ("root", root, str | Path, _A_PATH),
-        ("noise_file", noise_file, str | Path, _A_PATH),
-        ("keep", keep, str | Path, _A_PATH),
-    ):
-        if value is not None and not isinstance(value, kind):
-            raise DataError(f"{argument} is {shorten(value)}, expected {expected}")
-    # the names of languages and tokenizers differ between datasets; who reads them checks them
-    for word, given, known in (("dataset", name, DATASETS), ("split", split, SPLITS)):
-        if given not in known:
-            raise DataError(unknown_name(word, given, known))
-    spec = DATASETS[name]
+    spec = dataset_spec(name)
 
     # a ratio of 0 asks for clean pairs, and may come with the unit and the seed of a sweep's other ratios
     ratio = 0 if noise_ratio is None else noise_ratio
@@ -93,12 +78,6 @@ def load_dataset(
     noisy = bool(ratio) or noise_file is not None
     # what does not go together: whether it is so here, and what is then said
     for refused, problem in (
-        (
-            preload not in (None, "ram"),
-            DataError(
-                f"preload is {preload!r}, expected 'ram' or None; leave it out to keep features on disk"
-            ),
-        ),
         (
             keep is not None and split != "train",
             DataError(f"keep lists pairs of train, not of {split}; leave it out"),
@@ -158,7 +137,7 @@ def load_dataset(
     return dataset if keep is None else dataset.subset(read_keep(Path(keep), dataset)[0])
 
 
-def refuse_damage(name: str, root: str | Path | None, split: str, *, progress: Progress = silent) -> None:
+def refuse_damage(name: str, root: AnyPath | None, split: str, *, progress: Progress = silent) -> None:
     """Compare the hash of every file that a split is read from with the manifest; reads all of its features once.
 
     Args:
@@ -213,7 +192,7 @@ def _read_noise(file: Path, spec: DatasetSpec, unit: NoiseUnit, ratio: float) ->
     return caption_to_image, record
 
 
-def _root(given: str | Path | None) -> Path | None:
+def _root(given: AnyPath | None) -> Path | None:
     place = given or os.environ.get(ROOT_VARIABLE)
     return Path(place).absolute() if place else None
 
@@ -226,7 +205,7 @@ def _needed(root: Path | None, spec: DatasetSpec) -> Path:
     if not root:
         raise DataError(
             f"{spec.name} must be prepared: run `{plugins.command_name()} prepare {spec.name}`, then name its --to "
-            f"folder with --root (in Python root=) or {ROOT_VARIABLE}"
+            f"folder with --root or {ROOT_VARIABLE}"
         )
     return root
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench import plugins
+from ncl_bench.arguments import Count, Index, Seed, checked_arguments
 from ncl_bench.data.columns import (
     CaptionTokens,
     FloatArray,
@@ -77,17 +78,6 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def _whole_number(name: str, value: Any, least: int) -> int:
-    """Check a count given by the caller.
-
-    Raises:
-        DataError: it is not a whole number, or too small.
-    """
-    if not _is_whole(value) or value < least:
-        raise DataError(f"{name} is {shorten(value)}, expected a whole number, at least {least}")
-    return int(value)
-
-
 @dataclass(frozen=True, eq=False)
 class PairedDataset(_TorchDataset):
     """Images, captions, and the image each caption is (perhaps wrongly) paired with.
@@ -144,6 +134,7 @@ class PairedDataset(_TorchDataset):
     columns: tuple[str, ...] = BATCH_COLUMNS
     judgement_files: Mapping[str, Path] = field(default_factory=dict)
 
+    @checked_arguments(DataError)
     def judgements(self, kind: str) -> "pd.DataFrame":
         """What people say of pairs of an image and a caption, nearly all of them not each other's.
 
@@ -157,6 +148,7 @@ class PairedDataset(_TorchDataset):
         """
         return self.judged(kind).to_pandas()
 
+    @checked_arguments(DataError)
     def judged(self, kind: str) -> Judgements:
         """The judgements of one kind, in memory."""
         if kind not in COLUMNS:
@@ -220,6 +212,7 @@ class PairedDataset(_TorchDataset):
         """Dimension of one region feature."""
         return self.image_features.shape[2]
 
+    @checked_arguments(DataError)
     def subset(self, rows: Rows) -> "PairedDataset":
         """Select pairs; images, ``pair_ids`` and vocabulary are kept.
 
@@ -240,7 +233,8 @@ class PairedDataset(_TorchDataset):
         )
         return part.pickled_as(partial(PairedDataset.subset, self, rows))
 
-    def shard(self, n_shards: int, index: int) -> "PairedDataset":
+    @checked_arguments(DataError)
+    def shard(self, n_shards: Count, index: Index) -> "PairedDataset":
         """Return one of ``n_shards`` consecutive parts of nearly equal length.
 
         Args:
@@ -250,14 +244,14 @@ class PairedDataset(_TorchDataset):
         Raises:
             DataError: a number is out of range.
         """
-        n_shards = _whole_number("n_shards", n_shards, 1)
-        if _whole_number("shard index", index, 0) >= n_shards:
-            raise DataError(f"shard index is {index}, expected 0 to {n_shards - 1} for {n_shards} shards")
+        if index >= n_shards:
+            raise DataError(f"index is {index}, expected 0 to {n_shards - 1} for {n_shards} shards")
         size, rest = divmod(len(self), n_shards)
         start = index * size + min(index, rest)
         return self.subset(np.arange(start, start + size + (index < rest)))
 
-    def first_images(self, n_images: int) -> "PairedDataset":
+    @checked_arguments(DataError)
+    def first_images(self, n_images: Count) -> "PairedDataset":
         """Return the first images and their pairs; all if there are fewer.
 
         Args:
@@ -266,7 +260,7 @@ class PairedDataset(_TorchDataset):
         Raises:
             DataError: ``n_images`` is not a whole number, or too small.
         """
-        n_images = min(_whole_number("n_images", n_images, 1), self.n_images)
+        n_images = min(n_images, self.n_images)
         part = self.subset(np.flatnonzero(self.caption_to_image < n_images))
         part = replace(
             part, image_features=self.image_features[:n_images], image_ids=self.image_ids[:n_images]
@@ -348,7 +342,8 @@ class PairedDataset(_TorchDataset):
         assert self.captions is not None
         return list(taken(self.captions, rows))
 
-    def with_columns(self, columns: Sequence[str]) -> "PairedDataset":
+    @checked_arguments(DataError)
+    def with_columns(self, columns: str | Sequence[str]) -> "PairedDataset":
         """Return the same pairs with other columns; see ``columns`` of :func:`ncl_bench.load_dataset`."""
         columns = (columns,) if isinstance(columns, str) else tuple(columns)
         for name in columns:
@@ -364,6 +359,7 @@ class PairedDataset(_TorchDataset):
         """Iterate over single pairs, in order."""
         return (self[row] for row in range(len(self)))
 
+    @checked_arguments(DataError)
     def read(self, rows: Rows) -> Pairs:
         """Read pairs into arrays.
 
@@ -383,7 +379,8 @@ class PairedDataset(_TorchDataset):
             pair_ids=self.pair_ids[rows],
         )
 
-    def batches(self, batch_size: int, *, seed: int | None = None) -> Iterator[Pairs]:
+    @checked_arguments(DataError)
+    def batches(self, batch_size: Count, *, seed: Seed | None = None) -> Iterator[Pairs]:
         """Iterate once over the pairs.
 
         Args:
@@ -396,12 +393,12 @@ class PairedDataset(_TorchDataset):
         Raises:
             DataError: a number is out of range.
         """
-        size = _whole_number("batch_size", batch_size, 1)
         order = np.arange(len(self))
         if seed is not None:
-            order = np.random.default_rng(_whole_number("seed", seed, 0)).permutation(len(self))
-        return (self.read(order[start : start + size]) for start in range(0, len(order), size))
+            order = np.random.default_rng(seed).permutation(len(self))
+        return (self.read(order[start : start + batch_size]) for start in range(0, len(order), batch_size))
 
+    @checked_arguments(DataError)
     def to_torch(self, rows: Rows | None = None) -> dict[str, Any]:
         """Read pairs as torch tensors, with the names of :meth:`read` (default: all pairs). Needs torch.
 
@@ -466,7 +463,8 @@ def _hf_rows(dataset: PairedDataset, content: str) -> Iterator[dict[str, Any]]:
             yield own if texts is None else own | {"caption": texts[row]}
 
 
-def collate(pairs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+@checked_arguments(DataError)
+def collate(pairs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Stack single pairs into the tensors of :meth:`PairedDataset.to_torch`. Needs torch.
 
     A ``DataLoader`` over a :class:`PairedDataset` does not need it. Use it as ``collate_fn`` for a ``ConcatDataset`` or
@@ -477,9 +475,11 @@ def collate(pairs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """
     import torch
 
+    if not pairs:
+        raise DataError("pairs is empty, expected at least one pair of a dataset")
     longest = max(len(pair["caption_tokens"]) for pair in pairs)
     rows = [
-        pair | {"caption_tokens": np.pad(pair["caption_tokens"], (0, longest - len(pair["caption_tokens"])))}
+        {**pair, "caption_tokens": np.pad(pair["caption_tokens"], (0, longest - len(pair["caption_tokens"])))}
         for pair in pairs
     ]
     return {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]}

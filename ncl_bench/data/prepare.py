@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ncl_bench import __version__
+from ncl_bench.arguments import checked_arguments
 from ncl_bench.data import ROOT_VARIABLE, dataset_spec
 from ncl_bench.data.card import render_card
 from ncl_bench.data.embedded import embedded_material
@@ -77,6 +78,7 @@ def check(name: str, place: Path | None, *, progress: Progress = silent) -> Find
     return replace(found, warnings=(*found.warnings, warning)) if warning else found
 
 
+@checked_arguments(DataError)
 def prepare(
     name: str,
     place: AnyPath | None = None,
@@ -224,7 +226,7 @@ def _resolved_dtype(wanted: Dtype | None, material: Material) -> Dtype:
     # float64 is stored as float32, in which networks compute
     stored: Dtype = "float16" if found["train"] == "float16" else "float32"
     if wanted == "float32" and stored == "float16":
-        raise DataError("--dtype float32 cannot restore float16 features; leave it out")
+        raise DataError("--dtype=float32 cannot restore float16 features; leave it out")
     return wanted or stored
 
 
@@ -263,7 +265,7 @@ def _check_space(work: Path, spec: DatasetSpec, dtype: Dtype) -> None:
     free = shutil.disk_usage(work.parent).free
     missing = needed - done - free
     if missing > 0:
-        smaller = " or use --dtype float16" if dtype == "float32" else ""
+        smaller = " or use --dtype=float16" if dtype == "float32" else ""
         raise DataError(
             f"{work.parent} has {as_size(free)} free, {spec.name} as {dtype} needs {as_size(needed)}, "
             f"{as_size(missing)} more; free space, choose another --to{smaller}"

@@ -151,11 +151,11 @@ def planned_tokenizations(spec: DatasetSpec, material: Material, options: Prepar
         )
     if options.vocabulary and not names & {"word", "word-punkt"}:
         raise DataError(
-            f"--vocabulary {options.vocabulary} fits the tokenizers word and word-punkt only; leave it out"
+            f"--vocabulary={options.vocabulary} fits the tokenizers word and word-punkt only; leave it out"
         )
     if options.tokenizer_file and "bert" not in names:
         raise DataError(
-            f"--tokenizer-file {options.tokenizer_file} is for the tokenizer bert; add --tokenizer bert"
+            f"--tokenizer-file={options.tokenizer_file} is for the tokenizer bert; add --tokenizer=bert"
         )
     for name in names - {"bpe"}:
         tokenizer(name, file=options.tokenizer_file if name == "bert" else None)

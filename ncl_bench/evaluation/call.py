@@ -1,5 +1,6 @@
 """``ncl_bench.evaluate``: one call for scores, embeddings, a model or a submission."""
 
+from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, overload
@@ -61,7 +62,7 @@ def evaluate(
     split: Literal["test", "dev"] = "test",
     t2i: Any = None,
     similarity: Literal["cosine", "dot"] = "cosine",
-    encode: "Encode | None" = None,
+    encode: Callable[..., Any] | None = None,
     batch_size: Count = 256,
     pictures: bool | None = None,
     intervals: bool = True,

@@ -181,7 +181,7 @@ def open_scores(
         similarity: of embeddings.
         t2i: matrix of the captions as queries, or None.
     """
-    if len(given) > 2:
+    if not 1 <= len(given) <= 2:
         raise ScoresError(
             f"{len(given)} files of scores are given; give one matrix, or two files of embeddings, images first"
         )

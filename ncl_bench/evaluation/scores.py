@@ -13,9 +13,10 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ncl_bench.arguments import checked_arguments
 from ncl_bench.errors import ScoresError, reason_of
 from ncl_bench.extras import require
-from ncl_bench.files import atomic_path
+from ncl_bench.files import AnyPath, atomic_path
 from ncl_bench.foreign import check_torch_file, readable
 from ncl_bench.npy import map_npy, read_header
 
@@ -131,7 +132,8 @@ _READERS: dict[str, Callable[[Path], NDArray[Any]]] = {
 }
 
 
-def write_scores(path: str | Path, similarities: Any) -> None:
+@checked_arguments(ScoresError)
+def write_scores(path: AnyPath, similarities: Any) -> None:
     """Write similarities as a float32 ``.npy`` file.
 
     Args:

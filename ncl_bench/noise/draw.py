@@ -3,12 +3,12 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Integral, Real
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ncl_bench.arguments import Count, Seed, checked_arguments
 from ncl_bench.errors import NoiseError, shorten, unknown_name
 from ncl_bench.noise.noun import pair_by_noun
 from ncl_bench.noise.similar import exchange_similar
@@ -44,13 +44,14 @@ class Noise:
     published: str | None = None
 
 
+@checked_arguments(NoiseError)
 def inject_noise(
     caption_to_image: NDArray[np.int64],
     *,
     noise_ratio: float,
     noise_unit: NoiseUnit,
-    seed: int,
-    captions_per_image: int,
+    seed: Seed,
+    captions_per_image: Count,
     captions: Sequence[str] | None = None,
     progress: Progress = silent,
 ) -> NDArray[np.int64]:
@@ -86,7 +87,7 @@ def inject_noise(
             "draw noise only once, on clean pairs"
         )
     if noise_unit in OF_WORDS:
-        if captions is None or isinstance(captions, str) or len(captions) != len(clean):
+        if captions is None or len(captions) != len(clean):
             given = "no captions" if captions is None else f"{len(captions):,} captions"
             raise NoiseError(
                 f"noise unit {noise_unit} was given {given}, expected the text of each of the {len(clean):,}; "
@@ -117,7 +118,7 @@ def _noisy(noisy: NDArray[np.int64], clean: NDArray[np.int64], ratio: float, see
     return noisy
 
 
-def check_noise(ratio: Any, unit: Any, seed: Any) -> None:
+def check_noise(ratio: float, unit: Any, seed: int) -> None:
     """Refuse invalid noise settings.
 
     Args:
@@ -127,9 +128,9 @@ def check_noise(ratio: Any, unit: Any, seed: Any) -> None:
     """
     if unit not in UNITS:
         raise NoiseError(unknown_name("noise unit", unit, UNITS))
-    if isinstance(ratio, bool) or not isinstance(ratio, Real) or not 0 <= float(ratio) < 1:
+    if not 0 <= ratio < 1:
         raise NoiseError(f"noise_ratio is {shorten(ratio)}, expected a number in [0, 1), such as 0.4")
-    if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= int(seed) < 2**32:
+    if not 0 <= seed < 2**32:
         raise NoiseError(f"noise_seed is {shorten(seed)}, expected a whole number in [0, 2**32)")
 
 

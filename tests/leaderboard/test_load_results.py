@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import leaderboard
+from leaderboard import calls
 from leaderboard.board import Content
 
 
@@ -26,7 +27,7 @@ def test_all_rows_stand_in_one_table(whole_board: Content, monkeypatch: pytest.M
 def test_without_measured_results_the_printed_rows_come_with_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leaderboard, "__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(calls, "__file__", str(tmp_path / "calls.py"))
     with pytest.warns(UserWarning, match="an installed package holds only the printed rows"):
         table = leaderboard.load_results()
     assert set(table["status"]) == {"reported"}

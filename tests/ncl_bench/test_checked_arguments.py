@@ -1,21 +1,28 @@
 """Arguments of public calls: converted, or refused in one sentence before anything is read."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 import pytest
 from support.submission_folders import embeddings
 
 import baselines
+import leaderboard
 import ncl_bench
 from baselines.audit import find_wrong_pairs
 from ncl_bench.arguments import Count, Seed, checked_arguments
 from ncl_bench.errors import NclBenchError
 
 IMAGES, CAPTIONS = embeddings()
+SCORES = IMAGES @ CAPTIONS.T
 RECIPE = "ncr/digits_vse_infinity"
+ROOMS = (ncl_bench, baselines, leaderboard)
+TEST = ncl_bench.load_dataset("digits", split="test")
+OWNER = {"ncl_bench.PairedDataset": TEST, "baselines.Run": baselines.Run("run")}
 
 
 @checked_arguments()
@@ -57,6 +64,93 @@ def test_another_value_is_refused_with_what_is_expected(name: str, value: Any, e
     assert "\n" not in str(refused.value)
 
 
+NOT_CHECKED = {
+    "pairs",
+    "image_embeddings",
+    "caption_embeddings",
+    "scores",
+    "t2i",
+    "similarities",
+    "rows",
+    "options",
+}
+"""Arguments of too many forms for an annotation: their readers check them, see below."""
+VALID = {
+    "name": "digits",
+    "recipe": RECIPE,
+    "to": "to",
+    "path": "path",
+    "first": "a",
+    "second": "b",
+    "dataset": "digits",
+    "noise": "none",
+    "caption_to_image": np.arange(4),
+    "noise_ratio": 0.5,
+    "noise_unit": "caption",
+    "captions_per_image": 1,
+    "kind": "expert",
+    "n_shards": 2,
+    "index": 0,
+    "batch_size": 8,
+    "seed": 0,
+    "scores": "scores",
+    "similarities": IMAGES,
+    "columns": "caption",
+    "n_images": 1,
+}
+
+
+def public_calls() -> dict[str, Callable[..., Any]]:
+    """All functions of ``__all__``, and the methods of its classes that take an argument."""
+    found = {f"{room.__name__}.{name}": getattr(room, name) for room in ROOMS for name in room.__all__}
+    classes = {
+        name: each for name, each in found.items() if isinstance(each, type) and each is not NclBenchError
+    }
+    calls = {name: each for name, each in found.items() if inspect.isfunction(each)}
+    for name, each in classes.items():
+        methods = {
+            key: value for key, value in vars(each).items() if inspect.isfunction(value) and key[0] != "_"
+        }
+        calls |= {f"{name}.{key}": value for key, value in methods.items()}
+    calls["baselines.Run"] = baselines.Run
+    return calls
+
+
+CALLS = public_calls()
+ARGUMENTS = [
+    (call, name)
+    for call, function in CALLS.items()
+    for name in inspect.signature(function).parameters
+    if name not in NOT_CHECKED | {"self"}
+    and (call, name)
+    not in {("ncl_bench.evaluate", "captions"), ("ncl_bench.PairedDataset.pickled_as", "again")}
+]
+
+
+def test_every_room_has_public_calls() -> None:
+    assert {name.partition(".")[0] for name in CALLS} == {room.__name__ for room in ROOMS}
+    assert {"ncl_bench.load_dataset", "ncl_bench.PairedDataset.shard", "baselines.Run.score"} <= CALLS.keys()
+
+
+@pytest.mark.parametrize(("call", "name"), ARGUMENTS)
+def test_no_public_call_lets_a_wrong_argument_in(
+    call: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    function = CALLS[call]
+    needed = {
+        key: VALID[key]
+        for key, parameter in inspect.signature(function).parameters.items()
+        if parameter.default is parameter.empty and key in VALID and key != name
+    }
+    self = {"self": OWNER[call.rpartition(".")[0]]} if call.rpartition(".")[0] in OWNER else {}
+    for wrong in (object(), pd.DataFrame({"a": ["b"]})):
+        with pytest.raises(NclBenchError, match=f"^{name} is .+, expected ") as refused:
+            function(**self, **needed, **{name: wrong})
+        assert "\n" not in str(refused.value)
+    assert list(tmp_path.iterdir()) == []
+
+
 def scored(**options: Any) -> Any:
     return ncl_bench.evaluate(IMAGES, CAPTIONS, **({"dataset": "digits", "intervals": False} | options))
 
@@ -81,6 +175,16 @@ def scored(**options: Any) -> Any:
         (lambda: baselines.sweep(RECIPE, seeds=3), "seeds is 3, expected a list"),
         (lambda: baselines.sweep(RECIPE, jobs=0), "jobs is 0, expected a whole number from 1"),
         (lambda: baselines.score(5, to="x"), "runs is 5, expected a path or a list"),
+        (lambda: baselines.Run(5), "path is 5, expected a path"),
+        (lambda: TEST.subset([[1], [2, 3]]), r"rows are \[\[1\], \[2, 3\]\], expected one list"),
+        (lambda: TEST.read("ab"), "rows have shape"),
+        (lambda: ncl_bench.evaluate(SCORES, dataset="digits", t2i=5), "t2i has shape"),
+        (lambda: ncl_bench.evaluate((), dataset="digits"), "0 files of scores are given; give one matrix"),
+        (lambda: ncl_bench.write_scores("x.npy", 5), r"similarities have shape \(\)"),
+        (lambda: ncl_bench.write_scores("x.npy", [[object()]]), "similarities have shape .* and dtype object"),
+        (lambda: find_wrong_pairs(5), "pairs are int, expected a path"),
+        (lambda: ncl_bench.new_dataset("mine", 5, to="x"), "pairs are int, expected a path"),
+        (lambda: find_wrong_pairs(image_embeddings=5, caption_embeddings=5), "image embeddings holds int64 of shape"),
     ],
 )  # fmt: skip
 def test_every_call_checks_its_arguments_first(
@@ -94,3 +198,32 @@ def test_every_call_checks_its_arguments_first(
 
 def test_a_word_of_another_case_is_the_same_word() -> None:
     assert scored(similarity="Cosine").recalls() == scored().recalls() != scored(similarity="DOT").recalls()
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: ncl_bench.prepare("flickr30k", "here"), "no output folder given; add to=DIR or set NCL_BENCH_DATA"),
+        (lambda: ncl_bench.prepare("digits", dtype="float16"), "no output folder given; add to=DIR or set"),
+        (lambda: ncl_bench.load_dataset("coco"), r"run `ncl-bench prepare coco`, .* with root= or NCL_BENCH_DATA"),
+        (lambda: baselines.train(RECIPE, to="x", settings={"method.epoch": 1}), "^settings=method.epoch: the recipe"),
+        (lambda: baselines.score(to="x"), "expected either finished runs, or zero_shot= and a recipe"),
+        (lambda: baselines.sweep(RECIPE, paper="NCR"), "paper= selects rows of a table; fix: add table=NAME, or"),
+        (lambda: find_wrong_pairs(image_embeddings=IMAGES), "give both image_embeddings= and caption_embeddings="),
+        (lambda: leaderboard.table("digits", "caption-40", label="Ours"), "name your submission with mine="),
+        (lambda: ncl_bench.load_dataset("Digit"), r"registers it with --plugin \(in Python: import it\)"),
+    ],
+)  # fmt: skip
+def test_python_is_told_of_arguments_and_a_terminal_of_options(
+    call: Callable[[], Any], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("NCL_BENCH_DATA", raising=False)
+    with pytest.raises(NclBenchError, match=sentence):
+        call()
+
+
+def test_a_terminal_is_told_of_options(run: Callable[..., Any], tmp_path: Path) -> None:
+    told = run("sweep", RECIPE, "--paper", "NCR", "--to", tmp_path / "x")
+    assert told.code == 2
+    assert "--paper selects rows of a table; fix: add --table NAME, or leave it out" in told.err

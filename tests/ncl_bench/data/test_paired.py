@@ -129,11 +129,11 @@ def test_rows_that_do_not_exist_are_refused(reader, rows, message):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda whole: whole.first_images(-1), "n_images is -1, expected a whole number, at least 1"),
+        (lambda whole: whole.first_images(-1), "n_images is -1, expected a whole number from 1 "),
         (lambda whole: whole.first_images(True), "n_images is True"),
         (lambda whole: whole.shard(0, 0), "n_shards is 0"),
-        (lambda whole: whole.shard(3, -1), "shard index is -1, expected a whole number, at least 0"),
-        (lambda whole: whole.shard(3, 3), "shard index is 3, expected 0 to 2 for 3 shards"),
+        (lambda whole: whole.shard(3, -1), "index is -1, expected a whole number from 0 "),
+        (lambda whole: whole.shard(3, 3), "index is 3, expected 0 to 2 for 3 shards"),
         (lambda whole: whole.batches(-4), "batch_size is -4"),
         (lambda whole: whole.batches(8, seed="zero"), "seed is 'zero'"),
     ],

@@ -114,7 +114,7 @@ def test_a_file_is_identified_without_its_captions(seed: int) -> None:
     [
         (None, "expected the text of each of the 8"),
         (["a"], "expected the text of each of the 8"),
-        ("abcdefgh", "expected the text of each of the 8"),
+        ("abcdefgh", "captions is 'abcdefgh', expected a list of which each is a text"),
         (["same words"] * 8, "find no image"),
         ([""] * 8, "find no image"),
     ],

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from ncl_bench.cli.options import Form, Json, made_from
+from ncl_bench.cli.options import Json, Option, made_from
 from ncl_bench.errors import SubmissionError
 from ncl_bench.extras import require
 from ncl_bench.plugins import command_name
@@ -30,15 +30,15 @@ board = typer.Typer(
     help="Build, check and print the leaderboard, and add results to it.", no_args_is_help=True
 )
 
-Root = Form("--root", help="Leaderboard folder, which contains results/.", kind=Path, default=ROOT)
+Root = Option("--root", help="Leaderboard folder, which contains results/.", kind=Path, default=ROOT)
 
 
 @board.command()
 @made_from(
     "leaderboard.build:build",
     root=Root,
-    to=Form("--to", default=Path("site")),
-    repository=Form(metavar="URL"),
+    to=Option("--to", default=Path("site")),
+    repository=Option(metavar="URL"),
 )
 def build(
     root: Path,
@@ -112,10 +112,10 @@ def add(
 @board.command()
 @made_from(
     "leaderboard.calls:table",
-    dataset=Form("--dataset"),
-    noise=Form("--noise"),
-    mine=Form(metavar="SUBMISSION"),
-    every=Form("--all"),
+    dataset=Option("--dataset"),
+    noise=Option("--noise"),
+    mine=Option(metavar="SUBMISSION"),
+    every=Option("--all"),
     root=Root,
 )
 def table(

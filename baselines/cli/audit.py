@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from ncl_bench.cli.options import Form, Json, made_from
+from ncl_bench.cli.options import Json, Option, made_from
 from ncl_bench.errors import NclBenchError
 from ncl_bench.extras import require
 from ncl_bench.plugins import command_name
@@ -65,7 +65,7 @@ audit_app = typer.Typer(
 
 
 @audit_app.command("pairs")
-@made_from("baselines:find_wrong_pairs", to=Form(default=Path("audit")))
+@made_from("baselines:find_wrong_pairs", to=Option(default=Path("audit")))
 def audit_pairs(as_json: Json = False, **given: Any) -> None:
     """Find the wrong pairs among your images and captions; the same command resumes. `audit TABLE` is short for it.
 
@@ -123,12 +123,12 @@ def _refuse_pairs(runs: list[Path]) -> None:
 @made_from(
     "ncl_bench:load_dataset",
     "baselines.audit.report:write_audit",
-    runs=Form(
+    runs=Option(
         help="Finished runs on the same data and noise; several are averaged. For LEMoN also two files of "
         "embeddings of a training split, images first, with --dataset."
     ),
-    to=Form("--to"),
-    root=Form("--root"),
+    to=Option("--to"),
+    root=Option("--root"),
     name=None,
     split=None,
     language=None,
@@ -193,7 +193,7 @@ def audit_runs(
 
 
 @audit_app.command("apply")
-@made_from("baselines.audit.apply:apply_audit", to=Form("--to"), sure=Form("--yes"))
+@made_from("baselines.audit.apply:apply_audit", to=Option("--to"), sure=Option("--yes"))
 def audit_apply(audit: Path, to: Path, **given: Any) -> None:
     """Write which pairs to keep: own pairs in the form of their table, those of a run for `train --keep`.
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ncl_bench.cli.options import Form, made_from
+from ncl_bench.cli.options import Option, made_from
 from ncl_bench.errors import NclBenchError
 from ncl_bench.extras import require
 
@@ -18,12 +18,12 @@ from ncl_bench.extras import require
     "baselines.features:list_images",
     "baselines.features:FeatureOptions",
     "baselines.encoders:load_encoder",
-    to=Form("--to"),
-    lists=Form("--split", "SPLIT=FILE"),
-    name=Form("--encoder"),
-    weights=Form("--weights"),
-    device=Form("--device", "[auto|cpu|cuda]", default="auto"),
-    workers=Form(help="Threads that decode images (default: one per core).", default=None),
+    to=Option("--to"),
+    lists=Option("--split", "SPLIT=FILE"),
+    name=Option("--encoder"),
+    weights=Option("--weights"),
+    device=Option("--device", "[auto|cpu|cuda]", default="auto"),
+    workers=Option(help="Threads that decode images (default: one per core).", default=None),
     encoder=None,
     options=None,
     known=None,

@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from ncl_bench.cli.options import Form, made_from
+from ncl_bench.cli.options import Option, made_from
 from ncl_bench.plugins import command_name
 from ncl_bench.progress import hint
 
@@ -18,7 +18,7 @@ def _group() -> None:
 
 
 @hub_app.command()
-@made_from("baselines.hub:push", repository=Form(metavar="USER/NAME"), api=None)
+@made_from("baselines.hub:push", repository=Option(metavar="USER/NAME"), api=None)
 def push(run: Path, repository: str, **given: Any) -> None:
     """Upload weights (safetensors), recipe, curves and result of a run, with a model card.
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import typer
 
-from ncl_bench.cli.options import Form, made_from
+from ncl_bench.cli.options import Option, made_from
 from ncl_bench.errors import NclBenchError
 from ncl_bench.files import AnyPath
 from ncl_bench.plugins import command_name
 from ncl_bench.progress import hint
 
 
-@made_from("baselines:train", recipe=Form(kind=str), history=Form("--no-history"))
+@made_from("baselines:train", recipe=Option(kind=str), history=Option("--no-history"))
 def train(**given: Any) -> None:
     """Train a recipe. The same command resumes an interrupted run.
 
@@ -46,7 +46,7 @@ def train(**given: Any) -> None:
             _say_how_to_score(to, given["root"])
 
 
-@made_from("baselines:score", zero_shot=Form(metavar="RECIPE"))
+@made_from("baselines:score", zero_shot=Option(metavar="RECIPE"))
 def score(**given: Any) -> None:
     """Score the test split once and write a submission.
 
@@ -63,7 +63,7 @@ def score(**given: Any) -> None:
             hint(f"next: {command_name()} evaluate {quote(given['to'])}")
 
 
-@made_from("baselines.plot:plot_run", folder=Form(metavar="run", kind=Path), root=Form("--root"))
+@made_from("baselines.plot:plot_run", folder=Option(metavar="run", kind=Path), root=Option("--root"))
 def plot(folder: Path, **given: Any) -> None:
     """Draw a run's curves and, where the run has the data, the papers' figures, as SVG and CSV.
 
@@ -81,7 +81,7 @@ def plot(folder: Path, **given: Any) -> None:
     "baselines.published.import_checkpoint:import_checkpoint",
     "baselines.published.import_checkpoint:Provenance",
     statement=None,
-    to=Form("--to"),
+    to=Option("--to"),
 )
 def import_checkpoint(**given: Any) -> None:
     """Convert a published checkpoint into a run folder that can be scored; nothing is unpickled.

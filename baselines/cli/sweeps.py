@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from ncl_bench.cli.options import Form, Json, made_from
+from ncl_bench.cli.options import Json, Option, made_from
 from ncl_bench.errors import NclBenchError
 from ncl_bench.plugins import command_name
 from ncl_bench.progress import hint
@@ -18,14 +18,14 @@ Executor = Annotated[
         "--executor", help="Place of the runs: processes of this command (here), or the SLURM queue (slurm)."
     ),
 ]
-SLURM = Form(metavar="NAME=VALUE", kind=list[str])
+SLURM = Option(metavar="NAME=VALUE", kind=list[str])
 
 
 @made_from(
     "baselines:sweep",
-    recipes=Form(metavar="recipe"),
-    noises=Form("--noise"),
-    seeds=Form("--seed"),
+    recipes=Option(metavar="recipe"),
+    noises=Option("--noise"),
+    seeds=Option("--seed"),
     slurm=SLURM,
 )
 def sweep(
@@ -74,7 +74,7 @@ def sweep(
     hint(f"next: {command_name()} leaderboard add {quote(str(Path(given['to'], 'submissions')))}/*")
 
 
-@made_from("baselines.calls:tune", recipes=Form(metavar="recipe"), slurm=SLURM)
+@made_from("baselines.calls:tune", recipes=Option(metavar="recipe"), slurm=SLURM)
 def tune(executor: Executor = "here", **given: Any) -> None:
     """Tune a recipe by random search, and write the best options as a new recipe.
 
@@ -95,9 +95,9 @@ def tune(executor: Executor = "here", **given: Any) -> None:
 
 @made_from(
     "baselines.quickstart:quickstart",
-    to=Form("--to", default=Path("quickstart")),
-    dataset=Form("--dataset"),
-    device=Form("--device", "[auto|cpu|cuda]"),
+    to=Option("--to", default=Path("quickstart")),
+    dataset=Option("--dataset"),
+    device=Option("--device", "[auto|cpu|cuda]"),
 )
 def quickstart(**given: Any) -> None:
     """Run the whole pipeline on an embedded dataset in minutes: noise, training, scores, evaluation, leaderboard.

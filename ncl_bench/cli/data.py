@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from ncl_bench.cli.options import Form, made_from
+from ncl_bench.cli.options import Option, made_from
 from ncl_bench.files import as_path
 
 datasets_app = typer.Typer(
     help="List the datasets, show where to get them, and add your own.", invoke_without_command=True
 )
 
-DATA_ROOT = Form("--to", env="NCL_BENCH_DATA")
+DATA_ROOT = Option("--to", env="NCL_BENCH_DATA")
 
 
 @datasets_app.callback()
@@ -63,8 +63,8 @@ def show(
 @made_from(
     "ncl_bench:new_dataset",
     to=DATA_ROOT,
-    languages=Form("--language", "LANGUAGE[=COLUMN]"),
-    tokenizers=Form("--tokenizer", "[LANGUAGE=]NAME"),
+    languages=Option("--language", "LANGUAGE[=COLUMN]"),
+    tokenizers=Option("--tokenizer", "[LANGUAGE=]NAME"),
 )
 def new(name: str, **given: Any) -> None:
     """Make your own dataset of images and captions: encode the pictures, split, and write its module and folder.
@@ -107,10 +107,10 @@ def new(name: str, **given: Any) -> None:
 
 @made_from(
     "ncl_bench:prepare",
-    place=Form("--from"),
+    place=Option("--from"),
     to=DATA_ROOT,
-    tokenizers=Form("--tokenizer"),
-    push_to_hub=Form(metavar="OWNER/NAME"),
+    tokenizers=Option("--tokenizer"),
+    push_to_hub=Option(metavar="OWNER/NAME"),
 )
 def prepare(
     name: str,
@@ -145,7 +145,7 @@ def prepare(
         typer.echo(f"uploaded {' and '.join(check_upload(name))} to {repository}")
 
 
-@made_from("ncl_bench.data.images:add_images", spec=None, source=Form("--from"), root=DATA_ROOT)
+@made_from("ncl_bench.data.images:add_images", spec=None, source=Option("--from"), root=DATA_ROOT)
 def add_images(name: Annotated[str, typer.Argument(help="Name of a dataset.")], **given: Any) -> None:
     """Add image files to a prepared dataset, for backbones that read images.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ncl_bench.cli.options import Form, Json, made_from
+from ncl_bench.cli.options import Json, Option, made_from
 from ncl_bench.errors import ScoresError, SubmissionError
 from ncl_bench.files import as_path
 from ncl_bench.plugins import command_name
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 @made_from(
     "ncl_bench:evaluate",
-    scores=Form(
+    scores=Option(
         kind=list[Path],
         help="Submission folder, or one file of similarities (.npy, .safetensors, .pt), or two files of embeddings, "
         "images first.",
     ),
-    split=Form(default=None),  # a submission names its own
-    t2i=Form(kind=Path),
-    similarity=Form(default=None),
+    split=Option(default=None),  # a submission names its own
+    t2i=Option(kind=Path),
+    similarity=Option(default=None),
     captions=None,
     encode=None,
     batch_size=None,
@@ -171,9 +171,9 @@ submission = typer.Typer(help="Write, check and describe a submission.", no_args
 @submission.command()
 @made_from(
     "ncl_bench.evaluation.template:begin_submission",
-    folder=Form("--to", default=Path("submission")),
-    method=Form("--method"),
-    dataset=Form("--dataset"),
+    folder=Option("--to", default=Path("submission")),
+    method=Option("--method"),
+    dataset=Option("--dataset"),
 )
 def init(folder: Path, **given: Any) -> None:
     """Write a commented submission.yaml, copy the scores next to it, and list what is left to fill in.

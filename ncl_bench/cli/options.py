@@ -1,8 +1,8 @@
 """Make the arguments and options of a command from the call that it makes.
 
 Name, type and default are those of the call's signature. The help is the first sentence on the argument in its
-docstring. A :class:`Form` says what a terminal writes otherwise. The call's source is read and not imported: importing
-what trains takes seconds and needs torch, and ``--help`` needs neither.
+docstring. An :class:`Option` says what a terminal writes otherwise. The call's source is read and not imported:
+importing what trains takes seconds and needs torch, and ``--help`` needs neither.
 """
 
 import ast
@@ -26,7 +26,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON alo
 
 
 @dataclass(frozen=True)
-class Form:
+class Option:
     """What a terminal writes otherwise than the call.
 
     Attributes:
@@ -47,9 +47,9 @@ class Form:
     env: str | None = None
 
 
-SHARED: dict[str, Form | None] = {
-    "settings": Form("--set", "NAME=VALUE"),
-    "device": Form(metavar="[auto|cpu|cuda]"),
+SHARED: dict[str, Option | None] = {
+    "settings": Option("--set", "NAME=VALUE"),
+    "device": Option(metavar="[auto|cpu|cuda]"),
     "progress": None,
     "console": None,
     "say": None,
@@ -86,7 +86,7 @@ def _best(types: Sequence[_Type]) -> _Type:
     return min(types, key=lambda each: order.get(getattr(each.kind, "__origin__", each.kind), 2))
 
 
-def made_from(*places: str, **forms: Form | None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def made_from(*places: str, **forms: Option | None) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the arguments of calls, as the calls take them, before its own.
 
     Args:
@@ -98,7 +98,7 @@ def made_from(*places: str, **forms: Form | None) -> Callable[[Callable[..., Non
         known = SHARED | forms
         left_out = {name for name, form in known.items() if form is None}
         declared = {each.name: each for place in places for each in _arguments(place, left_out)}
-        written = {name: known.get(name) or Form() for name in declared}
+        written = {name: known.get(name) or Option() for name in declared}
         options = {name: form.name or _option(declared[name]) for name, form in written.items()}
         parameters = [_parameter(declared[name], form, options) for name, form in written.items()]
         parameters += [
@@ -107,8 +107,14 @@ def made_from(*places: str, **forms: Form | None) -> Callable[[Callable[..., Non
             if each.name not in written and each.kind is not each.VAR_KEYWORD
         ]
 
+        # what is required comes first, as in a signature of Python
+        signature = inspect.Signature(sorted(parameters, key=lambda each: each.default is not MISSING))
+
         @wraps(command)
-        def run(**given: Any) -> None:
+        def run(*positions: Any, **named: Any) -> None:
+            bound = signature.bind(*positions, **named)
+            bound.apply_defaults()
+            given = bound.arguments
             for name, option in options.items():
                 if option.startswith("--no-"):
                     given[name] = not given[name]
@@ -116,9 +122,7 @@ def made_from(*places: str, **forms: Form | None) -> Callable[[Callable[..., Non
                     given[name] = ()
             command(**given)
 
-        run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [each.replace(kind=each.KEYWORD_ONLY) for each in parameters]
-        )
+        run.__signature__ = signature  # type: ignore[attr-defined]
         run.__annotations__ = {each.name: each.annotation for each in parameters}
         return run
 
@@ -130,11 +134,11 @@ def _option(argument: _Argument) -> str:
     return "" if argument.by_position else f"--{argument.name.replace('_', '-')}"
 
 
-def _parameter(argument: _Argument, form: Form, options: dict[str, str]) -> inspect.Parameter:
+def _parameter(argument: _Argument, form: Option, options: dict[str, str]) -> inspect.Parameter:
     """The parameter that Typer reads."""
     if not (form.kind or argument.types):
         raise TypeError(
-            f"{argument.name} is of no type that a terminal writes; give its Form a kind, or leave it out"
+            f"{argument.name} is of no type that a terminal writes; give its Option a kind, or leave it out"
         )
     read = _Type(form.kind) if form.kind else _best(argument.types)
     option, text = options[argument.name], form.help or _help(argument.text, options)
@@ -150,7 +154,7 @@ def _parameter(argument: _Argument, form: Form, options: dict[str, str]) -> insp
     settings = dict(read.settings) | {"help": text, "metavar": form.metavar, "envvar": form.env}
     return inspect.Parameter(
         argument.name,
-        inspect.Parameter.KEYWORD_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
         default=default,
         annotation=Annotated[
             read.kind | None if default is None else read.kind,

@@ -15,7 +15,7 @@ import leaderboard
 import leaderboard.cli
 import ncl_bench
 from ncl_bench.cli import app
-from ncl_bench.cli.options import Form, made_from
+from ncl_bench.cli.options import Option, made_from
 
 CALL = '''
 """A module that cannot be imported."""
@@ -68,7 +68,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     got: dict[str, Any] = {}
 
     @alone.command()
-    @made_from("somebodys.calls:call", word=Form("--word"), kept=Form("--no-rest"), report=None)
+    @made_from("somebodys.calls:call", word=Option("--word"), kept=Option("--no-rest"), report=None)
     def run(loud: bool = False, **given: Any) -> None:
         """Do it here."""
         got.update(given, loud=loud)

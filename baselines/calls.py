@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -279,6 +279,7 @@ def sweep(
     paper: str = "",
     dataset: str = "",
     noise_files: AnyPath | None = None,
+    draws: bool = False,
     jobs: Count = 2,
     slurm: Mapping[str, Any] | None = None,
     root: AnyPath | None = None,
@@ -304,6 +305,7 @@ def sweep(
         paper: with ``table``: train only the rows that this paper prints, such as NCR.
         dataset: with ``table``: train on this dataset (docs/measured-tables.md).
         noise_files: folder with the papers' noise files of unit image, which replace drawn noise (docs/noise.md).
+        draws: draw the noise anew for every training seed, with the same seed (docs/noise.md).
         jobs: runs to train at once, one thread each.
         slurm: option of every SLURM job, such as ``partition=gpu``, ``time=600`` (minutes) or ``gpus_per_node=1``. From
             Python a mapping of them (default: the runs are processes of this one).
@@ -331,6 +333,7 @@ def sweep(
         paper=paper,
         dataset=dataset,
         noise_files=noise_files,
+        draws=draws,
         root=root,
         precision=precision,
         settings=settings,
@@ -415,6 +418,7 @@ def planned_jobs(
     paper: str,
     dataset: str,
     noise_files: AnyPath | None,
+    draws: bool,
     root: AnyPath | None,
     precision: Precision,
     settings: Settings,
@@ -435,16 +439,26 @@ def planned_jobs(
             raise NclBenchError(f"--{option} {what}; fix: add --table NAME, or leave it out")
     if dataset and noise_files:
         raise NclBenchError("--noise-files holds noise of the table's own dataset; fix: leave --dataset out")
+    if draws and noise_files:
+        raise NclBenchError("--draws draws noise and --noise-files reads it; fix: leave one of the two out")
     options: dict[str, Any] = {
         "root": as_path(root),
         "precision": precision,
         "settings": _as_set(settings),
         "noise_files": as_path(noise_files),
     }
-    if not table:
-        return jobs_of(Path(to), names, noises or NOISES, seeds or SEEDS, **options)
-    found = jobs_of_table(Path(to), table, names or None, noises, seeds, dataset=dataset, **options)
-    return of_paper(found, paper) if paper else found
+    if table:
+        found = jobs_of_table(Path(to), table, names or None, noises, seeds, dataset=dataset, **options)
+        found = of_paper(found, paper) if paper else found
+    else:
+        found = jobs_of(Path(to), names, noises or NOISES, seeds or SEEDS, **options)
+    if not draws:
+        return found
+    if not any(job.noise != "none" for job in found):
+        raise NclBenchError(
+            "--draws has no effect without noise; fix: leave it out, or add --noise caption-40"
+        )
+    return [job if job.noise == "none" else replace(job, draw=job.seed) for job in found]
 
 
 def _as_set(settings: Settings) -> tuple[str, ...]:

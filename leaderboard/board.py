@@ -39,7 +39,7 @@ CATEGORIES = {
     "pretrained": "Pre-trained vision-language encoder",
     "images": "Vision-language network on images, from drawn weights",
     "encoder-unstated": "Encoder not stated",
-    "controls": "Ablations and controls on clean pairs, not ranked",
+    "controls": "Ablations, controls on clean pairs and several noise draws, not ranked",
 }
 Shown = TypeVar("Shown")
 Key = TypeVar("Key")
@@ -347,7 +347,7 @@ def compared(
     hits: Mapping[Run, Hits],
     agreements: Mapping[tuple[str, str], Agreement] | None = None,
 ) -> tuple[list[Row], SignificanceTest]:
-    """Merge seeds and rank the rows; several seeds that are too few for a rank have an interval of rSum.
+    """Merge seeds and rank the rows; several seeds that are too few for a rank, or draws, have an interval of rSum.
 
     Args:
         seeds: all entries, of any conditions.
@@ -358,7 +358,7 @@ def compared(
     significantly_different = SignificanceTest(hits, merged, agreements)
     for number, entry in enumerate(merged):
         if (
-            entry.preliminary
+            (entry.preliminary or entry.kind == "draws")
             and not entry.intervals
             and (interval := significantly_different.interval(entry))
         ):

@@ -172,8 +172,9 @@ class Entry(Record):
     # `ensemble`: similarities of several networks are averaged at test time
     networks: Literal["single", "ensemble", "unknown"] = "unknown"
     extra: ShownText = ""  # help beyond the noisy pairs: extra clean data, a pre-trained filter
-    # an ablation, and a control that was trained on the truly clean pairs, are not ranked
-    kind: Literal["method", "ablation", "clean"] = "method"
+    # an ablation, a control that was trained on the truly clean pairs, and one result of each of several draws of the
+    # noise are not ranked
+    kind: Literal["method", "ablation", "clean", "draws"] = "method"
     condition: Condition
     recalls: Recalls
     # 95 %, per recall and of r_sum. Of one seed: over test images. Of several: of r_sum alone, over seeds and images,

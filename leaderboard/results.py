@@ -197,7 +197,47 @@ def read_measured(
                 if (agreement := agreement_of(one.judged, one.crossed)) is not None:
                     found.agreements[name, record.key] = agreement
             advance(1)
+    _add_draws(found, results.files)
     return found
+
+
+def _add_draws(found: Measured, files: Mapping[str, RowFile]) -> None:
+    """Join rows that differ in the seed of their noise alone to one row, with the first seed of every draw.
+
+    The row of the standard draw stays as it is. The others have no row of their own: they were trained to be joined.
+    """
+    groups: dict[str, list[str]] = {}
+    for name, file in files.items():
+        noise = file.header.noise
+        if noise.seed is not None:
+            facts = file.header.model_dump_json(exclude={"noise"})
+            groups.setdefault(f"{facts} {noise.unit} {noise.ratio}", []).append(name)
+    for names in groups.values():
+        names.sort(key=lambda name: files[name].header.noise.seed or 0)
+        first = {name: min(files[name].seeds, key=lambda one: one.training_seeds).key for name in names}
+        # with one training seed for all, an interval would not be over seeds
+        if len(names) < 2 or len(set(first.values())) < len(names):
+            continue
+        draws = ", ".join(str(files[name].header.noise.seed) for name in names)
+        joined = f"{names[0]}, draws {draws}"
+        for entry in [one for one in found.entries if first.get(one.file) in one.runs]:
+            place = entry.file, *entry.runs
+            found.entries.append(
+                entry.model_copy(
+                    update={
+                        "method": f"{entry.method} (draws {draws})",
+                        "kind": "draws" if entry.kind == "method" else entry.kind,
+                        "file": joined,
+                        "noise": "one noise draw per seed; intervals are over seeds and draws",
+                    }
+                )
+            )
+            protocol = entry.condition.protocol
+            found.hits[joined, entry.runs[0], protocol] = found.hits[*place, protocol]
+            if place in found.agreements:
+                found.agreements[joined, entry.runs[0]] = found.agreements[place]
+        others = {name for name in names if not is_standard_noise(files[name].header)}
+        found.entries[:] = [entry for entry in found.entries if entry.file not in others]
 
 
 def entries_of(

@@ -163,6 +163,7 @@ class Job:
         folder: folder of the sweep.
         noise_file: noise file of this noise, in place of drawn noise.
         variant: row of an ablation table.
+        draw: seed of the noise, also of the members of a mean; by default the standard seed.
     """
 
     recipe: str
@@ -174,6 +175,7 @@ class Job:
     settings: tuple[str, ...] = ()
     noise_file: Path | None = None
     variant: str = ""
+    draw: int | None = None
     split: ClassVar[str] = "test"
 
     @property
@@ -194,7 +196,8 @@ class Job:
         """Name of the job's folders."""
         recipes = ("-".join(Path(name.removesuffix(".yaml")).parts[-2:]) for name in self.recipe.split(AND))
         variant = re.sub("[^a-z0-9]+", "-", self.variant.lower()).strip("-")
-        return "-".join(filter(None, ("+".join(recipes), variant, self.noise, f"seed{self.seed}")))
+        draw = "" if self.draw is None else f"draw{self.draw}"
+        return "-".join(filter(None, ("+".join(recipes), variant, self.noise, f"seed{self.seed}", draw)))
 
     def on(self, dataset: str) -> Self:
         """Return the same job on another dataset, without added noise where the dataset has its own."""
@@ -229,6 +232,7 @@ class Job:
             recipe,
             noise_ratio=ratio,
             noise_unit=unit,
+            noise_seed=self.draw,
             noise_file=self.noise_file,
             seed=self.seed,
             root=self.root,

@@ -1,0 +1,94 @@
+"""Several draws of the noise: how a sweep trains on them, and their row on the board."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_measured import RECIPE, training
+
+from baselines.calls import planned_jobs
+from leaderboard.add import add
+from leaderboard.board import read_content
+from leaderboard.measured import measured_tables
+from ncl_bench.data import DATASETS
+from ncl_bench.errors import NclBenchError
+
+PAIR = f"{RECIPE} + {RECIPE}"
+ASKED = dict.fromkeys(("root", "noise_files", "noises", "seeds")) | dict.fromkeys(
+    ("table", "paper", "dataset"), ""
+)
+ASKED |= {"recipes": (), "to": "sweep", "precision": "32-true", "settings": ()}
+
+
+def test_a_sweep_draws_the_noise_of_each_seed(tmp_path: Path) -> None:
+    table = tmp_path / "table.yaml"
+    table.write_text(
+        f"title: T\nrecipes: [{RECIPE}]\ncontrols: [{PAIR}]\nnoises: [none, caption-40]\nseeds: [0, 1]\n"
+    )
+    asked = ASKED | {"table": str(table)}
+    drawn = planned_jobs(**asked, draws=True)
+    assert [(job.noise, job.seed, job.draw) for job in drawn if job.recipe == RECIPE] == [
+        ("none", 0, None),
+        ("caption-40", 0, 0),
+        ("none", 1, None),
+        ("caption-40", 1, 1),
+    ]
+    # both networks of a mean see the same pairs
+    members = [(job.training.seed, job.training.noise_seed) for job in drawn[-1].members]
+    assert (drawn[-1].recipe, members) == (PAIR, [(2, 1), (3, 1)])
+    plain = planned_jobs(**asked, draws=False)
+    assert not {job.name for job in plain if job.noise != "none"} & {job.name for job in drawn}
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"noises": ["none"]}, "has no effect without noise"),
+        ({"noise_files": "f"}, "leave one of the two out"),
+    ],
+)
+def test_draws_without_noise_to_draw_are_refused(changed: dict[str, object], words: str) -> None:
+    with pytest.raises(NclBenchError, match=words):
+        planned_jobs(
+            **ASKED | {"recipes": RECIPE, "seeds": [0], "noises": ["caption-40"]} | changed, draws=True
+        )
+
+
+def noise_of(seed: int) -> dict[str, object]:
+    _, drawn = DATASETS["digits"].draw_noise(noise_ratio=0.6, noise_unit="caption", seed=seed)
+    facts = {name: getattr(drawn, name) for name in ("seed", "sha256", "realised_ratio")}
+    return {"unit": "caption", "ratio": 0.6, **facts}
+
+
+def test_a_row_joins_one_result_of_each_draw(make: Callable[..., Path], tmp_path: Path) -> None:
+    board = tmp_path / "board"
+    (board / "results").mkdir(parents=True)
+    standard = noise_of(DATASETS["digits"].standard_seed("caption", 0.6))["seed"]
+    assert standard == 0
+    # three seeds of the standard draw, and one each of two other draws
+    for number, (seed, draw) in enumerate([(0, 0), (1, 0), (2, 0), (1, 1), (2, 2)]):
+        made = make(
+            tmp_path / str(number),
+            seed=10 * draw + seed,
+            training_seeds=(seed,),
+            noise=noise_of(draw),
+            recipes=(RECIPE,),
+            training=training(seed, 0.6),
+        )
+        add(made, board)
+    content = read_content(board, published=False)
+    rows = {row.method: row for row in content.rows}
+    joined = rows.pop("CRCL (draws 0, 1, 2)")
+    assert list(rows) == ["CRCL"]
+    assert rows["CRCL"].seeds == joined.seeds == (0, 1, 2)
+    assert (joined.kind, joined.rank, joined.ranked) == ("draws", None, False)
+    assert joined.noise == "one noise draw per seed; intervals are over seeds and draws"
+    sums = [entry.r_sum for entry in content.seeds if entry.file == joined.file]
+    assert len(sums) == 3
+    assert joined.r_sum == pytest.approx(np.mean(sums), rel=1e-12)
+    low, high = joined.intervals["r_sum"]
+    assert low < joined.r_sum < high
+    assert (low, high) == content.significantly_different.interval(joined)
+    (table,) = measured_tables(content)
+    assert {line.title for line in table.lines} == {"CRCL", "CRCL (draws 0, 1, 2)"}

@@ -221,7 +221,7 @@ def _add_draws(found: Measured, files: Mapping[str, RowFile]) -> None:
         draws = ", ".join(str(files[name].header.noise.seed) for name in names)
         joined = f"{names[0]}, draws {draws}"
         for entry in [one for one in found.entries if first.get(one.file) in one.runs]:
-            place = entry.file, *entry.runs
+            (key,) = entry.runs
             found.entries.append(
                 entry.model_copy(
                     update={
@@ -233,9 +233,9 @@ def _add_draws(found: Measured, files: Mapping[str, RowFile]) -> None:
                 )
             )
             protocol = entry.condition.protocol
-            found.hits[joined, entry.runs[0], protocol] = found.hits[*place, protocol]
-            if place in found.agreements:
-                found.agreements[joined, entry.runs[0]] = found.agreements[place]
+            found.hits[joined, key, protocol] = found.hits[entry.file, key, protocol]
+            if (entry.file, key) in found.agreements:
+                found.agreements[joined, key] = found.agreements[entry.file, key]
         others = {name for name in names if not is_standard_noise(files[name].header)}
         found.entries[:] = [entry for entry in found.entries if entry.file not in others]
 

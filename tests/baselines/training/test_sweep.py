@@ -186,7 +186,7 @@ def test_the_command_hands_over_where_data_and_features_lie_and_the_precision(
     options = ["--root", str(tmp_path), "--precision", "tf32", "--features", "gpu", "--device", "cuda"]
     assert CliRunner().invoke(app, ["sweep", recipe, *options, "--to", str(tmp_path / "out")]).exit_code == 0
     expected = {"root": tmp_path, "precision": "tf32", "features": "gpu", "device": "cuda", "at_once": 2}
-    expected |= {"settings": (), "slurm": None, "noise_files": None, "draws": False}
+    expected |= {"settings": (), "slurm": None, "noise_files": None}
     assert asked == expected
 
 

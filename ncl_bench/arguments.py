@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args,
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.errors import NclBenchError, shorten
+from ncl_bench.errors import NclBenchError, option_of, shorten
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -79,19 +79,14 @@ def checked_arguments(
     return decorated
 
 
-_OTHER_OPTIONS = {"settings": "--set", "place": "--from"}
-"""Arguments whose option has another name; a repeatable option is the singular of its argument."""
-
-
 def _options_of(signature: inspect.Signature) -> dict[str, str]:
     """Option of the command line to what a caller from Python writes in its place."""
     found: dict[str, str] = {}
     for name, parameter in signature.parameters.items():
-        option = _OTHER_OPTIONS.get(name, f"--{name.replace('_', '-')}")
         told = f"{name}=True" if parameter.annotation is bool else f"{name}="
-        found |= {option: told}
+        found |= {option_of(name): told}
         if name.endswith("s"):
-            found.setdefault(option.removesuffix("s"), told)
+            found.setdefault(option_of(name, repeatable=True), told)
     return found
 
 

@@ -19,6 +19,23 @@ _OPTION = re.compile(
 )
 """An option that a sentence names, up to its value; a command that the sentence shows in full keeps its options."""
 
+_ARGUMENT = re.compile(
+    r"""`[^`]*`  # a command or a key that is quoted
+    | (?<![\w'"/.-]) (?P<argument> [a-z0-9]+(?:_[a-z0-9]+)+ | ^[a-z]+(?=\ (?:is|are)\ ) )
+      (?: ='(?P<value>\w+)' | (?![\w'"/.=]) )""",
+    re.VERBOSE,
+)
+"""An argument that a sentence names, with its value: a word with an underscore, or the first word."""
+
+_OTHER_OPTIONS = {"settings": "--set", "place": "--from"}
+
+
+def option_of(argument: str, *, repeatable: bool = False) -> str:
+    """Return the option that an argument of a call is at a terminal; a repeatable one is in the singular."""
+    option = _OTHER_OPTIONS.get(argument, f"--{argument.replace('_', '-')}")
+    return option.removesuffix("s") if repeatable else option
+
+
 LONGEST = 2_000
 """Characters of an error's text; a file may hold megabytes where a name is expected."""
 
@@ -51,20 +68,32 @@ class NclBenchError(Exception):
 
     arguments: Mapping[str, str] = MappingProxyType({})
     """Option of the command line to the argument of the Python call that was refused; the call fills it in."""
+    options: Mapping[str, str] = MappingProxyType({})
+    """Argument to the option of the command that was refused; the command fills it in."""
 
     def __str__(self) -> str:
         """The sentence for who called from Python."""
-        return _OPTION.sub(lambda found: self.arguments.get(found["option"], found[0]), self.sentence)
+        return _OPTION.sub(self._in_python, self.sentence)
 
     @property
     def sentence(self) -> str:
         """The sentence for who typed a command."""
-        text = one_line(super().__str__())
+        text = one_line(_ARGUMENT.sub(self._in_terminal, super().__str__()))
         if len(text) <= LONGEST:
             return text
         return (
             f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"  # what and where come first, the fix last
         )
+
+    def _in_python(self, found: re.Match[str]) -> str:
+        told = self.arguments.get(found["option"], found[0])
+        is_subject = found.string.startswith((" is ", " are "), found.end())
+        return told.partition("=")[0] if is_subject else told
+
+    def _in_terminal(self, found: re.Match[str]) -> str:
+        if found["argument"] not in self.options:
+            return found[0]
+        return " ".join(filter(None, (self.options[found["argument"]], found["value"])))
 
 
 class DataError(NclBenchError):

@@ -24,8 +24,6 @@ SLURM = Option(metavar="NAME=VALUE", kind=list[str])
 @made_from(
     "baselines:sweep",
     recipes=Option(metavar="recipe"),
-    noises=Option("--noise"),
-    seeds=Option("--seed"),
     slurm=SLURM,
 )
 def sweep(

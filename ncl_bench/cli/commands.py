@@ -6,6 +6,8 @@ and what encodes pictures in ``ncl_bench.features``.
 """
 
 import re
+from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import Annotated, Any
 
 import typer
@@ -74,14 +76,29 @@ def _command(name: str, place: str) -> Any:
     else:
         alone.command(name)(command)
     found = get_group(alone).commands[name]
-    _hide_flag_types(found)
+    _finish(found)
     return found
 
 
-def _hide_flag_types(command: Any) -> None:
-    _without_flag_types(command.get_params(typer.Context(command)))
+def _finish(command: Any) -> None:
+    """Hide the types of flags, and let what the command refuses be told of its options."""
+    params = _without_flag_types(command.get_params(typer.Context(command)))
+    command.callback = _told_of_options(command.callback, {each.name: each.opts[0] for each in params})
     for each in getattr(command, "commands", {}).values():
-        _hide_flag_types(each)
+        _finish(each)
+
+
+def _told_of_options(
+    work: Callable[..., Any] | None, options: Mapping[str, str]
+) -> Callable[..., Any] | None:
+    def told(*given: Any, **named: Any) -> Any:
+        try:
+            return work(*given, **named)
+        except NclBenchError as refusal:
+            refusal.arguments, refusal.options = {}, options
+            raise
+
+    return work and wraps(work)(told)
 
 
 def _without_flag_types(params: list[Any]) -> list[Any]:

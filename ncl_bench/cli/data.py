@@ -63,8 +63,8 @@ def show(
 @made_from(
     "ncl_bench:new_dataset",
     to=DATA_ROOT,
-    languages=Option("--language", "LANGUAGE[=COLUMN]"),
-    tokenizers=Option("--tokenizer", "[LANGUAGE=]NAME"),
+    languages=Option(metavar="LANGUAGE[=COLUMN]"),
+    tokenizers=Option(metavar="[LANGUAGE=]NAME"),
 )
 def new(name: str, **given: Any) -> None:
     """Make your own dataset of images and captions: encode the pictures, split, and write its module and folder.
@@ -109,7 +109,6 @@ def new(name: str, **given: Any) -> None:
     "ncl_bench:prepare",
     place=Option("--from"),
     to=DATA_ROOT,
-    tokenizers=Option("--tokenizer"),
     push_to_hub=Option(metavar="OWNER/NAME"),
 )
 def prepare(

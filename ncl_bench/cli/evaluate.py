@@ -174,6 +174,7 @@ submission = typer.Typer(help="Write, check and describe a submission.", no_args
     folder=Option("--to", default=Path("submission")),
     method=Option("--method"),
     dataset=Option("--dataset"),
+    scores=Option("--scores"),
 )
 def init(folder: Path, **given: Any) -> None:
     """Write a commented submission.yaml, copy the scores next to it, and list what is left to fill in.

@@ -16,8 +16,9 @@ FileArgument = Annotated[Path, typer.Argument(help="Noise file (.npy).")]
 UnitOption = Annotated[
     str,
     typer.Option(
+        "--unit",
         help="Unit that the noise moves: random captions (caption), images with all their captions (image), "
-        "captions to images of similar captions (similar) or of captions with a common noun (noun)."
+        "captions to images of similar captions (similar) or of captions with a common noun (noun).",
     ),
 ]
 
@@ -25,17 +26,21 @@ UnitOption = Annotated[
 @noise_app.command()
 def make(
     dataset: Annotated[str, typer.Argument(help="Name of a dataset with synthetic noise.")],
-    ratio: Annotated[float, typer.Option(help="Share of captions or images to move, in [0, 1).")],
+    noise_ratio: Annotated[
+        float, typer.Option("--ratio", help="Share of captions or images to move, in [0, 1).")
+    ],
     to: Annotated[
         Path | None,
         typer.Option(
             help="File to write (.npy), which must not exist (default with --unit similar: a file below --root)."
         ),
     ] = None,
-    unit: UnitOption = "caption",
+    noise_unit: UnitOption = "caption",
     seed: Annotated[
         int | None,
-        typer.Option(help="Seed of the noise (default: the standard seed of this dataset, unit and ratio)."),
+        typer.Option(
+            "--seed", help="Seed of the noise (default: the standard seed of this dataset, unit and ratio)."
+        ),
     ] = None,
     root: Annotated[
         Path | None,
@@ -67,10 +72,10 @@ def make(
         raise NoiseError(
             f"{spec.name} carries natural noise, so none is drawn for it; choose another dataset"
         )
-    chosen = _unit(unit)
+    chosen = _unit(noise_unit)
     inside = None
     if to is None and chosen == "similar" and root is not None:
-        to, inside = similar_file(root, spec, ratio, seed), root
+        to, inside = similar_file(root, spec, noise_ratio, seed), root
     if to is None:
         raise NoiseError("--to is missing; name the .npy file to write, such as --to noise.npy")
     if to.suffix != ".npy":
@@ -81,10 +86,10 @@ def make(
             raise NoiseError(
                 f"--unit {chosen} reads the captions of {spec.name}; name the prepared folder with --root"
             )
-        caption_to_image, record = draw_from_captions(root, spec, chosen, ratio, seed, bar)
+        caption_to_image, record = draw_from_captions(root, spec, chosen, noise_ratio, seed, bar)
     else:
-        caption_to_image, record = spec.draw_noise(noise_ratio=ratio, noise_unit=chosen, seed=seed)
-    units = caption_to_image[:: spec.captions_per_image] if unit == "image" else caption_to_image
+        caption_to_image, record = spec.draw_noise(noise_ratio=noise_ratio, noise_unit=chosen, seed=seed)
+    units = caption_to_image[:: spec.captions_per_image] if noise_unit == "image" else caption_to_image
     content = io.BytesIO()
     np.save(content, units, allow_pickle=False)
     with sole_owner(to, inside=inside):

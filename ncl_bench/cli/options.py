@@ -17,6 +17,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from ncl_bench.errors import option_of
+
 MISSING = inspect.Parameter.empty
 """Default of an argument that has none."""
 LARGEST_COUNT = 2**31 - 1
@@ -48,7 +50,7 @@ class Option:
 
 
 SHARED: dict[str, Option | None] = {
-    "settings": Option("--set", "NAME=VALUE"),
+    "settings": Option(metavar="NAME=VALUE"),
     "device": Option(metavar="[auto|cpu|cuda]"),
     "progress": None,
     "console": None,
@@ -131,7 +133,8 @@ def made_from(*places: str, **forms: Option | None) -> Callable[[Callable[..., N
 
 def _option(argument: _Argument) -> str:
     """The option that an argument's name makes; empty if it has a position."""
-    return "" if argument.by_position else f"--{argument.name.replace('_', '-')}"
+    repeatable = bool(argument.types) and getattr(_best(argument.types).kind, "__origin__", None) is list
+    return "" if argument.by_position else option_of(argument.name, repeatable=repeatable)
 
 
 def _parameter(argument: _Argument, form: Option, options: dict[str, str]) -> inspect.Parameter:

@@ -11,6 +11,7 @@ import numpy as np
 import yaml
 from pydantic import ValidationError
 
+from ncl_bench.arguments import Seed
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.load import train_noise
 from ncl_bench.data.order import order_of_download
@@ -74,7 +75,7 @@ def begin_submission(
     similarity: Similarity = "cosine",
     noise_unit: NoiseUnit | None = None,
     noise_ratio: float | None = None,
-    noise_seed: int | None = None,
+    noise_seed: Seed | None = None,
     order_from: Path | None = None,
     root: Path | None = None,
 ) -> Begun:

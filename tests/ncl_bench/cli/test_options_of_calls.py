@@ -89,7 +89,7 @@ def test_a_command_gets_what_the_call_takes(command: Any) -> None:
             "x=1",
             "--set",
             "y=2",
-            "--seeds",
+            "--seed",
             "3",
             "--no-rest",
             "--loud",
@@ -124,7 +124,7 @@ def test_what_is_left_out_has_the_default_of_the_call(command: Any) -> None:
     }
 
 
-@pytest.mark.parametrize("wrong", [["--seeds", "-1"], ["--seeds", str(2**32)], ["--word", "three"], []])
+@pytest.mark.parametrize("wrong", [["--seed", "-1"], ["--seed", str(2**32)], ["--word", "three"], []])
 def test_a_value_outside_the_annotation_is_refused(command: Any, wrong: list[str]) -> None:
     alone, got = command
     assert CliRunner().invoke(alone, [*wrong, "a"] if wrong else []).exit_code == 2

@@ -363,8 +363,8 @@ def test_noise_that_does_not_fit_is_refused_and_not_dropped(run: Run, tmp_path: 
     for dataset, options, words in (
         ("cc152k", ("--noise-ratio", 0.4), "cc152k carries natural noise"),
         ("now", ("--noise-seed", 1), "now carries natural noise"),
-        ("digits", ("--noise-seed", 1), "noise_seed 1 has no effect without noise; give noise_ratio"),
-        ("digits", ("--noise-unit", "image"), "noise_unit 'image' has no effect without noise"),
+        ("digits", ("--noise-seed", 1), "--noise-seed 1 has no effect without noise; give --noise-ratio"),
+        ("digits", ("--noise-unit", "image"), "--noise-unit 'image' has no effect without noise"),
         ("now", ("--noise-unit", "image"), "now carries natural noise"),
         ("digits", ("--noise-ratio", 1.0), "expected a number in [0, 1)"),
         ("digits", ("--scores", tmp_path / "no.npy"), "does not exist"),

@@ -337,7 +337,7 @@ def test_make_check_identify(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["digits", "--ratio", "1.0"], "noise_ratio is 1.0"),
+        (["digits", "--ratio", "1.0"], "--ratio is 1.0"),
         (["digits", "--ratio", "0.2", "--unit", "word"], "unknown noise unit 'word'"),
         (["mnist", "--ratio", "0.2"], "unknown dataset 'mnist'"),
         (["now", "--ratio", "0.2"], "now carries natural noise"),

@@ -1,0 +1,159 @@
+"""A refusal names arguments to who calls from Python, and options to who types a command."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import baselines
+import leaderboard
+import ncl_bench
+from ncl_bench.errors import NclBenchError, option_of
+
+RECIPE = "ncr/digits_vse_infinity"
+ONE_SIDE = np.zeros((100, 4), np.float32)
+
+BOTH: dict[str, tuple[Callable[[], Any], list[str], str, str]] = {
+    "train, a value": (
+        lambda: baselines.train(RECIPE, to="x", noise_ratio=float("nan")),
+        ["train", RECIPE, "--to", "x", "--noise-ratio", "nan"],
+        "noise_ratio is nan, expected",
+        "--noise-ratio is nan, expected",
+    ),
+    "train, a forgotten argument": (
+        lambda: baselines.train(RECIPE, to="x", noise_unit="image"),
+        ["train", RECIPE, "--to", "x", "--noise-unit", "image"],
+        "noise_unit 'image' has no effect without noise; give noise_ratio, such",
+        "--noise-unit 'image' has no effect without noise; give --noise-ratio, such",
+    ),
+    "train, a device": (
+        lambda: baselines.train(RECIPE, to="x", device="gpu"),
+        ["train", RECIPE, "--to", "x", "--device", "gpu"],
+        "device is 'gpu'; choose",
+        "--device is 'gpu'; choose",
+    ),
+    "train, a setting": (
+        lambda: baselines.train(RECIPE, to="x", settings={"method.epoch": 1}),
+        ["train", RECIPE, "--to", "x", "--set", "method.epoch=1"],
+        "settings=method.epoch: ",
+        "--set method.epoch: ",
+    ),
+    "score, neither": (
+        lambda: baselines.score(to="x"),
+        ["score", "--to", "x"],
+        "either finished runs, or zero_shot= and a recipe",
+        "either finished runs, or --zero-shot and a recipe",
+    ),
+    "score, settings of a run": (
+        lambda: baselines.score("run", to="x", settings=["steps=3"]),
+        ["score", "run", "--to", "x", "--set", "steps=3"],
+        "settings= and precision= need zero_shot=:",
+        "--set and --precision need --zero-shot:",
+    ),
+    "sweep, nothing": (
+        lambda: baselines.sweep(to="x"),
+        ["sweep", "--to", "x"],
+        "name some, or add table=NAME",
+        "name some, or add --table NAME",
+    ),
+    "sweep, a dataset without a table": (
+        lambda: baselines.sweep(RECIPE, to="x", dataset="digits"),
+        ["sweep", RECIPE, "--to", "x", "--dataset", "digits"],
+        "dataset= moves a table to another dataset; fix: add table=NAME,",
+        "--dataset moves a table to another dataset; fix: add --table NAME,",
+    ),
+    "sweep, too many at once": (
+        lambda: baselines.sweep(RECIPE, to="x", jobs=2**31),
+        ["sweep", RECIPE, "--to", "x", "--jobs", str(2**31)],
+        "jobs is 2147483648, expected",
+        "--jobs is 2147483648, expected",
+    ),
+    "evaluate, similarity of a matrix": (
+        lambda: ncl_bench.evaluate("x.npy", dataset="digits", split="train"),  # type: ignore[call-overload]
+        ["evaluate", "x.npy", "--dataset", "digits", "--similarity", "dot"],
+        "split is 'train', expected",
+        "--similarity only applies to embeddings",
+    ),
+    "prepare, no files": (
+        lambda: ncl_bench.prepare("flickr30k", to="x"),
+        ["prepare", "flickr30k", "--to", "x"],
+        "give their folder with place=",
+        "give their folder with --from",
+    ),
+    "prepare, no folder": (
+        lambda: ncl_bench.prepare("digits"),
+        ["prepare", "digits"],
+        "no output folder given; add to=DIR or set",
+        "no output folder given; add --to DIR or set",
+    ),
+    "new_dataset, no pairs": (
+        lambda: ncl_bench.new_dataset("mine", to="x"),
+        ["datasets", "new", "mine", "--to", "x"],
+        "or clean= with the folder of an audit",
+        "or --clean with the folder of an audit",
+    ),
+    "find_wrong_pairs, one side": (
+        lambda: baselines.find_wrong_pairs(image_embeddings="a.npy"),
+        ["audit", "pairs", "--image-embeddings", "a.npy"],
+        "give both image_embeddings= and caption_embeddings=",
+        "give both --image-embeddings and --caption-embeddings",
+    ),
+    "leaderboard.table, a label without rows": (
+        lambda: leaderboard.table("digits", "caption-40", label="Ours"),
+        ["leaderboard", "table", "--dataset", "digits", "--noise", "caption-40", "--label", "Ours"],
+        "name your submission with mine=",
+        "name your submission with --mine",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BOTH)
+def test_each_door_has_its_words(
+    case: str, run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call, command, from_python, from_a_terminal = BOTH[case]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("NCL_BENCH_DATA", raising=False)
+    with pytest.raises(NclBenchError) as refused:
+        call()
+    assert from_python in str(refused.value)
+    told = run(*command)
+    assert (told.code, told.err.count("\n")) == (2, 1)
+    assert from_a_terminal in told.err
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        (("noise", "make", "digits", "--ratio", "nan", "--to", "x.npy"), "--ratio is nan, expected"),
+        (("noise", "make", "digits", "--ratio", "0.4", "--seed", "-1", "--to", "x.npy"), "--seed is -1, expected"),
+        (("submission", "init", "--method", "X", "--dataset", "digits", "--noise-ratio", "2"), "--noise-ratio is 2.0"),
+    ],
+)  # fmt: skip
+def test_a_command_names_its_own_options(
+    command: tuple[str, ...],
+    sentence: str,
+    run: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert sentence in run(*command).err
+
+
+def test_what_a_sentence_quotes_is_as_it_was() -> None:
+    refusal = NclBenchError(
+        "noise_seed is 3: `noise_seed: 3` of a/noise_seed.yaml and 'noise_seed' stay; load it with noise_unit='image'"
+    )
+    refusal.options = {"noise_seed": "--seed", "noise_unit": "--unit"}
+    assert str(refusal) == (
+        "--seed is 3: `noise_seed: 3` of a/noise_seed.yaml and 'noise_seed' stay; load it with --unit image"
+    )
+
+
+def test_an_option_is_made_from_the_argument() -> None:
+    assert option_of("noise_ratio") == "--noise-ratio"
+    assert option_of("settings") == "--set"
+    assert option_of("seeds", repeatable=True) == "--seed"

@@ -283,6 +283,24 @@ class Method(nn.Module, ABC):
             )
         return self.config.plan()
 
+    @classmethod
+    def plan_steps(cls, config: Any, n_pairs: int, batch_size: int) -> int:
+        """Count the gradient steps of all networks in a whole run; no network is built.
+
+        Args:
+            config: of the method.
+            n_pairs: pairs to train on, with those that :meth:`extra_clean_data` sets apart.
+            batch_size: pairs in a full batch.
+        """
+        if cls.closed_form:
+            return 0
+        method = cls.__new__(
+            cls
+        )  # a plan is a function of the config alone, so networks and memories may be missing
+        method.config = config
+        n_batches = math.ceil((n_pairs - cls.extra_clean_data(config)) / batch_size)
+        return cls.n_networks * len(method.plan()) * n_batches
+
     @abstractmethod
     def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
         """Train one epoch: the paper's algorithm box."""

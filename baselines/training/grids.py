@@ -5,35 +5,25 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import chain
-from math import ceil
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeVar, cast
 
-import torch
 from pydantic import Field, ValidationError, model_validator
-from rich.console import Console
 from rich.table import Column, Table
 
-from baselines.backbones import build_backbone
-from baselines.kit.backbone import Backbone
-from baselines.kit.batches import Features
-from baselines.kit.method import Setting
 from baselines.methods import METHODS
 from baselines.recipes import TABLES, Ablation, ablations, on_dataset, recipe_names
 from baselines.training.job import TrainingJob
 from baselines.training.recipe import Recipe, with_settings
 from baselines.training.run_folder import RunFolder
-from baselines.training.train import TrainingProgress
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import NclBenchError, NoiseError, RecipeError, SubmissionError, first_problem, listed
-from ncl_bench.evaluation.evaluate import evaluate_submission, open_submission
-from ncl_bench.evaluation.results import write_result
-from ncl_bench.evaluation.submission import SUBMISSION_FILE, read_submission
+from ncl_bench.evaluation.submission import SUBMISSION_FILE
 from ncl_bench.names import Text
 from ncl_bench.noise.draw import UNITS, NoiseUnit
 from ncl_bench.noise.files import read_noise_file
@@ -45,13 +35,9 @@ SEEDS = (0, 1, 2)
 TUNED = "_tuned"
 AND = " + "
 """Between the recipes of a mean."""
-WORDS = 2**16
-"""Rows of a word embedding without values: at least as many as CLIP has."""
 T = TypeVar("T")
 Noises = Annotated[tuple[str, ...], Field(min_length=1)]
 """Training noises, such as ``none`` and ``caption-60``."""
-Progress = Callable[[int], TrainingProgress]
-"""Number of epochs to the progress of a training."""
 
 
 class Tuning(Record):
@@ -154,7 +140,7 @@ def read_noise(name: str) -> tuple[NoiseUnit, float]:
 
 @dataclass(frozen=True)
 class Job:
-    """One recipe, or the mean of several, under one noise with one seed: trained, scored on test and evaluated.
+    """One recipe, or the mean of several, under one noise with one seed, to train, score on test and evaluate.
 
     Attributes:
         recipe: name of a shipped recipe or a file, or several joined by `` + ``; a recipe that stands there twice is
@@ -242,86 +228,8 @@ class Job:
 
     @property
     def finished(self) -> bool:
-        """Whether :meth:`r_sum` is available."""
+        """Whether its rSum is available."""
         return (self.submission / SUBMISSION_FILE).exists()
-
-    def train(self, device: str, features: Features, progress: Progress) -> None:
-        """Train or resume, then score test; the members of a mean are finished before."""
-        from baselines.training.submit import submit
-
-        runs = [member.run.path for member in self.members]
-        if len(runs) == 1:
-            self.fit(device, features, progress)
-        submit(runs, self.submission, root=self.root, device=device, console=Console(quiet=True))
-
-    def fit(self, device: str, features: Features, progress: Progress) -> None:
-        """Train or resume, without scoring."""
-        from baselines.training.train import Trainer
-
-        trainer = Trainer(self.training, self.run, device, features=features)
-        with progress(len(trainer.plans)) as shown:
-            trainer.run(shown)
-
-    def r_sum(self) -> float:
-        """Evaluate the submission and return its rSum on test; refuse one that was trained otherwise."""
-        self._check_training()
-        result, _ = evaluate_submission(open_submission(self.submission, root=self.root))
-        write_result(self.submission, result)
-        return result.splits["test"].r_sum
-
-    def _check_training(self) -> None:
-        from baselines.training.statement import stated_settings
-
-        submission = read_submission(self.submission)
-        training, jobs = submission.training, [member.training for member in self.members]
-        if training is None:
-            return
-        problem, job = "", jobs[0]
-        if self.noise != "none" and (submission.noise.seed is None) != (self.noise_file is not None):
-            problem = f"on {'drawn noise' if self.noise_file else 'the noise of a file'}"
-        elif training.precision != self.precision:
-            problem = f"in {training.precision}, not in {self.precision}"
-        elif training.budget != job.recipe.steps:
-            there, asked = (
-                training.budget or "no given number of",
-                job.recipe.steps or "the epochs of the plan",
-            )
-            problem = f"for {there} steps, not for {asked}"
-        elif training.settings != stated_settings(jobs):
-            problem = f"with other settings ({training.settings or 'none'})"
-        if problem:
-            raise NclBenchError(f"{self.submission} was trained {problem}; choose a new folder with --to")
-        for member, wanted in zip(self.members, jobs, strict=True):
-            member.run.refuse_another_recipe(wanted.recipe)
-
-    def steps(self) -> int:
-        """Count the gradient steps of all networks, from the size of the dataset alone."""
-        recipe, ratio = self.training.recipe, read_noise(self.noise)[1]
-        spec, method, config = (
-            dataset_spec(recipe.dataset),
-            METHODS[recipe.method["name"]],
-            recipe.method_config,
-        )
-        if method.closed_form:
-            return 0
-        if recipe.steps is not None:
-            return method.n_networks * recipe.steps
-        n_pairs, trusted = spec.n_captions("train"), method.extra_clean_data(config)
-
-        def network() -> Backbone:
-            return build_backbone(
-                recipe.backbone["name"],
-                recipe.backbone_config,
-                feature_dim=spec.feature_dim,
-                n_regions=spec.n_regions,
-                vocabulary_size=WORDS,
-            )
-
-        with torch.device("meta"):  # tensors with a shape and no values: the plan needs no weights
-            ids = torch.empty(trusted, dtype=torch.int64)
-            built = method(config, Setting(n_pairs, spec.n_regions, WORDS, network, recipe.batch_size, ids))
-        trained = n_pairs * (1 - ratio if recipe.clean_only else 1) - trusted
-        return method.n_networks * len(built.plan()) * ceil(trained / recipe.batch_size)
 
 
 def jobs_of(
@@ -497,13 +405,25 @@ def image_noise_files(folder: Path, dataset: str, noises: Sequence[str]) -> dict
     return {noise: path for noise, (_, path) in found.items()}
 
 
+def planned_steps(job: Job) -> int:
+    """Count the gradient steps of all networks of a run, from the size of the dataset alone."""
+    recipe, (_, ratio) = job.training.recipe, read_noise(job.noise)
+    method = METHODS[recipe.method["name"]]
+    if recipe.steps is not None and not method.closed_form:
+        return method.n_networks * recipe.steps
+    n_pairs = dataset_spec(recipe.dataset).n_captions("train")
+    # a control trains on the pairs that noise leaves right, about as many as are not drawn
+    kept = round(n_pairs * (1 - ratio)) if recipe.clean_only else n_pairs
+    return method.plan_steps(recipe.method_config, kept, recipe.batch_size)
+
+
 def plan_to_print(jobs: Sequence[Job]) -> Table:
     """Count what is left of a sweep: a line per recipe and settings, and their sum."""
     work: dict[str, list[int]] = {}
     for job in dict.fromkeys(chain(*(job.members for job in jobs), jobs)):
         line = work.setdefault(job.title, [0, 0, 0, 0])
         to_train = len(job.members) == 1 and not (job.finished or job.run.finished)
-        counts = (1, int(job.finished), int(to_train), job.steps() if to_train else 0)
+        counts = (1, int(job.finished), int(to_train), planned_steps(job) if to_train else 0)
         work[job.title] = [sum(pair) for pair in zip(line, counts, strict=True)]
     columns = (Column(name, justify="right") for name in ("jobs", "finished", "runs", "steps"))
     table = Table(Column("left to do", overflow="fold"), *columns)

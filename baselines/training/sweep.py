@@ -18,7 +18,7 @@ from functools import partial
 from math import nan
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 from rich.console import Console
@@ -30,8 +30,13 @@ from baselines.recipes import Ablation
 from baselines.training.grids import AND, Job, read_noise
 from baselines.training.printed import printed_row
 from baselines.training.slurm import job_pool
-from baselines.training.train import TrainingProgress
+from baselines.training.statement import stated_settings
+from baselines.training.submit import submit
+from baselines.training.train import Trainer, TrainingProgress
 from ncl_bench.errors import NclBenchError
+from ncl_bench.evaluation.evaluate import evaluate_submission, open_submission
+from ncl_bench.evaluation.results import write_result
+from ncl_bench.evaluation.submission import read_submission
 from ncl_bench.files import is_leftover, sole_owner, write_text
 from ncl_bench.foreign import whole_number
 from ncl_bench.papers import printed_sum, rows_by_recipe
@@ -39,6 +44,9 @@ from ncl_bench.processes import worker_pool
 from ncl_bench.progress import is_quiet, live_bar
 from ncl_bench.tables import as_csv
 
+Progress = Callable[[int], TrainingProgress]
+"""Number of epochs to the progress of a training."""
+AnyJob = TypeVar("AnyJob", bound=Job)
 Shares = Any
 """Shared array of floats in [0, 1]: progress of each training."""
 COLUMNS = ("recipe", "noise", "seeds", "rsum_mean", "rsum_std", "printed", "stds_apart", "paper")
@@ -71,8 +79,11 @@ def sweep(
     # means average finished runs, so their members come first
     means = [job for job in jobs if job not in members]
     with owned(folder):
-        results = finish_all(folder, members, at_once, device, features, slurm)
-        results |= finish_all(folder, means, at_once, device, features, slurm)
+        results: dict[Job, float] = {}
+        for each in (members, means):
+            results |= finish_all(
+                folder, each, train_and_score, r_sum_on_test, at_once, device, features, slurm
+            )
         _write_table(folder / "table.csv", _other_seeds(results) | results)
     return results
 
@@ -89,8 +100,52 @@ def _other_seeds(results: Mapping[Job, float]) -> dict[Job, float]:
             if other in results or other in others or not other.finished:
                 continue
             with suppress(NclBenchError):  # trained with other settings, and so of another row
-                others[other] = other.r_sum()
+                others[other] = r_sum_on_test(other)
     return others
+
+
+def train_and_score(job: Job, device: str, features: Features, progress: Progress) -> None:
+    """Train or resume a job, then score test; the members of a mean are finished before."""
+    runs = [member.run.path for member in job.members]
+    if len(runs) == 1:
+        train_run(job, device, features, progress)
+    submit(runs, job.submission, root=job.root, device=device, console=Console(quiet=True))
+
+
+def train_run(job: Job, device: str, features: Features, progress: Progress) -> None:
+    """Train or resume a job, without scoring."""
+    trainer = Trainer(job.training, job.run, device, features=features)
+    with progress(len(trainer.plans)) as shown:
+        trainer.run(shown)
+
+
+def r_sum_on_test(job: Job) -> float:
+    """Evaluate the submission of a job and return its rSum on test; refuse one that was trained otherwise."""
+    _refuse_other_training(job)
+    result, _ = evaluate_submission(open_submission(job.submission, root=job.root))
+    write_result(job.submission, result)
+    return result.splits["test"].r_sum
+
+
+def _refuse_other_training(job: Job) -> None:
+    submission = read_submission(job.submission)
+    stated, asked = submission.training, [member.training for member in job.members]
+    if stated is None:
+        return
+    problem, first = "", asked[0]
+    if job.noise != "none" and (submission.noise.seed is None) != (job.noise_file is not None):
+        problem = f"on {'drawn noise' if job.noise_file else 'the noise of a file'}"
+    elif stated.precision != job.precision:
+        problem = f"in {stated.precision}, not in {job.precision}"
+    elif stated.budget != first.recipe.steps:
+        steps = stated.budget or "no given number of", first.recipe.steps or "the epochs of the plan"
+        problem = f"for {steps[0]} steps, not for {steps[1]}"
+    elif stated.settings != stated_settings(asked):
+        problem = f"with other settings ({stated.settings or 'none'})"
+    if problem:
+        raise NclBenchError(f"{job.submission} was trained {problem}; choose a new folder with --to")
+    for member, wanted in zip(job.members, asked, strict=True):
+        member.run.refuse_another_recipe(wanted.recipe)
 
 
 @contextmanager
@@ -105,33 +160,38 @@ def owned(folder: Path) -> Iterator[None]:
 
 def finish_all(
     folder: Path,
-    jobs: Sequence[Job],
+    jobs: Sequence[AnyJob],
+    train: Callable[[AnyJob, str, Features, Progress], None],
+    measure: Callable[[AnyJob], float],
     at_once: int,
     device: str,
     features: Features,
     slurm: Mapping[str, Any] | None,
-    record: Callable[[Job, Mapping[Job, float]], object] = lambda *_: None,
-) -> dict[Job, float]:
-    """Finish every job and return its rSum; after each job, ``record`` gets all results so far."""
+    record: Callable[[AnyJob, Mapping[AnyJob, float]], object] = lambda *_: None,
+) -> dict[AnyJob, float]:
+    """Train and measure every job and return its rSum; after each job, ``record`` gets all results so far.
+
+    ``train`` and ``measure`` are functions of a module: worker processes and SLURM find them by name.
+    """
     check_device(device)
     console = Console(stderr=True, quiet=is_quiet())
-    results: dict[Job, float] = {}
+    results: dict[AnyJob, float] = {}
 
-    def say(job: Job, r_sum: float) -> None:
+    def say(job: AnyJob, r_sum: float) -> None:
         results[job] = r_sum
         console.print(f"{job.name}: rSum {r_sum:.1f} on {job.split}", highlight=False)
         record(job, results)
 
     for job in jobs:
         if job.finished:
-            say(job, job.r_sum())
+            say(job, measure(job))
     missing = [job for job in jobs if job not in results]
     if missing:
         # without a lock: every worker writes its own number, and the bar may lag
         shares = multiprocessing.get_context("spawn").Array("d", len(missing), lock=False)
-        with _workers(slurm, folder, min(at_once, len(missing)), shares) as submit, live_bar(console) as bar:
+        with _workers(slurm, folder, min(at_once, len(missing)), shares) as begin, live_bar(console) as bar:
             waiting = {
-                submit(_slurm_name(job), _finish, index, job, device, features): job
+                begin(_slurm_name(job), _finish, index, job, train, measure, device, features): job
                 for index, job in enumerate(missing)
             }
             before = len(results)
@@ -165,10 +225,17 @@ def _slurm_name(job: Job) -> str:
     return f"ncl-bench-{folder}-{job.name.replace('/', '-')}"
 
 
-def _finish(index: int, job: Job, device: str, features: Features) -> float:
+def _finish(
+    index: int,
+    job: AnyJob,
+    train: Callable[[AnyJob, str, Features, Progress], None],
+    measure: Callable[[AnyJob], float],
+    device: str,
+    features: Features,
+) -> float:
     if not job.finished:  # a SLURM job of a killed command may have done it meanwhile
-        job.train(device, features, partial(SharedProgress, index=index))
-    r_sum = job.r_sum()
+        train(job, device, features, partial(SharedProgress, index=index))
+    r_sum = measure(job)
     if _shares is not None:
         _shares[index] = 1.0
     return r_sum

@@ -17,10 +17,11 @@ import numpy as np
 import yaml
 
 from baselines.kit.batches import Features, derive_seed
-from baselines.training.grids import TUNED, Job, Progress, Tuning, read_noise
+from baselines.training.grids import TUNED, Job, Tuning, read_noise
 from baselines.training.job import TrainingJob
 from baselines.training.recipe import Between, OneOf, Recipe, with_settings, with_values
-from baselines.training.sweep import finish_all, owned
+from baselines.training.step import Diverged
+from baselines.training.sweep import Progress, finish_all, owned, train_run
 from ncl_bench.errors import NclBenchError
 from ncl_bench.files import write_text
 from ncl_bench.tables import as_csv
@@ -56,36 +57,37 @@ class Trial(Job):
 
     @property
     def finished(self) -> bool:
-        return self.run.finished or self._diverged.is_file()
+        return self.run.finished or self.diverged.is_file()
 
     @property
-    def _diverged(self) -> Path:
+    def diverged(self) -> Path:
+        """File that says why the loss was not finite; without it, it was."""
         return self.run.path / "diverged.txt"
-
-    def train(self, device: str, features: Features, progress: Progress) -> None:
-        from baselines.training.step import Diverged
-
-        try:
-            self.fit(device, features, progress)
-        except Diverged as error:
-            # a diverged trial is a result: it counts 0 and is not trained again
-            write_text(self._diverged, f"{error}\n")
-
-    def r_sum(self) -> float:
-        """Return the rSum on dev of the best epoch; 0 if the loss was not finite."""
-        there, job = self.run.read_run(), self.training
-        noise = (there.noise.unit or "caption", there.noise.ratio)
-        same = (job.recipe.model_dump(), job.seed, (job.noise_unit, job.noise_ratio))
-        if (there.recipe.model_dump(), there.seed, noise) != same:
-            raise NclBenchError(
-                f"{self.run.path} holds a trial of another recipe, search, noise or seed; choose a new folder with --to"
-            )
-        return self.run.read_outcome().dev["r_sum"] if self.run.finished else 0.0
 
     @property
     def best_epoch(self) -> int | None:
         """Best epoch on dev, from 1; None if the loss was not finite."""
         return self.run.read_outcome().best_epoch + 1 if self.run.finished else None
+
+
+def train_trial(trial: Trial, device: str, features: Features, progress: Progress) -> None:
+    """Train or resume a trial; a loss that is not finite ends it for good."""
+    try:
+        train_run(trial, device, features, progress)
+    except Diverged as error:
+        write_text(trial.diverged, f"{error}\n")
+
+
+def r_sum_on_dev(trial: Trial) -> float:
+    """Return the rSum on dev of the best epoch; 0 if the loss was not finite."""
+    there, job = trial.run.read_run(), trial.training
+    noise = (there.noise.unit or "caption", there.noise.ratio)
+    same = (job.recipe.model_dump(), job.seed, (job.noise_unit, job.noise_ratio))
+    if (there.recipe.model_dump(), there.seed, noise) != same:
+        raise NclBenchError(
+            f"{trial.run.path} holds a trial of another recipe, search, noise or seed; choose a new folder with --to"
+        )
+    return trial.run.read_outcome().dev["r_sum"] if trial.run.finished else 0.0
 
 
 def short_name(recipe: str) -> str:
@@ -152,15 +154,17 @@ def tune(
     for trial in trials:
         groups.setdefault(trial.recipe, []).append(trial)
 
-    def record(trial: Job, results: Mapping[Job, float]) -> None:
+    def record(trial: Trial, results: Mapping[Trial, float]) -> None:
         _write_study(groups[trial.recipe], results)
 
     with owned(folder):
-        results = finish_all(folder, trials, at_once, device, "auto", slurm, record)
+        results = finish_all(
+            folder, trials, train_trial, r_sum_on_dev, at_once, device, "auto", slurm, record
+        )
         return [_write_study(group, results) for group in groups.values()]
 
 
-def _write_study(trials: Sequence[Trial], results: Mapping[Job, float]) -> Path:
+def _write_study(trials: Sequence[Trial], results: Mapping[Trial, float]) -> Path:
     """Write the table of a recipe's finished trials and, when all are finished, its best options as a recipe.
 
     Args:

@@ -16,7 +16,15 @@ from typer.testing import CliRunner
 
 from baselines.methods import METHODS
 from baselines.recipes import ablations
-from baselines.training.grids import Grid, Job, jobs_of, jobs_of_ablation, move_to_dataset, read_noise
+from baselines.training.grids import (
+    Grid,
+    Job,
+    jobs_of,
+    jobs_of_ablation,
+    move_to_dataset,
+    planned_steps,
+    read_noise,
+)
 from baselines.training.sweep import _write_table, means_of, sweep, table_to_print
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS
@@ -386,7 +394,7 @@ def test_a_plan_counts_what_is_left_without_data_and_writes_nothing(
 def test_the_steps_of_a_plan_are_those_of_the_training(tmp_path: Path, recipe: str) -> None:
     def steps(name: str, *settings: str) -> int:
         (job,) = jobs_of(tmp_path, [name], ["caption-60"], seeds=[0], settings=settings)
-        return job.steps()
+        return planned_steps(job)
 
     tiny = ("method.epochs=2", "method.warmup_epochs=1", "backbone.embed_size=8")
     assert steps("bicro/flickr30k_sgr", *tiny) == 2 * 3 * -(-145_000 // 128)
@@ -394,7 +402,7 @@ def test_the_steps_of_a_plan_are_those_of_the_training(tmp_path: Path, recipe: s
     assert steps("triplet/flickr30k_sgr_clean", *tiny) == 3 * -(-(145_000 * 2 // 5) // 128)
     (job,) = jobs_of(tmp_path / "out", [recipe], ["none"], seeds=[0])
     sweep(tmp_path / "out", [job], at_once=1, device="cpu")
-    assert job.steps() == sum(job.run.read_outcome().steps)
+    assert planned_steps(job) == sum(job.run.read_outcome().steps)
 
 
 def test_a_recipe_that_is_averaged_with_itself_has_two_seeds() -> None:
@@ -402,3 +410,17 @@ def test_a_recipe_that_is_averaged_with_itself_has_two_seeds() -> None:
     twice = Job(f"{a} + {a}", "none", 1, Path("out"))
     assert [(job.recipe, job.seed) for job in twice.members] == [(a, 2), (a, 3)]
     assert [job.seed for job in Job(f"{a} + {b}", "none", 1, Path("out")).members] == [1, 1]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_steps_are_planned_without_building_a_network(name: str) -> None:
+    method = METHODS[name]
+    config = method.Config()
+    n_pairs = 950 + method.extra_clean_data(config)  # ten batches of 100, the last one half full
+    steps = method.plan_steps(config, n_pairs, 100)
+    if method.closed_form:
+        assert steps == 0
+    else:
+        assert steps > 0
+        assert steps % (10 * method.n_networks) == 0
+        assert method.plan_steps(config, n_pairs + 100, 100) == steps * 11 // 10

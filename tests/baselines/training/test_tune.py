@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from baselines.methods import METHODS
 from baselines.recipes import recipe_names
+from baselines.training import tune as tuning
 from baselines.training.grids import Grid, Tuning, grid_names
 from baselines.training.recipe import Between, OneOf, Recipe
 from baselines.training.run_folder import Outcome
@@ -50,7 +51,7 @@ def fitted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         r_sum = 1e4 * training.recipe.method["learning_rate"]
         trial.run.write_outcome(Outcome(epochs=1, dev={"r_sum": r_sum}, best_sha256="ab"))
 
-    monkeypatch.setattr(Trial, "fit", fit)
+    monkeypatch.setattr(tuning, "train_run", fit)
     monkeypatch.setattr("baselines.training.sweep.worker_pool", InThisProcess)
     return names
 
@@ -162,7 +163,7 @@ def test_a_tuning_does_its_trials_once_and_writes_the_best_as_a_recipe(
 def test_a_loss_that_is_not_finite_is_the_worst_trial_and_is_not_repeated(
     recipe: str, tmp_path: Path, fitted: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fit = Trial.fit
+    fit = tuning.train_run
 
     def diverging(trial: Trial, *rest: object) -> None:
         fit(trial, *rest)
@@ -170,7 +171,7 @@ def test_a_loss_that_is_not_finite_is_the_worst_trial_and_is_not_repeated(
             (trial.run.path / "training.json").unlink()
             raise Diverged("the loss is nan")
 
-    monkeypatch.setattr(Trial, "fit", diverging)
+    monkeypatch.setattr(tuning, "train_run", diverging)
     trials = trials_of(tmp_path / "out", [recipe], TUNING)
     (path,) = tune(tmp_path / "out", trials)
     assert tune(tmp_path / "out", trials) == [path]
@@ -182,14 +183,14 @@ def test_a_loss_that_is_not_finite_is_the_worst_trial_and_is_not_repeated(
 def test_the_table_of_trials_has_every_finished_one_when_another_fails(
     recipe: str, tmp_path: Path, fitted: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fit = Trial.fit
+    fit = tuning.train_run
 
     def failing(trial: Trial, *rest: object) -> None:
         if trial.number == 2:
             raise NclBenchError("the disk is full")
         fit(trial, *rest)
 
-    monkeypatch.setattr(Trial, "fit", failing)
+    monkeypatch.setattr(tuning, "train_run", failing)
     with pytest.raises(NclBenchError, match="the disk is full"):
         tune(tmp_path / "out", trials_of(tmp_path / "out", [recipe], TUNING))
     (table,) = (tmp_path / "out" / "tuned" / "info_nce").iterdir()  # no tuned recipe yet

@@ -287,6 +287,8 @@ def sweep(
     precision: Precision = "32-true",
     features: Features = "auto",
     settings: Settings = (),
+    plan: bool = False,
+    time: bool = False,
 ) -> pd.DataFrame:
     """Train, score and evaluate recipes under several noises and seeds; the same call resumes.
 
@@ -315,15 +317,20 @@ def sweep(
         features: place of the training features: read from disk as needed (``mapped``), or kept on the device
             (``gpu``); ``auto`` takes ``gpu`` if they fit into half of the GPU's free memory.
         settings: recipe options to override, such as ``method.epochs=10``. Also a mapping, ``{"method.epochs": 10}``.
+        plan: count the runs and gradient steps that are left, and train nothing; needs no data.
+        time: with ``plan``: time ten steps of every line on this computer, and state hours; needs the data.
 
     Returns:
         Mean and standard deviation of rSum on test over the seeds, one row per recipe and noise, beside the number that
-        a paper prints; of an ablation table, its rows. ``to/submissions`` holds the submissions.
+        a paper prints; of an ablation table, its rows. ``to/submissions`` holds the submissions. With ``plan``, see
+        :func:`baselines.training.plan.plan_of`.
     """
     from baselines.recipes import ablations
+    from baselines.training.plan import plan_of
     from baselines.training.sweep import ablation_of, means_of
     from baselines.training.sweep import sweep as run
 
+    _refuse_time_alone(plan, time)
     planned = planned_jobs(
         recipes,
         to=to,
@@ -338,6 +345,8 @@ def sweep(
         precision=precision,
         settings=settings,
     )
+    if plan:
+        return plan_of(planned, timed=time, device=device, features=features)
     results = run(Path(to), planned, at_once=jobs, device=device, features=features, slurm=slurm)
     ablation = ablations().get(table)
     return ablation_of(ablation, results) if ablation else means_of(results)
@@ -357,7 +366,9 @@ def tune(
     root: AnyPath | None = None,
     device: str = "auto",
     settings: Settings = (),
-) -> list[Path]:
+    plan: bool = False,
+    time: bool = False,
+) -> list[Path] | pd.DataFrame:
     """Tune recipes by random search on dev, and write the best options of each as a recipe; the same call resumes.
 
     Args:
@@ -373,18 +384,22 @@ def tune(
         root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
         device: device of the networks; ``auto`` takes a GPU if there is one.
         settings: recipe options to override, such as ``method.epochs=10``. Also a mapping, ``{"method.epochs": 10}``.
+        plan: count the runs and gradient steps that are left, and train nothing; needs no data.
+        time: with ``plan``: time ten steps of every line on this computer, and state hours; needs the data.
 
     Returns:
-        The written recipes.
+        The written recipes. With ``plan``, see :func:`baselines.training.plan.plan_of`.
     """
     from baselines.recipes import ablations
     from baselines.training.grids import Grid, Tuning, chosen_rows
+    from baselines.training.plan import plan_of
     from baselines.training.tune import trials_of
     from baselines.training.tune import tune as run
 
     names = [recipes] if isinstance(recipes, str) else list(recipes)
     if not (names or table):
         raise NclBenchError("expected recipes or a table to tune; fix: name some, or add --table NAME")
+    _refuse_time_alone(plan, time)
     refuse_unknown(*(() if table else names))
     stated = {"trials": trials, "noise": noise, "seed": seed}
     stated = {option: value for option, value in stated.items() if value is not None}
@@ -405,7 +420,14 @@ def tune(
     else:
         tuning = Tuning.model_validate(stated)
     every = trials_of(Path(to), names, tuning, root=as_path(root), settings=given)
+    if plan:
+        return plan_of(every, timed=time, device=device)
     return run(Path(to), every, at_once=jobs, device=device, slurm=slurm)
+
+
+def _refuse_time_alone(plan: bool, time: bool) -> None:
+    if time and not plan:
+        raise NclBenchError("--time times the steps of a plan; fix: add --plan, or leave it out")
 
 
 def planned_jobs(

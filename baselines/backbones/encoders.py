@@ -177,8 +177,8 @@ def gru_step(state: Tensor, entering: Tensor, kept: Tensor) -> Tensor:
         kept: the state's share, likewise.
     """
     hidden = state.shape[-1]
-    gates, new = entering.split([2 * hidden, hidden], dim=-1)
-    gates_kept, new_kept = kept.split([2 * hidden, hidden], dim=-1)
+    gates, new = torch.split(entering, [2 * hidden, hidden], dim=-1)
+    gates_kept, new_kept = torch.split(kept, [2 * hidden, hidden], dim=-1)
     reset, update = torch.sigmoid(gates + gates_kept).chunk(2, dim=-1)
     return torch.lerp(torch.tanh(torch.addcmul(new, reset, new_kept)), state, update)
 

@@ -100,7 +100,9 @@ class MemoryUnit(nn.Module):
 
     def _layers(self, x: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Weight and bias of candidate and gate; one of both on a GPU, for one product in place of two."""
-        layers = [(layer.weight, layer.bias) for layer in (self.linear, self.gate)]
+        layers: list[tuple[Tensor, Tensor]] = [
+            (layer.weight, layer.bias) for layer in (self.linear, self.gate)
+        ]
         if not on_gpu_path(x):
             return layers
         weights, biases = zip(*layers, strict=True)

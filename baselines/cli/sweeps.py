@@ -28,12 +28,6 @@ SLURM = Option(metavar="NAME=VALUE", kind=list[str])
 )
 def sweep(
     executor: Executor = "here",
-    plan: Annotated[
-        bool,
-        typer.Option(
-            "--plan", help="Print the runs and gradient steps that are left, and stop; needs no data."
-        ),
-    ] = False,
     as_json: Json = False,
     **given: Any,
 ) -> None:
@@ -51,21 +45,18 @@ def sweep(
     refuse_unknown(*(() if table else given["recipes"]))  # before torch is imported
     from rich.console import Console
 
-    from baselines.calls import planned_jobs
     from baselines.calls import sweep as run
     from baselines.recipes import ablations
-    from baselines.training.grids import plan_to_print
+    from baselines.training.plan import plan_to_print
     from baselines.training.sweep import ablation_to_print, table_to_print
 
-    if plan:
-        for name in ("jobs", "slurm", "device", "features"):
-            del given[name]
-        Console().print(plan_to_print(planned_jobs(**given)))
-        return
     given["slurm"] = _slurm_options(executor, given["slurm"])
     means = run(**given)
     if as_json:
-        typer.echo(means.to_json(orient="records", indent=2))
+        typer.echo((means.reset_index() if given["plan"] else means).to_json(orient="records", indent=2))
+        return
+    if given["plan"]:
+        Console().print(plan_to_print(means))
         return
     ablation = ablations().get(table)
     Console().print(ablation_to_print(ablation, means) if ablation else table_to_print(means))
@@ -84,10 +75,17 @@ def tune(executor: Executor = "here", **given: Any) -> None:
     from baselines.recipes import refuse_unknown
 
     refuse_unknown(*(() if given["table"] else given["recipes"]))  # before torch is imported
+    from rich.console import Console
+
     from baselines.calls import tune as run
+    from baselines.training.plan import plan_to_print
 
     given["slurm"] = _slurm_options(executor, given["slurm"])
-    for path in run(**given):
+    found = run(**given)
+    if not isinstance(found, list):
+        Console().print(plan_to_print(found))
+        return
+    for path in found:
         typer.echo(f"wrote {path} and every trial beside it")
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeVar, cast
 
 from pydantic import Field, ValidationError, model_validator
-from rich.table import Column, Table
 
 from baselines.methods import METHODS
 from baselines.recipes import TABLES, Ablation, ablations, on_dataset, recipe_names
@@ -415,20 +414,3 @@ def planned_steps(job: Job) -> int:
     # a control trains on the pairs that noise leaves right, about as many as are not drawn
     kept = round(n_pairs * (1 - ratio)) if recipe.clean_only else n_pairs
     return method.plan_steps(recipe.method_config, kept, recipe.batch_size)
-
-
-def plan_to_print(jobs: Sequence[Job]) -> Table:
-    """Count what is left of a sweep: a line per recipe and settings, and their sum."""
-    work: dict[str, list[int]] = {}
-    for job in dict.fromkeys(chain(*(job.members for job in jobs), jobs)):
-        line = work.setdefault(job.title, [0, 0, 0, 0])
-        to_train = len(job.members) == 1 and not (job.finished or job.run.finished)
-        counts = (1, int(job.finished), int(to_train), planned_steps(job) if to_train else 0)
-        work[job.title] = [sum(pair) for pair in zip(line, counts, strict=True)]
-    columns = (Column(name, justify="right") for name in ("jobs", "finished", "runs", "steps"))
-    table = Table(Column("left to do", overflow="fold"), *columns)
-    for title, line in work.items():
-        table.add_row(title, *map("{:,}".format, line))
-    table.add_section()
-    table.add_row("sum", *(f"{sum(column):,}" for column in zip(*work.values(), strict=True)))
-    return table

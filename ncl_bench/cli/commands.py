@@ -83,14 +83,13 @@ def _command(name: str, place: str) -> Any:
 def _finish(command: Any) -> None:
     """Hide the types of flags, and let what the command refuses be told of its options."""
     params = _without_flag_types(command.get_params(typer.Context(command)))
-    command.callback = _told_of_options(command.callback, {each.name: each.opts[0] for each in params})
+    if command.callback is not None:  # a group of commands has none
+        command.callback = _told_of_options(command.callback, {each.name: each.opts[0] for each in params})
     for each in getattr(command, "commands", {}).values():
         _finish(each)
 
 
-def _told_of_options(
-    work: Callable[..., Any] | None, options: Mapping[str, str]
-) -> Callable[..., Any] | None:
+def _told_of_options(work: Callable[..., Any], options: Mapping[str, str]) -> Callable[..., Any]:
     def told(*given: Any, **named: Any) -> Any:
         try:
             return work(*given, **named)
@@ -98,7 +97,7 @@ def _told_of_options(
             refusal.arguments, refusal.options = {}, options
             raise
 
-    return work and wraps(work)(told)
+    return wraps(work)(told)
 
 
 def _without_flag_types(params: list[Any]) -> list[Any]:

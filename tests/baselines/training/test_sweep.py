@@ -1,6 +1,7 @@
 """Sweeps: which jobs, one real tiny sweep with its table, and what a killed one leaves behind."""
 
 import csv
+import itertools
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from rich.console import Console
 from support.few_digits import InThisProcess
 from typer.testing import CliRunner
 
+import baselines
 from baselines.methods import METHODS
 from baselines.recipes import ablations
 from baselines.training.grids import (
@@ -387,6 +389,40 @@ def test_a_plan_counts_what_is_left_without_data_and_writes_nothing(
     assert found.exit_code == 0, found.exception
     (total,) = (line for line in found.stdout.splitlines() if "sum" in line)
     assert re.findall(r"[\d,]+", total)[:3] == ["4", "0", "3"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_plan_with_time_states_the_hours_of_steps_that_were_timed(
+    tmp_path: Path, recipe: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ticks = itertools.count()
+    monkeypatch.setattr("baselines.training.plan.now", lambda device: 36.0 * next(ticks))
+    asked = {
+        "noises": ["none"],
+        "seeds": [0, 1],
+        "settings": ["batch_size=200"],
+        "plan": True,
+        "device": "cpu",
+    }
+    counted = baselines.sweep(recipe, **asked)
+    assert counted.columns.tolist() == ["jobs", "finished", "runs", "steps"]
+    timed = baselines.sweep(recipe, **asked, time=True)
+    # a step takes 36 seconds of this clock, which is read once for each
+    assert timed["hours"].tolist() == [counted["steps"].item() / 100]
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny"]
+    with pytest.raises(NclBenchError, match="time=True times the steps of a plan; fix: add plan=True"):
+        baselines.sweep(recipe, time=True)
+
+
+def test_a_search_has_a_plan_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["tune", "ncr/digits_vse_infinity", "--trials", "3", "--set", "steps=50", "--plan"]
+    found = CliRunner().invoke(app, command, env={"COLUMNS": "80"})
+    assert found.exit_code == 0, found.exception
+    (total,) = (line for line in found.stdout.splitlines() if "sum" in line)
+    assert re.findall(r"[\d,]+", total) == ["3", "0", "3", "300"]
+    assert "hours" not in found.stdout
     assert not list(tmp_path.iterdir())
 
 

@@ -1,0 +1,123 @@
+"""What a sweep or a search still has to train: runs and gradient steps, and hours where steps are timed."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import chain
+from pathlib import Path
+
+import pandas as pd
+import torch
+from rich.console import Console
+from rich.table import Column, Table
+
+from baselines.kit.batches import Features
+from baselines.training.grids import Job, planned_steps
+from baselines.training.job import TrainingJob
+from baselines.training.run_folder import RunFolder
+from baselines.training.step import now
+from baselines.training.train import Trainer, TrainingProgress
+
+TIMED = 10
+"""Gradient steps that are timed; the one before them is not, because it also allocates memory."""
+
+
+def plan_of(
+    jobs: Sequence[Job], *, timed: bool = False, device: str = "auto", features: Features = "auto"
+) -> pd.DataFrame:
+    """Count what is left of a sweep or a search, from the sizes of the datasets alone.
+
+    Args:
+        jobs: all of its jobs.
+        timed: train a few steps of every line here, which needs the data, and state hours.
+        device: of the timed steps: ``auto``, ``cpu`` or ``cuda``.
+        features: of the timed steps, see :class:`baselines.training.train.Trainer`.
+
+    Returns:
+        One row per recipe and settings, in this index: ``jobs``, those that are ``finished``, ``runs`` to train, their
+        gradient ``steps``, and if timed their ``hours``, one run after the other.
+    """
+    rows: dict[str, dict[str, float]] = {}
+    for job in dict.fromkeys(chain(*(job.members for job in jobs), jobs)):
+        row = rows.setdefault(job.title, {"jobs": 0, "finished": 0, "runs": 0, "steps": 0})
+        row["jobs"] += 1
+        row["finished"] += job.finished
+        if job.finished or job.run.finished or len(job.members) > 1:
+            continue
+        row["runs"] += 1
+        row["steps"] += planned_steps(job)
+        if timed and "seconds" not in row and planned_steps(job):
+            row["seconds"] = seconds_per_step(job.training, device, features)
+    plan = pd.DataFrame.from_dict(rows, orient="index").rename_axis("left to do")
+    if timed:
+        seconds = plan.pop("seconds") if "seconds" in plan else 0.0
+        plan["hours"] = (plan["steps"] * seconds).fillna(0.0) / 3600
+    return plan
+
+
+def seconds_per_step(job: TrainingJob, device: str = "auto", features: Features = "auto") -> float:
+    """Train the first steps of a run, in one thread as in a sweep, and keep nothing.
+
+    Returns:
+        Mean seconds of one gradient step with its batch; dividing pairs and scoring dev is not in it.
+    """
+    with tempfile.TemporaryDirectory() as scratch, _one_thread():
+        trainer = Trainer(
+            job, RunFolder(Path(scratch, "run")), device, features=features, keep_estimates=False
+        )
+        watch = _Stopwatch(trainer)
+        with suppress(_Timed):
+            trainer.run(watch)
+        # a run of a single step ends before one is timed
+        return watch.seconds / max(watch.steps, 1)
+
+
+class _Timed(Exception):
+    """Enough steps are timed."""
+
+
+class _Stopwatch(TrainingProgress):
+    """Times the steps of a training, from batch to batch, and stops it."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        super().__init__(len(trainer.plans), Console(quiet=True))
+        self._trainer = trainer
+        self._begun: tuple[float, int] | None = None
+        self.steps, self.seconds = 0, 0.0
+
+    def begin(self, name: str, title: str, phase: str, n_pairs: int) -> None:
+        super().begin(name, title, phase, n_pairs)
+        self._begun = None  # between two epochs dev is scored
+
+    def advance(self, n_pairs: int, loss: float | None = None) -> None:
+        count, time = self._trainer.step.count, now(self._trainer.device)
+        if self._begun is not None and count > self._begun[1]:
+            self.seconds += time - self._begun[0]
+            self.steps += count - self._begun[1]
+        self._begun = (time, count) if count else None
+        if self.steps >= TIMED:
+            raise _Timed
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def plan_to_print(plan: pd.DataFrame) -> Table:
+    """A plan as a table, with the sums of its columns."""
+    columns = (Column(str(name), justify="right") for name in plan)
+    told = f"hours: one run after the other, from {TIMED} steps timed here in one thread, without scoring and divisions"
+    caption = told if "hours" in plan else None
+    table = Table(Column("left to do", overflow="fold"), *columns, caption=caption, caption_justify="left")
+    formats = ["{:,.1f}" if name == "hours" else "{:,.0f}" for name in plan]
+    for title, row in plan.iterrows():
+        table.add_row(str(title), *(form.format(value) for form, value in zip(formats, row, strict=True)))
+    table.add_section()
+    table.add_row("sum", *(form.format(value) for form, value in zip(formats, plan.sum(), strict=True)))
+    return table

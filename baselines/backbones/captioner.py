@@ -130,7 +130,9 @@ class Captioner(nn.Module):
         drawn = self.dropout(torch.ones_like(words[..., :n_hidden]))  # one draw for all words
         states = []
         for word, mask in zip(words.unbind(1), drawn.unbind(1), strict=True):
-            asked, kept = functional.linear(state, from_state, bias).split([n_hidden, 3 * n_hidden], dim=1)
+            asked, kept = torch.split(
+                functional.linear(state, from_state, bias), [n_hidden, 3 * n_hidden], dim=1
+            )
             scores = self.score(torch.tanh(keys + asked[:, None]))
             context = (torch.softmax(scores, dim=1).transpose(1, 2) @ seen).squeeze(1)
             state = gru_step(state, word + functional.linear(context * mask, of_context), kept)

@@ -143,7 +143,7 @@ def test_help_is_the_first_sentence_in_the_words_of_a_terminal(command: Any) -> 
 MADE = {
     "train": (baselines.train, set()),
     "score": (baselines.score, set()),
-    "sweep": (baselines.sweep, {"executor", "plan", "as_json"}),
+    "sweep": (baselines.sweep, {"executor", "as_json"}),
     "audit pairs": (baselines.find_wrong_pairs, {"as_json"}),
     "datasets new": (ncl_bench.new_dataset, set()),
     "prepare": (ncl_bench.prepare, {"check"}),

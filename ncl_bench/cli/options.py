@@ -179,13 +179,16 @@ def _shown(code: str) -> str:
 
 def _arguments(place: str, left_out: Container[str]) -> Iterator[_Argument]:
     """The arguments of a call, without some."""
-    call, module = _declaration(*place.split(":"))
+    module, _, name = place.partition(":")
+    call, module = _found(name, module)
+    if not isinstance(call, ast.FunctionDef | ast.ClassDef):
+        raise TypeError(f"{place} is no function or class")
     texts = _texts(ast.get_docstring(call) or "")
     for argument, annotation, default, by_position in _declared(call):
         if argument in left_out:
             continue
         if isinstance(default, ast.Name):
-            default, _ = _alias(default.id, module)
+            default, _ = _found(default.id, module)
         yield _Argument(
             argument,
             _types(annotation, module),
@@ -193,23 +196,6 @@ def _arguments(place: str, left_out: Container[str]) -> Iterator[_Argument]:
             by_position,
             texts.get(argument, ""),
         )
-
-
-def _declaration(module: str, name: str) -> tuple[ast.FunctionDef | ast.ClassDef, str]:
-    """What declares a function or class, and the module where it does."""
-    found = [
-        node
-        for node in _tree(module).body
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name
-    ]
-    if found:
-        return found[-1], module  # those before it are overloads
-    (home,) = (
-        node.module
-        for node in ast.walk(_tree(module))
-        if isinstance(node, ast.ImportFrom) and node.module and name in {each.name for each in node.names}
-    )
-    return _declaration(home, name)
 
 
 def _declared(call: ast.FunctionDef | ast.ClassDef) -> Iterator[tuple[str, ast.expr | None, Any, bool]]:
@@ -236,7 +222,7 @@ def _texts(docstring: str) -> dict[str, str]:
     return {name: text for names, text in entries for name in names.split(", ")}
 
 
-def _types(annotation: ast.expr | None, module: str) -> list[_Type]:
+def _types(annotation: ast.AST | None, module: str) -> list[_Type]:
     """The types that an annotation names and a terminal can write."""
     match annotation:
         case ast.Constant(value=str(quoted)):
@@ -259,7 +245,7 @@ def _types(annotation: ast.expr | None, module: str) -> list[_Type]:
         case ast.Name(id=name) if name in _SIMPLE:
             return [_SIMPLE[name]]
         case ast.Name(id=name):
-            return _types(*_alias(name, module))
+            return _types(*_found(name, module))
     return []
 
 
@@ -273,28 +259,33 @@ def _whole_number(node: ast.expr) -> int:
     return int(ast.literal_eval(node))
 
 
-def _alias(name: str, module: str) -> tuple[ast.expr | None, str]:
-    """The annotation that a name stands for, and the module that declares it."""
-    for node in ast.walk(_tree(module)):
-        match node:
-            case ast.ImportFrom(module=str(home), names=names) if name in {each.name for each in names}:
-                return _alias(name, home) if home.partition(".")[0] in _ROOMS else (None, home)
-            case ast.Assign(targets=[ast.Name(id=found)], value=value) if found == name:
-                return value, module
-            case ast.AnnAssign(target=ast.Name(id=found), value=value) if found == name:
-                return value, module
-    return None, module
-
-
-_ROOMS = ("ncl_bench", "baselines", "leaderboard")
+def _found(name: str, module: str) -> tuple[ast.AST | None, str]:
+    """What a name stands for in a module, and the module that declares it: this package's, or its own."""
+    found = _names(module).get(name)
+    if isinstance(found, str):
+        near = found.partition(".")[0] in (module.partition(".")[0], "ncl_bench")
+        return _found(name, found) if near else (None, found)
+    return found, module
 
 
 @cache
-def _tree(module: str) -> ast.Module:
-    """The source of a module, which is not imported."""
+def _names(module: str) -> dict[str, ast.AST | str | None]:
+    """The functions, classes and values of a module, and the modules of what it imports; it is not imported itself."""
     package, *parts = module.split(".")
-    found = find_spec(package)
-    (root,) = (found and found.submodule_search_locations) or ("",)
+    spec = find_spec(package)
+    (root,) = (spec and spec.submodule_search_locations) or ("",)
     place = Path(root, *parts)
     file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
-    return ast.parse(file.read_bytes())
+    names: dict[str, ast.AST | str | None] = {}
+    for statement in ast.parse(file.read_bytes()).body:
+        for node in statement.body if isinstance(statement, ast.If) else [statement]:  # if TYPE_CHECKING
+            match node:
+                case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                    names[name] = node  # the last one: those before it are overloads
+                case ast.ImportFrom(module=str(home), names=imported):
+                    names |= {each.name: home for each in imported}
+                case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                    names[name] = value
+                case ast.AnnAssign(target=ast.Name(id=name), value=value):
+                    names[name] = value
+    return names

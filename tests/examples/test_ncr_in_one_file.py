@@ -1,68 +1,23 @@
 """The one-file NCR takes the steps of the trainer with ``baselines.methods.ncr``, to the bit."""
 
 from pathlib import Path
-from typing import Any
 
 import ncr_in_one_file as one_file
 import pytest
 import torch
-from pydantic import BaseModel
 from support.few_digits import digits_job, load_few, trained
-from torch import Tensor
+from support.one_file import backbone_of, record_losses, seed_of_the_engine
 
 import baselines.training.job
 from baselines.backbones import BACKBONES
-from baselines.kit import CosineBackbone, Encoded, derive_seed
+from baselines.kit import derive_seed
 from baselines.kit.mixture import clean_posterior, is_clean
 
 SCHEDULE = {"warmup_epochs": 2, "epochs": 2}  # the second epoch trains on noisy batches too
 
 
-class NoOptions(BaseModel):
-    """The network has none."""
-
-
-class OneFileNetwork(CosineBackbone):
-    """The network of the example, as the trainer wants it."""
-
-    name, title, Config = "one_file", "One file", NoOptions
-    embed_size = one_file.SIZE
-
-    def __init__(self, config: Any, feature_dim: int, n_regions: int, vocabulary_size: int) -> None:
-        super().__init__()
-        self.network = one_file.Network(feature_dim, vocabulary_size)
-
-    def encode_images(self, image_features: Tensor, image_lengths: Tensor) -> Encoded:
-        return Encoded(
-            self.network.images(image_features), torch.ones(len(image_features), dtype=torch.int64)
-        )
-
-    def encode_captions(self, caption_tokens: Tensor, caption_lengths: Tensor) -> Encoded:
-        vectors = self.network.captions(caption_tokens, caption_lengths)
-        return Encoded(vectors, torch.ones(len(vectors), dtype=torch.int64))
-
-
-def seed_of_the_engine(kind: str, *purpose: object) -> int:
-    return derive_seed(0, kind, 0, *purpose) if kind == "order" else derive_seed(0, kind, *purpose)
-
-
-@pytest.fixture
-def losses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The loss of every step that anybody takes."""
-    found: list[float] = []
-    backward = Tensor.backward
-
-    def recording(loss: Tensor, *arguments: Any, **options: Any) -> None:
-        found.append(loss.item())
-        backward(loss, *arguments, **options)
-
-    monkeypatch.setattr(Tensor, "backward", recording)
-    return found
-
-
-def test_it_takes_the_steps_of_the_engine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, losses: list[float]
-) -> None:
+def test_it_takes_the_steps_of_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    losses = record_losses(monkeypatch)
     monkeypatch.setattr(one_file, "seed_of", seed_of_the_engine)
     train = load_few("digits", split="train", noise_ratio=0.4)
     torch.manual_seed(derive_seed(0, "networks", 0))
@@ -72,7 +27,7 @@ def test_it_takes_the_steps_of_the_engine(
     of_one_file = losses[:]
     losses.clear()
 
-    monkeypatch.setitem(BACKBONES, "one_file", OneFileNetwork)
+    monkeypatch.setitem(BACKBONES, "one_file", backbone_of(one_file))
     monkeypatch.setattr(baselines.training.job, "load_dataset", load_few)
     method = SCHEDULE | {
         "name": "ncr",

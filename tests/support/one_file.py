@@ -1,0 +1,56 @@
+"""Programs of one file beside the engine: the same network, the same seeds, and the loss of every step."""
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from pydantic import BaseModel
+from torch import Tensor
+
+from baselines.kit import CosineBackbone, Encoded, derive_seed
+
+
+class NoOptions(BaseModel):
+    """The network has none."""
+
+
+def backbone_of(one_file: ModuleType) -> type[CosineBackbone]:
+    """The network of a program, as the trainer wants it."""
+
+    class OneFileNetwork(CosineBackbone):
+        name, title, Config = "one_file", "One file", NoOptions
+        embed_size = one_file.SIZE
+
+        def __init__(self, config: Any, feature_dim: int, n_regions: int, vocabulary_size: int) -> None:
+            super().__init__()
+            self.network = one_file.Network(feature_dim, vocabulary_size)
+
+        def encode_images(self, image_features: Tensor, image_lengths: Tensor) -> Encoded:
+            return Encoded(
+                self.network.images(image_features), torch.ones(len(image_features), dtype=torch.int64)
+            )
+
+        def encode_captions(self, caption_tokens: Tensor, caption_lengths: Tensor) -> Encoded:
+            vectors = self.network.captions(caption_tokens, caption_lengths)
+            return Encoded(vectors, torch.ones(len(vectors), dtype=torch.int64))
+
+    return OneFileNetwork
+
+
+def seed_of_the_engine(kind: str, *purpose: object) -> int:
+    """What stands for a program's ``seed_of``: the engine's seeds of a run with seed 0."""
+    return derive_seed(0, kind, 0, *purpose) if kind == "order" else derive_seed(0, kind, *purpose)
+
+
+def record_losses(patch: pytest.MonkeyPatch) -> list[float]:
+    """The loss of every step that anybody takes from now on."""
+    found: list[float] = []
+    backward = Tensor.backward
+
+    def recording(loss: Tensor, *arguments: Any, **options: Any) -> None:
+        found.append(loss.item())
+        backward(loss, *arguments, **options)
+
+    patch.setattr(Tensor, "backward", recording)
+    return found

@@ -197,14 +197,14 @@ def job_pool(
 
 
 def _executor(options: Mapping[str, Any], folder: Path) -> Any:
-    require("slurm", "submitit", needed_by="--executor slurm")
+    require("slurm", "submitit", needed_by="a SLURM job")
     from submitit import SlurmExecutor
 
     try:
         executor = SlurmExecutor(folder, max_num_timeout=MOST_AGAIN)
     except RuntimeError:
         raise NclBenchError(
-            "--executor slurm did not find srun; fix: run the command on a machine that can submit SLURM jobs"
+            "srun was not found, which a SLURM job needs; fix: run this on a machine that can submit SLURM jobs"
         ) from None
     try:
         executor.update_parameters(**({"time": DAY} | dict(options)))

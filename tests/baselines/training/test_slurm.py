@@ -101,7 +101,7 @@ def test_options_are_read_as_numbers_and_texts() -> None:
             ["--executor", "slurm", "--slurm", "time=&a [*a]"],
             "--slurm time=&a [*a]: expected NAME=VALUE, such as partition=gpu; the value is not plain YAML: aliases",
         ),
-        (["--executor", "slurm"], "--executor slurm did not find srun"),
+        (["--executor", "slurm"], "srun was not found, which a SLURM job needs"),
     ],
 )
 def test_the_command_says_what_is_wrong(
@@ -116,7 +116,7 @@ def test_the_command_says_what_is_wrong(
 def test_without_submitit_a_sentence_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ncl_bench.extras.find_spec", lambda name: None)
     with (
-        pytest.raises(NclBenchError, match="--executor slurm needs submitit; install with"),
+        pytest.raises(NclBenchError, match="a SLURM job needs submitit; install with"),
         job_pool({}, tmp_path, 1, nothing),
     ):
         pass

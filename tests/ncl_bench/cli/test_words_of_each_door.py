@@ -4,17 +4,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import baselines
 import leaderboard
 import ncl_bench
+from baselines.calls import tune
 from ncl_bench.errors import NclBenchError, option_of
 
 RECIPE = "ncr/digits_vse_infinity"
-ONE_SIDE = np.zeros((100, 4), np.float32)
-
 BOTH: dict[str, tuple[Callable[[], Any], list[str], str, str]] = {
     "train, a value": (
         lambda: baselines.train(RECIPE, to="x", noise_ratio=float("nan")),
@@ -70,11 +68,11 @@ BOTH: dict[str, tuple[Callable[[], Any], list[str], str, str]] = {
         "jobs is 2147483648, expected",
         "--jobs is 2147483648, expected",
     ),
-    "evaluate, similarity of a matrix": (
-        lambda: ncl_bench.evaluate("x.npy", dataset="digits", split="train"),  # type: ignore[call-overload]
-        ["evaluate", "x.npy", "--dataset", "digits", "--similarity", "dot"],
-        "split is 'train', expected",
-        "--similarity only applies to embeddings",
+    "tune, a table without tuning": (
+        lambda: tune(table="ablation_ncr", to="x"),
+        ["tune", "--table", "ablation_ncr", "--to", "x"],
+        "table=ablation_ncr trains its recipes as they are and has no tuning section; fix: leave table= out",
+        "--table ablation_ncr trains its recipes as they are and has no tuning section; fix: leave --table out",
     ),
     "prepare, no files": (
         lambda: ncl_bench.prepare("flickr30k", to="x"),

@@ -408,12 +408,12 @@ def tune(
         grid = None if table in ablations() else Grid.load(table)
         if grid is None or grid.tuning is None:
             raise NclBenchError(
-                f"--table {table} trains its recipes as they are and has no tuning section; fix: leave --table out and "
+                f"--table={table} trains its recipes as they are and has no tuning section; fix: leave --table out and "
                 "name recipes with a `search` section"
             )
         if stated:
             raise NclBenchError(
-                f"--table {table} already sets --{next(iter(stated))}; fix: leave one of the two out"
+                f"--table={table} already sets --{next(iter(stated))}; fix: leave one of the two out"
             )
         names, tuning = list(chosen_rows(table, names or None, grid.recipes)), grid.tuning
         given = (*grid.settings, *given)

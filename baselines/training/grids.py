@@ -344,7 +344,7 @@ def chosen(table: str, what: str, asked: Sequence[T] | None, known: Sequence[T])
     for each in asked or ():
         if each not in known:
             raise NclBenchError(
-                f"--table {table} has no {what} {each}; fix: leave --table out, or choose from "
+                f"--table={table} has no {what} {each}; fix: leave --table out, or choose from "
                 f"{listed(_nearest_first(str(each), known))}"
             )
     return asked or known

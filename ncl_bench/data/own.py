@@ -324,7 +324,7 @@ def _tokenizers(languages: Sequence[str], wanted: Sequence[str]) -> dict[str, st
         language, separator, name = each.rpartition("=")
         language = language_tag(language) or language
         if separator and language not in languages:
-            raise DataError(f"--tokenizer {each}: {unknown_name('language', language, languages)}")
+            raise DataError(f"--tokenizer={each}: {unknown_name('language', language, languages)}")
         for own in [language] if separator else languages:
             if chosen.setdefault(own, name) != name:
                 raise DataError(

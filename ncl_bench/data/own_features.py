@@ -73,7 +73,7 @@ def feature_arrays(
         DataError: a file is missing or damaged, or does not fit.
     """
     if not folder.is_dir():
-        raise DataError(f"--features {folder} is not a folder; give the one that holds the .npy files")
+        raise DataError(f"--features={folder} is not a folder; give the one that holds the .npy files")
     named = {split: [folder / f"{split}{end}.npy" for end in ("_ims", "")] for split in SPLITS}
     found = {split: next((file for file in files if file.is_file()), None) for split, files in named.items()}
     missing = [split for split in SPLITS if found[split] is None]

@@ -220,11 +220,11 @@ def _asked(source: OwnSource, form: Form, columns: Sequence[str], languages: Seq
         found = next((name for name in names if name in columns), None)
         if found is None or found in no_captions:
             raise DataError(
-                f"{source.name} has no column of captions for --language {shown(each)}, only {listed(columns)}; name "
+                f"{source.name} has no column of captions for --language={shown(each)}, only {listed(columns)}; name "
                 f"the column, as in --language {tag}=COLUMN"
             )
         if tag in chosen or found in chosen.values():
-            raise DataError(f"--language {shown(each)} repeats a language or a column; give each one once")
+            raise DataError(f"--language={shown(each)} repeats a language or a column; give each one once")
         chosen[tag] = found
     return chosen
 

@@ -134,7 +134,7 @@ def _tokenization(
     if tokenizer not in found:
         raise DataError(
             f"{spec.name} was prepared without tokenizer {tokenizer!r} for language {language!r}, "
-            f"only with: {', '.join(sorted(found)) or 'none'}; prepare it again with --tokenizer {tokenizer}"
+            f"only with: {', '.join(sorted(found)) or 'none'}; prepare it again with this tokenizer"
         )
     return found[tokenizer]
 

@@ -223,7 +223,7 @@ def test_pages_in_place_of_pictures_are_named(tmp_path: Path) -> None:
 def test_chinese_under_caption_needs_the_name_of_its_language(tmp_path: Path) -> None:
     source, _ = given("`captions.csv`", tmp_path)
     source.write_text(source.read_text().replace("the drawing of number", "第几张画着两只小狗"), "utf-8")
-    with pytest.raises(DataError, match=r"caption are in Chinese or Japanese.*as in --language zh=caption"):
+    with pytest.raises(DataError, match=r"caption are in Chinese or Japanese.*as in languages=zh=caption"):
         new_dataset("own", source, images="photos", to="data", dev=2, test=2)
     spec, _ = new_dataset("own", source, images="photos", to="data", dev=2, test=2, languages=["zh=caption"])
     assert (spec.languages, spec.tokenizers) == (("zh",), {"zh": "jieba"})

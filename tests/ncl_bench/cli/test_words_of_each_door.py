@@ -72,7 +72,7 @@ BOTH: dict[str, tuple[Callable[[], Any], list[str], str, str]] = {
         lambda: tune(table="ablation_ncr", to="x"),
         ["tune", "--table", "ablation_ncr", "--to", "x"],
         "table=ablation_ncr trains its recipes as they are and has no tuning section; fix: leave table= out",
-        "--table ablation_ncr trains its recipes as they are and has no tuning section; fix: leave --table out",
+        "--table=ablation_ncr trains its recipes as they are and has no tuning section; fix: leave --table out",
     ),
     "prepare, no files": (
         lambda: ncl_bench.prepare("flickr30k", to="x"),

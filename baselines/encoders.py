@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from baselines.backbones import clip_models
 from baselines.kit.distributed import device_for
 from ncl_bench.data.pictures import as_seen, open_picture
-from ncl_bench.errors import NclBenchError, reason_of, unknown_name
+from ncl_bench.errors import NclBenchError, first_line, reason_of, unknown_name
 from ncl_bench.extras import require
 from ncl_bench.files import sha256_of_file
 from ncl_bench.foreign import check_torch_file, readable
@@ -193,7 +193,7 @@ def load_clip(name: str, weights: Path | None = None) -> tuple[Any, clip_models.
         network.load_state_dict(clip_models.weights(file, config))
     except RuntimeError as error:
         raise NclBenchError(
-            f"{file} is of another network than {model} ({_first_line(error)}); correct one of them"
+            f"{file} is of another network than {model} ({first_line(error)}); correct one of them"
         ) from None
     return network.eval(), config, file
 
@@ -228,7 +228,7 @@ def _of_timm(name: str, weights: Path | None) -> Encoder:
         network = timm.create_model(name, pretrained=weights is None, num_classes=0)
     except Exception as error:  # no network, unknown tag, or a package missing that the model needs
         raise NclBenchError(
-            f"timm cannot make {name} ({_first_line(error)}); without a network give its file with --weights"
+            f"timm cannot make {name} ({first_line(error)}); without a network give its file with --weights"
         ) from None
     settings, published = timm.data.resolve_model_data_config(network), network.pretrained_cfg
     if weights:
@@ -280,7 +280,3 @@ def _sha256_of_tensors(tensors: Mapping[str, Tensor]) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

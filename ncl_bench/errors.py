@@ -60,7 +60,7 @@ def reason_of(error: Exception) -> str:
     """
     if is_out_of_memory(error):
         raise error
-    return type(error).__name__ if "weights_only" in str(error) else first_line(error)[:200]
+    return type(error).__name__ if "weights_only" in str(error) else first_line(error)
 
 
 class NclBenchError(Exception):
@@ -125,9 +125,9 @@ class TrainingError(NclBenchError):
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of another library's error message, or the name of the error."""
+    """Return the first line of another library's error message, cut to 200 characters, or the name of the error."""
     lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    return lines[0][:200] if lines else type(error).__name__
 
 
 PLUGGABLE = ("dataset", "method", "backbone")

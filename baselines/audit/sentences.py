@@ -24,7 +24,7 @@ from baselines.audit.reasons import languages, words
 from baselines.backbones.clip_models import byte_pairs
 from baselines.encoders import CLIP, load_clip
 from baselines.kit.distributed import device_for
-from ncl_bench.errors import NclBenchError
+from ncl_bench.errors import NclBenchError, first_line
 from ncl_bench.extras import require
 from ncl_bench.files import sha256_of_file
 from ncl_bench.progress import Advance
@@ -180,10 +180,9 @@ def _of_sentence_transformers(name: str, device: torch.device) -> Callable[[list
 
         model: Any = SentenceTransformer(name, device=str(device), model_kwargs={"use_safetensors": True})
     except Exception as error:  # no network, unknown name, damaged files, or packages that do not fit
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         raise NclBenchError(
-            f"--text-encoder: sentence-transformers cannot load {name} ({reason}); give the name of a model or its "
-            f"folder with weights in safetensors, {MINILM}, or {TFIDF}"
+            f"--text-encoder: sentence-transformers cannot load {name} ({first_line(error)}); give the name of a model "
+            f"or its folder with weights in safetensors, {MINILM}, or {TFIDF}"
         ) from None
 
     def encode(captions: list[str]) -> Tensor:

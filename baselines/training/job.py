@@ -23,7 +23,7 @@ from ncl_bench.data.keep import read_keep
 from ncl_bench.data.load import load_dataset
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.spec import SplitName
-from ncl_bench.errors import TrainingError
+from ncl_bench.errors import TrainingError, first_line
 from ncl_bench.noise.draw import NoiseUnit
 from ncl_bench.schema import Precision
 
@@ -199,7 +199,7 @@ def initial_network(
         )
     except RuntimeError as error:  # torch finds no memory for its weights
         raise TrainingError(
-            f"backbone {recipe.backbone['name']} does not fit into memory ({str(error).splitlines()[0][:200]}); "
+            f"backbone {recipe.backbone['name']} does not fit into memory ({first_line(error)}); "
             "choose smaller options, such as backbone.embed_size"
         ) from None
     network.mixed = job.precision == "bf16-mixed"

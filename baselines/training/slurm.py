@@ -18,7 +18,7 @@ from threading import Lock
 from typing import Any
 
 from ncl_bench import plugins
-from ncl_bench.errors import NclBenchError
+from ncl_bench.errors import NclBenchError, first_line
 from ncl_bench.extras import require
 from ncl_bench.yaml import plain_value
 
@@ -209,7 +209,7 @@ def _executor(options: Mapping[str, Any], folder: Path) -> Any:
     try:
         executor.update_parameters(**({"time": DAY} | dict(options)))
     except (NameError, ValueError, TypeError) as error:
-        sentence = str(error).strip().splitlines()[0].rstrip(".: ")
+        sentence = first_line(error).rstrip(".: ")
         raise NclBenchError(
             f"--slurm: {sentence}; fix: see the parameters of submitit's SlurmExecutor"
         ) from None

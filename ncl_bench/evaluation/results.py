@@ -1,6 +1,6 @@
 """Typed results of an evaluation, with a table, a dict, JSON without NaN, and pandas."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -300,34 +300,37 @@ def results_table(evaluation: Evaluation, width: int) -> "Table":
         evaluation: the result.
         width: characters that the table may take. Intervals are left out first, then whole columns; no number is cut.
     """
-    from rich.console import Console
-    from rich.measure import Measurement
-
-    # the widest one that fits; the names of protocols may fold, numbers may not
-    console = Console(width=1_000)
-    candidates: list[tuple[str, tuple[str, ...]]] = [("{}\n{}", COLUMNS)]
-    for gone in range(len(LEFT_OUT) + 1):
-        candidates.append(("{}", tuple(name for name in COLUMNS if name not in LEFT_OUT[:gone])))
-    for with_interval, shown in candidates:
-        table = _table(evaluation, with_interval, shown)
-        if Measurement.get(console, console.options, table).minimum <= width:
-            break
-    return table
-
-
-def _table(evaluation: Evaluation, with_interval: str, shown: tuple[str, ...]) -> "Table":
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
+    rows = _rows(evaluation, "{}\n{}")
+    shown: tuple[str, ...] = COLUMNS
+    if _width(rows, shown) > width:
+        rows = _rows(evaluation, "{}")
+        for column in LEFT_OUT:
+            if _width(rows, shown) <= width:
+                break
+            shown = tuple(name for name in shown if name != column)
     table = Table(title=_title(evaluation), box=SIMPLE_HEAD, padding=0, show_edge=False)
     table.add_column("protocol", overflow="fold", min_width=8)
     table.add_column("", no_wrap=True)
     for column in shown:
         table.add_column(column, justify="right", no_wrap=True)
-    for protocol, direction, *numbers in _rows(evaluation, with_interval):
+    for protocol, direction, *numbers in rows:
         values = [number for column, number in zip(COLUMNS, numbers, strict=True) if column in shown]
         table.add_row(protocol, direction, *values, end_section=direction == "t2i")
     return table
+
+
+def _width(rows: Sequence[tuple[str, ...]], shown: Sequence[str]) -> int:
+    """Characters that the table of some columns takes: every cell is whole, with a blank between two columns."""
+    columns = zip(("protocol", "", *COLUMNS), zip(*rows, strict=True), strict=True)
+    widths = [
+        max(len(line) for cell in (head, *cells) for line in cell.split("\n"))
+        for head, cells in columns
+        if head in ("protocol", "", *shown)
+    ]
+    return sum(widths) + len(widths) - 1
 
 
 def _title(evaluation: Evaluation) -> str:

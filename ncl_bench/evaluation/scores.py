@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.arguments import checked_arguments
-from ncl_bench.errors import ScoresError, reason_of
+from ncl_bench.errors import ScoresError, first_line, reason_of
 from ncl_bench.extras import require
 from ncl_bench.files import AnyPath, atomic_path
 from ncl_bench.foreign import check_torch_file, readable
@@ -52,7 +52,7 @@ def as_array(given: Any) -> NDArray[Any]:
         return np.asanyarray(_on_the_cpu(given))
     except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: a torch tensor without data
         raise ScoresError(
-            f"similarities are no array ({str(error).splitlines()[0]}); give a numpy array, a tensor, or the path of "
+            f"similarities are no array ({first_line(error)}); give a numpy array, a tensor, or the path of "
             "a file"
         ) from None
 

@@ -32,7 +32,16 @@ from baselines.encoders import Encoder, read_picture
 from ncl_bench import __version__
 from ncl_bench.arguments import Count, Seed
 from ncl_bench.data.encoding import ENCODING_FILE, Encoding, Preprocessing, Projection, parse_encoding
-from ncl_bench.data.own_tables import OwnSource, Splits, draw_splits, is_text, note_split, read_images
+from ncl_bench.data.own_tables import (
+    CaptionTable,
+    OwnSource,
+    PictureOptions,
+    Splits,
+    draw_splits,
+    is_text,
+    note_split,
+    read_images,
+)
 from ncl_bench.data.pairs.form import TABLES
 from ncl_bench.data.pairs.forms import rows_in
 from ncl_bench.data.pictures import no_remarks, picture_path
@@ -294,39 +303,30 @@ def extract_shard(
 
 
 def encode_pictures(
-    files: Mapping[str, Path],
-    splits: Splits | None,
-    to: Path,
-    encoder: str | None,
-    draw: tuple[int | None, int | None, int],
-    skip_damaged: bool,
-    device: str,
-    known: Sequence[Path],
-    progress: Progress,
+    table: CaptionTable, to: Path, options: PictureOptions, progress: Progress
 ) -> Mapping[str, str]:
     """Encode pictures for a dataset; an entry point, through which ``ncl_bench`` finds it without torch.
 
     Args:
-        files: name to file of every image, in order.
-        splits: split to names; None to draw them.
+        table: names the images with captions, their files, and perhaps their splits.
         to: folder to write; features that are there are used again.
-        encoder: name of the encoder (default: efficientnet-lite0).
-        draw: numbers of dev and test images, and the seed.
-        skip_damaged: leave out images that cannot be read, instead of refusing them.
-        device: ``auto``, ``cpu`` or ``cuda``.
-        known: folders of features, see :func:`extract`.
+        options: encoder, draw of the splits and device.
         progress: shows the number of images done.
 
     Returns:
         Image that cannot be read to the reason.
     """
-    dev, test, seed = draw
-    name = encoder or encoders.LITE0
-    options = FeatureOptions(
-        encoders.usual_grid(name), dev=dev, test=test, seed=seed, skip_damaged=skip_damaged
+    name = options.encoder or encoders.LITE0
+    files = {image: table.files[image] for image in table.captions}
+    wanted = FeatureOptions(
+        encoders.usual_grid(name),
+        dev=options.dev,
+        test=options.test,
+        seed=options.seed,
+        skip_damaged=options.skip_damaged,
     )
-    images = ImageList(to.parent, list(files), splits, files)
-    network = encoders.load_encoder(name, None, device)
+    images = ImageList(to.parent, list(files), table.splits, files)
+    network = encoders.load_encoder(name, None, options.device)
     earlier = to.with_name(f"{to.name}-earlier")
     if to.exists():
         shutil.rmtree(earlier, ignore_errors=True)
@@ -335,8 +335,8 @@ def encode_pictures(
         images,
         network,
         to,
-        options,
-        known=[earlier, *known],
+        wanted,
+        known=[earlier, *options.known],
         workers=os.cpu_count() or 1,
         progress=progress,
     )

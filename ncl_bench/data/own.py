@@ -17,7 +17,7 @@ from ncl_bench.data.captions import ScanLayout
 from ncl_bench.data.encoding import ENCODING_FILE
 from ncl_bench.data.languages import language_name, language_tag
 from ncl_bench.data.own_features import FeatureArrays, feature_arrays
-from ncl_bench.data.own_tables import CaptionTable, OwnSource, draw_splits, read_captions
+from ncl_bench.data.own_tables import CaptionTable, OwnSource, PictureOptions, draw_splits, read_captions
 from ncl_bench.data.pairs.columns import read_pairs
 from ncl_bench.data.pairs.forms import rows_in
 from ncl_bench.data.pairs.kept import KEPT, read_kept
@@ -147,9 +147,8 @@ def new_dataset(
                 _captions_each(table, table.captions, captions_per_image)  # before minutes of encoding
                 if table.splits is None:
                     draw_splits(list(table.captions), dev, test, seed)
-                skipped = _encoded(
-                    table, place, encoder, (dev, test, seed), skip_damaged, device, known, progress
-                )
+                options = PictureOptions(encoder, dev, test, seed, skip_damaged, device, known)
+                skipped = _encoded(table, place, options, progress)
             arrays = feature_arrays(place, table, dev=dev, test=test, seed=seed, kept=clean is not None)
             spec = _spec(name, table, arrays, captions_per_image, noise, chosen)
             made_of = f"features in {features} and the captions in {table.name}"
@@ -221,16 +220,7 @@ def _kept(
     return source, known, kept.encoder
 
 
-def _encoded(
-    table: CaptionTable,
-    to: Path,
-    encoder: str | None,
-    draw: tuple[int | None, int | None, int],
-    skip_damaged: bool,
-    device: str,
-    known: Sequence[Path],
-    progress: Progress,
-) -> Mapping[str, str]:
+def _encoded(table: CaptionTable, to: Path, options: PictureOptions, progress: Progress) -> Mapping[str, str]:
     """Encode the pictures by the package that is installed for it; images that cannot be read, with the reason."""
     require("features", "torch", needed_by="`datasets new` without --features")
     encode = of_packages("ncl_bench.features").get("pictures")
@@ -238,15 +228,13 @@ def _encoded(
         raise DataError("no installed package encodes pictures; install ncl_bench again, or give --features")
     files = {image: table.files[image] for image in table.captions}
     missing = [file for file in files.values() if not file.exists()]
-    if missing and not skip_damaged:
+    if missing and not options.skip_damaged:
         raise DataError(
             f"{len(missing):,} of {len(files):,} images of {table.name} have no file, the first is {missing[0]}; fetch "
             "them, correct --images, or leave them out with --skip-damaged, which lists them"
         )
     # an entry point, because ncl_bench does not import baselines
-    skipped: Mapping[str, str] = imported(encode)(
-        files, table.splits, to, encoder, draw, skip_damaged, device, known, progress
-    )
+    skipped: Mapping[str, str] = imported(encode)(table, to, options, progress)
     return skipped
 
 

@@ -79,6 +79,28 @@ class CaptionTable:
     remarks: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class PictureOptions:
+    """How the pictures of a new dataset are encoded.
+
+    Attributes:
+        encoder: name of the encoder (default: efficientnet-lite0).
+        dev, test: images to draw if the table has no splits (default: a tenth each).
+        seed: seed of that draw.
+        skip_damaged: leave out images that cannot be read, instead of refusing them.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        known: folders of features that may hold some of the pictures already.
+    """
+
+    encoder: str | None = None
+    dev: int | None = None
+    test: int | None = None
+    seed: int = 0
+    skip_damaged: bool = False
+    device: str = "auto"
+    known: Sequence[Path] = ()
+
+
 def note_split(split_of: dict[str, str], image: str, split: str, where: str) -> None:
     """Record the split that a row gives for its image.
 

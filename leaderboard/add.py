@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from leaderboard.entries import anchor
 from leaderboard.evidence import read_ranks, write_ranks
 from leaderboard.results import check_header, entry_of, refuse_copies
 from leaderboard.row_files import (
@@ -50,12 +51,14 @@ class NewRow(NamedTuple):
         header: facts shared by all seeds of the row.
         record: facts of this seed.
         counted: ranks of its test split.
+        places: where the board's page shows it, one per protocol; see :func:`leaderboard.entries.anchor`.
     """
 
     folder: Path
     header: Header
     record: SeedRecord
     counted: Counted
+    places: tuple[str, ...]
 
     @property
     def name(self) -> str:
@@ -117,9 +120,11 @@ def new_row(
     evaluation = report.splits["test"]
     record = record.model_copy(update={"eccv": evaluation.eccv, "cxc": evaluation.cxc})
     people = {measure: found.value for measure, found in evaluation.people.items()}
+    places = []
     for protocol, result in evaluation.protocols.items():
-        entry_of(header, record, protocol, result, people, read_families(), "submitted", str(folder))
-    return NewRow(folder, header, record, counted["test"])
+        entry = entry_of(header, record, protocol, result, people, read_families(), "submitted", str(folder))
+        places.append(anchor(entry.condition, name))
+    return NewRow(folder, header, record, counted["test"], tuple(places))
 
 
 def write_rows(

@@ -107,6 +107,8 @@ def add(
     hint(
         f"next: see it with `{command_name()} leaderboard build{where}`; a pull request needs these files and no others"
     )
+    for place in dict.fromkeys(place for row in rows for place in row.places):
+        hint(f"then it stands at site/index.html#{place}")
 
 
 @board.command()

@@ -160,6 +160,11 @@ class Recalls(Record):
         return ""
 
 
+def anchor(condition: Condition, file: str) -> str:
+    """Place of a measured row on the page of its board, as ``index.html#...`` names it."""
+    return f"{condition.slug}.{file}"
+
+
 class Entry(Record):
     """One result in one condition: printed by a paper, or measured with one seed; with several once they are merged."""
 
@@ -197,7 +202,7 @@ class Entry(Record):
     source: str  # key of the paper in published/sources.yaml, or `submission`
     own: bool = False  # whether the source introduces the method
     table: ShownText = ""  # place in the source
-    file: str = ""  # name of its condition in results/; empty for a printed number
+    file: str = ""  # name of its row in results/; empty for a printed number
     runs: tuple[str, ...] = ()  # keys of its seeds in that file
     command: str = ""  # that reproduces it
     paper: Link = ""

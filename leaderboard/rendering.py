@@ -4,6 +4,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from leaderboard.entries import anchor
 from ncl_bench.rendering import environment
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ def render(template: str, **values: Any) -> str:
 def _environment() -> "Environment":
     found = environment(TEMPLATES)
     found.filters["recall"] = format_recall
+    found.globals["anchor"] = anchor
     return found
 
 

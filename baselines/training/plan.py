@@ -115,7 +115,7 @@ def plan_to_print(plan: pd.DataFrame) -> Table:
     told = f"hours: one run after the other, from {TIMED} steps timed here in one thread, without scoring and divisions"
     caption = told if "hours" in plan else None
     table = Table(Column("left to do", overflow="fold"), *columns, caption=caption, caption_justify="left")
-    formats = ["{:,.1f}" if name == "hours" else "{:,.0f}" for name in plan]
+    formats = ["{:,.2f}" if name == "hours" else "{:,.0f}" for name in plan]
     for title, row in plan.iterrows():
         table.add_row(str(title), *(form.format(value) for form, value in zip(formats, row, strict=True)))
     table.add_section()

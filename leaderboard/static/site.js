@@ -112,19 +112,46 @@
     history.replaceState(null, "", `#${state.board}${rest ? `&${rest}` : ""}`);
   };
 
-  const searched = (row) => [...row.querySelectorAll("th > a, th > .soft, td.source > a")].map((one) => one.textContent).join(" ").toLowerCase();
+  const METHOD = "th > a, th > .soft", SOURCE = "td.source > a";
+  const told = (row, cells) => [...row.querySelectorAll(cells)].map((one) => one.textContent).join(" ");
+  const searched = (row) => told(row, `${METHOD}, ${SOURCE}`).toLowerCase();
+  const words = () => form.q.value.toLowerCase().split(/\s+/).filter(Boolean);
+  const fits = (row, asked) => ["features", "networks", "status"].every((name) => !form[name].value || row.dataset[name] === form[name].value)
+    && !(form.trusted.checked && "doubtful" in row.dataset)
+    && (!asked.length || asked.every((word) => searched(row).includes(word)));
+
+  // A search reads all tables: rows of the others are links to their places.
+  const elsewhere = document.querySelector(".elsewhere"), MOST = 40;
+  const rows = [...homes.keys()].map((row, number) => {
+    row.id ||= `row-${number}`; // a printed row
+    return [row, row.closest("section.board")];
+  });
+  const search = () => {
+    const asked = words();
+    const others = asked.length ? rows.filter(([row, board]) => board.id !== state.board && fits(row, asked)) : [];
+    elsewhere.hidden = !others.length;
+    elsewhere.querySelector("summary").textContent = `${others.length} row${others.length === 1 ? "" : "s"} of other tables match${others.length === 1 ? "es" : ""}`
+      + (others.length > MOST ? `; the first ${MOST}:` : ":");
+    elsewhere.querySelector("ul").replaceChildren(...others.slice(0, MOST).map(([row, board]) => {
+      const item = document.createElement("li"), link = document.createElement("a"), place = document.createElement("small");
+      link.href = `#${row.id}`;
+      link.textContent = `${told(row, METHOD)}, ${text(row, 2)}`;
+      place.textContent = `${board.querySelector("h2").textContent}; ${told(row, SOURCE)}`;
+      item.append(link, " ", place);
+      return item;
+    }));
+  };
+
   const filter = () => {
-    const words = form.q.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const asked = words();
     let shown = 0, all = 0;
     for (const body of document.getElementById(state.board).querySelectorAll("tbody")) {
       let here = 0;
       for (const row of body.rows) {
         if (row.classList.contains("category")) continue;
-        const fits = ["features", "networks", "status"].every((name) => !form[name].value || row.dataset[name] === form[name].value)
-          && !(form.trusted.checked && "doubtful" in row.dataset)
-          && (!words.length || words.every((word) => searched(row).includes(word)));
-        row.hidden = !fits;
-        here += fits;
+        const fit = fits(row, asked);
+        row.hidden = !fit;
+        here += fit;
         all += 1;
         if (body.className === "flat") name(row);
       }
@@ -133,6 +160,7 @@
     }
     found.hidden = shown === all;
     found.querySelector("output").textContent = shown ? `${shown} of ${all} rows match.` : "No row of this table matches.";
+    search();
   };
 
   const show = () => {
@@ -148,7 +176,9 @@
   };
 
   const read = () => {
-    const [board, ...rest] = location.hash.slice(1).split("&");
+    const [place, ...rest] = location.hash.slice(1).split("&");
+    const row = homes.has(document.getElementById(place)) ? document.getElementById(place) : null;
+    const board = row ? row.closest("section.board").id : place;
     const known = boards.some((section) => section.id === board);
     if (!known && board && document.getElementById(board)) return; // such as the link that skips to the content
     const parameters = new URLSearchParams(rest.join("&"));
@@ -159,6 +189,7 @@
     for (const name of FIELDS) form[name].value = parameters.get(name) ?? "";
     form.trusted.checked = parameters.get("trusted") === "1";
     show();
+    row?.scrollIntoView({ block: "center" });
   };
 
   const go = (board) => {

@@ -216,6 +216,41 @@ def test_search_reads_method_paper_and_backbone_and_no_remark(page: Any, site: P
     assert page.locator(ROWS).count() == 0
 
 
+def test_a_search_finds_rows_of_all_tables_and_leads_to_them(page: Any, site: Path) -> None:
+    open_page(page, site)
+    assert not page.locator(".elsewhere").is_visible()
+    page.locator("[name=q]").fill("crcl sgraf")
+    links = page.locator(".elsewhere a")
+    n = links.count()
+    assert n > 5
+    assert page.locator(".elsewhere summary").inner_text() == f"{n} rows of other tables match:"
+    assert all("crcl" in row.inner_text().lower() for row in page.locator(".elsewhere li").all())
+    assert len({link.get_attribute("href") for link in links.all()}) == n
+    chosen = page.locator(".elsewhere li", has_text="Flickr30K, 1K test, 60 % caption noise").first
+    label, sum_ = chosen.locator("a").inner_text().rsplit(", ", 1)
+    chosen.locator("a").click()
+    assert page.locator("section.board:not([hidden])").get_attribute("id") == "flickr30k-1k-caption-60"
+    row = page.locator("tr:target")
+    assert label.split()[0] in row.inner_text()
+    assert sum_ in row.inner_text()
+    box = row.bounding_box()
+    assert 0 < box["y"] < 900 - box["height"]
+    assert page.locator("[name=q]").input_value() == ""
+    page.go_back()
+    assert page.locator(".elsewhere a").count() == n
+    page.locator("[name=q]").fill("")
+    assert not page.locator(".elsewhere").is_visible()
+
+
+def test_a_link_to_a_measured_row_opens_its_table_at_the_row(page: Any, site: Path) -> None:
+    open_page(page, site)
+    place = page.locator("tr[id^=digits-]").last.get_attribute("id")
+    open_page(page, site, fragment=f"#{place}")
+    assert page.locator("section.board:not([hidden])").get_attribute("id") == place.partition(".")[0]
+    box = page.locator("tr:target").bounding_box()
+    assert 0 < box["y"] < 900
+
+
 @pytest.mark.slow
 def test_nothing_found_says_so_and_offers_all_rows(page: Any, site: Path) -> None:
     open_page(page, site)

@@ -1,5 +1,6 @@
 """Rows of a dataset or method of one's own: they need its file, and the commands that are printed name it."""
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -54,7 +55,10 @@ def test_a_dataset_of_ones_own_has_rows_where_its_file_is_given(submission: Path
     said = typed("--plugin", "mine.py", "leaderboard", "add", "submission", "--root", "board")
     assert "next: see it with `ncl-bench --plugin mine.py leaderboard build --root board`" in said
     typed("--plugin", "mine.py", "leaderboard", "build", "--root", "board", "--no-published", "--to", "site")
-    assert "Mine" in Path("site/index.html").read_text(encoding="utf-8")
+    page = Path("site/index.html").read_text(encoding="utf-8")
+    assert "Mine" in page
+    (place,) = re.findall(r"then it stands at site/index\.html#(\S+)", said)
+    assert f'id="{place}"' in page
     del DATASETS["mine"]
     with pytest.raises(NclBenchError, match=told):
         typed("leaderboard", "build", "--root", "board", "--no-published", "--to", "elsewhere")

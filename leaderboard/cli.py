@@ -1,4 +1,4 @@
-"""Commands of the leaderboard: build, add, table, diff."""
+"""Commands of the leaderboard: build, add, table, orders, diff."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -165,6 +165,40 @@ def table(
         "bibtex": lambda: exports.bibtex_text(exports.cited(found, content.papers)),
     }
     typer.echo(text[form](), nl=False)
+
+
+@board.command()
+def orders(
+    first: Annotated[
+        str,
+        typer.Argument(
+            metavar="TABLE:NOISE", help="Measured table and noise, whose names are in the example."
+        ),
+    ],
+    second: Annotated[str, typer.Argument(metavar="TABLE:NOISE", help="The condition to compare it with.")],
+    root: Root = ROOT,
+) -> None:
+    """Print Kendall's tau between the orders of the methods in two measured conditions, with a 95 % interval.
+
+    The tables may differ in noise, data set, encoder, backbone or steps; methods that only one of them has are left
+    out. The interval is over methods.
+
+    Example: ncl-bench leaderboard orders pictograms-1k-sgr-1350:none pictograms-1k-sgr-1350:caption-60
+    """
+    _require(root)
+    from leaderboard.board import read_content
+    from leaderboard.measured import measured_tables
+    from leaderboard.orders import compare_orders
+    from ncl_bench.progress import bar
+
+    found = compare_orders(measured_tables(read_content(root, published=False, progress=bar)), first, second)
+    width = max(len(name) for name, *_ in found.methods)
+    for name, one, other in found.methods:
+        typer.echo(f"{name:<{width}}{one:8.1f}{other:8.1f}")
+    low, high = found.interval
+    typer.echo(
+        f"Kendall's tau of {len(found.methods)} methods: {found.tau:.2f} (95 % interval {low:.2f} to {high:.2f})"
+    )
 
 
 @board.command()

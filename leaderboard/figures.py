@@ -8,17 +8,20 @@ library versions change no byte.
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 
 from leaderboard.board import by_reference, grouped
 from leaderboard.entries import Row
 from leaderboard.measured import (
+    Budgets,
     MeasuredTable,
     Place,
     at_best_epoch,
     division_curves,
     mean_curve,
+    plain_steps,
     title_of,
 )
 from leaderboard.rendering import markup, render
@@ -195,6 +198,38 @@ def epoch_curves(table: MeasuredTable, slug: str, of: str) -> Charts:
             whole = f"{title}, {table.places[slug][0].condition.title}"
             chart = curves(series, title=whole, x_title="steps", y_title=title)
             charts.append((kind, markup(chart)))
+    return charts
+
+
+def budget_curves(one: Budgets) -> Charts:
+    """rSum of methods at several budgets, against steps and against cost; closed forms are levels.
+
+    Returns:
+        Caption and markup of each chart; that against cost needs methods with a recorded cost.
+    """
+    charts: Charts = []
+    for against, x_title in (
+        (attrgetter("budget"), "steps per network"),
+        (plain_steps, "cost, plain triplet steps"),
+    ):
+        series = []
+        for line, rows in one.rows.items():
+            points = [
+                (float(x), row.r_sum or 0.0, row.spread.get("r_sum", 0.0))
+                for row in rows.values()
+                if (x := against(row)) is not None
+            ]
+            series += [Curve(line, tuple(points))] if len(points) > 1 else []
+        if not series:
+            continue
+        ends = [x for curve in series for x, _, _ in curve.points]
+        for row in one.levels:
+            across = tuple((x, row.r_sum or 0.0, 0.0) for x in (min(ends), max(ends)))
+            series.append(Curve(row.line, across, marks=False, control=True))
+        title = f"rSum against {x_title}, {one.title}"
+        charts.append(
+            (f"rSum against {x_title}", markup(curves(series, title=title, x_title=x_title, y_title="rSum")))
+        )
     return charts
 
 

@@ -5,6 +5,7 @@ clean score that a method loses under noise. An ablation table holds what a meth
 here and in print.
 """
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -159,6 +160,80 @@ def measured_tables(content: Content) -> list[MeasuredTable]:
         return DATASETS[key[0]].embedded, str(key)  # what ships with the package is drawn or clip art
 
     return [_table([row for _, row in groups[key]], key[3], content) for key in sorted(groups, key=order)]
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """Methods of one dataset, backbone and noise that were trained for several numbers of steps.
+
+    Attributes:
+        title: of the data, the backbone and the noise.
+        steps: every number of steps, ascending.
+        rows: by line, its rows by number of steps; at least two each.
+        levels: closed forms, which take no steps.
+        reference: cost in plain triplet steps that the column at equal cost compares at: the median of the table with
+            the most lines.
+        at_cost: by line the row whose cost is nearest to the reference, if it is off by at most a factor of 1.5.
+    """
+
+    title: str
+    steps: list[int]
+    rows: dict[str, dict[int, Place]]
+    levels: list[Place]
+    reference: float
+    at_cost: dict[str, Place]
+
+
+def plain_steps(row: Row) -> float | None:
+    """Training time in steps of the plain triplet loss on one network; None if it was not recorded."""
+    return row.cost * row.budget if row.cost and row.budget else None
+
+
+def budgets(tables: Sequence[MeasuredTable]) -> list[Budgets]:
+    """Conditions with a method at two budgets or more, in the order of the tables."""
+    found = []
+    for group in grouped(tables, lambda table: table.slug.rpartition("-")[0]).values():
+        conditions = sorted({one for table in group for one in table.conditions}, key=attrgetter("order"))
+        for condition in conditions:
+            placed = [table.places.get(condition.slug, []) for table in group]
+            trained = [row for rows in placed for row in rows if not row.closed_form]
+            lines = {
+                line: {row.budget or 0: row for row in sorted(rows, key=lambda row: row.budget or 0)}
+                for line, rows in grouped(trained, attrgetter("line")).items()
+            }
+            several = {line: rows for line, rows in lines.items() if len(rows) > 1}
+            costs = [plain_steps(row) for row in max(placed, key=len) if not row.closed_form]
+            known = [cost for cost in costs if cost is not None]
+            if not several or not known:
+                continue
+            reference, steps = (
+                statistics.median(known),
+                sorted({n for rows in several.values() for n in rows}),
+            )
+            levels = {row.line: row for rows in placed for row in rows if row.closed_form}
+            found.append(
+                Budgets(
+                    title=f"{condition.title}, {trained[0].backbone}",
+                    steps=steps,
+                    rows=several,
+                    levels=[*levels.values()],
+                    reference=reference,
+                    at_cost={
+                        line: row for line, rows in several.items() if (row := _nearest(rows, reference))
+                    },
+                )
+            )
+    return found
+
+
+def _nearest(rows: Mapping[int, Place], reference: float) -> Place | None:
+    """The row with the nearest cost, as a ratio; None if none is within a factor of 1.5."""
+    off = {
+        abs(math.log(cost / reference)): row
+        for row in rows.values()
+        if (cost := plain_steps(row)) is not None
+    }
+    return off[min(off)] if off and min(off) <= math.log(1.5) else None
 
 
 def _joined(rows: Sequence[Row]) -> list[tuple[str, Row]]:

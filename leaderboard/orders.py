@@ -78,7 +78,10 @@ def _sums(tables: Sequence[MeasuredTable], given: str) -> dict[str, float]:
         )
     best: dict[str, Place] = {}
     for row in known[given]:
-        name = title_of(row, tuned=False).split(" (draws ")[0]
+        # a table's recipe on a dataset of one's own is the same method
+        settings = tuple(one for one in row.settings if not one.startswith("dataset="))
+        title = title_of(row.model_copy(update={"settings": settings}), tuned=False)
+        name = title.split(" (draws ")[0]
         # the mean of two seeds of a method stands near the method: it would count twice
         own = row.kind in ("method", "draws") and not name.endswith(MEAN_OF_TWO)
         if own and (name not in best or _trust(row) > _trust(best[name])):

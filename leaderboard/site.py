@@ -13,8 +13,8 @@ from typing import Any
 from baselines.recipes import beginning, split_name
 from leaderboard.board import Board, Content, boards, grouped
 from leaderboard.entries import RECALL_TITLES, SEEDS_FOR_A_RANK, STATUSES, Condition, Row
-from leaderboard.figures import epoch_curves, forest, method_charts, overview_charts, scatter
-from leaderboard.measured import PRECISION_AT, ablation_tables, measured_tables
+from leaderboard.figures import budget_curves, epoch_curves, forest, method_charts, overview_charts, scatter
+from leaderboard.measured import PRECISION_AT, ablation_tables, budgets, measured_tables
 from leaderboard.rendering import markup, render
 from leaderboard.row_files import known_recipes
 from ncl_bench.data import DATASETS
@@ -112,6 +112,8 @@ def _measured(content: Content) -> dict[str, dict[str, Any]]:
         "tables": tables,
         "forest": forest,
         "epoch_curves": epoch_curves,
+        "budgets": budgets(tables),
+        "budget_curves": budget_curves,
         "seeds_for_a_rank": SEEDS_FOR_A_RANK,
     }
     gain = {"tables": [table for table in tables if table.gains]}

@@ -60,7 +60,10 @@ def test_the_command_compares_what_both_tables_have(make: Callable[..., Path], t
             if ratio == 0.4 or method != "DECL":
                 name = f"{ratio}-{place}"
                 facts = {"ratio": ratio, "difficulty": 1 + 0.4 * swapped, "seed": int(10 * ratio) + place}
-                add(make(tmp_path / name, method=method, training=training(place, ratio), **facts), board)
+                record = training(
+                    place, ratio, **({"settings": {"dataset": "digits"}} if ratio == 0.6 else {})
+                )
+                add(make(tmp_path / name, method=method, training=record, **facts), board)
     table = "digits-200-vse-infinity-30"
     command = ["leaderboard", "orders", "--root", str(board), f"{table}:caption-40"]
     done = CliRunner().invoke(app, [*command, f"{table}:caption-60"])

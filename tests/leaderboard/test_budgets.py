@@ -1,0 +1,68 @@
+"""Methods at several budgets: their figures, and the column at equal cost."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from test_measured import training
+
+from leaderboard.add import add
+from leaderboard.board import Content, read_content
+from leaderboard.figures import budget_curves
+from leaderboard.measured import budgets, measured_tables
+from leaderboard.site import site_files
+
+ROWS = {  # difficulty and cost per step, by budget
+    "GSC": {30: (1.5, 1.0), 60: (1.2, 1.0), 120: (1.1, 1.0)},
+    "SPS": {30: (1.3, 4.0), 60: (1.0, 4.0)},
+    "DECL": {30: (1.9, 2.0), 60: (1.8, None)},
+    "RCL": {30: (1.4, 2.0)},
+}
+
+
+@pytest.fixture(scope="module")
+def content(tmp_path_factory: pytest.TempPathFactory, make: Callable[..., Path]) -> Content:
+    folder = tmp_path_factory.mktemp("budgets")
+    (folder / "board" / "results").mkdir(parents=True)
+    seed = 0
+    for method, rows in ROWS.items():
+        for budget, (difficulty, cost) in rows.items():
+            seed += 1
+            record = training(0, 0.6, budget=budget, steps=budget, cost=cost)
+            given = {"difficulty": difficulty, "seed": seed, "ratio": 0.6, "training_seeds": (0,)}
+            add(make(folder / f"{seed}", method=method, training=record, **given), folder / "board")
+    record = training(0, 0.6, steps=0, cost=None, curve=None, found=None)
+    facts = {"method": "CCA", "backbone": "linear", "ratio": 0.6, "seed": 99, "training": record}
+    add(make(folder / "cca", **facts), folder / "board")
+    return read_content(folder / "board", published=False)
+
+
+def test_the_row_of_nearest_cost_stands_in_the_column(content: Content) -> None:
+    (one,) = budgets(measured_tables(content))
+    assert one.steps == [30, 60, 120]
+    assert {line: list(rows) for line, rows in one.rows.items()} == {
+        "GSC": [30, 60, 120],
+        "SPS": [30, 60],
+        "DECL": [30, 60],
+    }
+    assert [row.line for row in one.levels] == ["CCA"]
+    # at 30 steps GSC costs 30, DECL and RCL 60, SPS 120
+    assert one.reference == 60
+    # SPS's nearest costs 120, twice as much
+    assert {line: row.budget for line, row in one.at_cost.items()} == {"GSC": 60, "DECL": 30}
+
+
+def test_the_figures_show_rows_of_several_budgets(content: Content) -> None:
+    (one,) = budgets(measured_tables(content))
+    (of_steps, steps), (of_cost, cost) = ((caption, str(drawn)) for caption, drawn in budget_curves(one))
+    assert (of_steps, of_cost) == ("rSum against steps per network", "rSum against cost, plain triplet steps")
+    assert all(name in steps for name in ("GSC", "SPS", "DECL", "CCA"))
+    # DECL has one row with a recorded cost, and RCL one budget
+    assert "DECL" not in cost
+    assert "RCL" not in steps + cost
+
+
+def test_the_page_shows_them(content: Content) -> None:
+    page = site_files(content, Path(__file__).parents[2] / "dataset_cards")["measured.html"]
+    assert "Several budgets: Digits" in page
+    assert page.count("not trained") == 2  # in SPS's line, and where the words are explained

@@ -2,8 +2,8 @@
 
     python -m tools.wrong_pairs flickr8k --root data --work work --unit caption --ratio 0.1
 
-Prints the estimated share, and of each view AUROC, average precision, and how many of N planted pairs are among the
-first N and 2N.
+Prints the estimated share, the reasons, the stated and the real share of wrong pairs in each tenth of the order, and of
+each view AUROC, average precision, and how many of N planted pairs are among the first N and 2N.
 """
 
 import argparse
@@ -27,6 +27,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--unit", choices=("caption", "similar"), default="caption")
     parser.add_argument("--ratio", type=float, required=True)
+    parser.add_argument("--text-encoder")
     given = parser.parse_args()
     train = load_dataset(
         given.dataset, split="train", root=given.root, noise_ratio=given.ratio, noise_unit=given.unit
@@ -35,8 +36,20 @@ def main() -> None:
     n = int(wrong.sum())
     captions = list(map(str, train.captions or ()))
     features: Any = train.image_features  # an array, or read from disk like one
-    found = judge_pairs(features, train.caption_to_image, captions, work=given.work)
+    found = judge_pairs(
+        features, train.caption_to_image, captions, work=given.work, text_encoder=given.text_encoder
+    )
     print(f"{n} of {len(wrong)} wrong; estimated {found.share:.4f}, {found.low:.4f} to {found.high:.4f}")
+    reasons = found.table["reason"]
+    print(
+        "reasons:",
+        ", ".join(f"{name} {n}" for name, n in reasons[reasons != ""].value_counts().items()) or "none",
+    )
+    order = np.argsort(-found.table["score"].to_numpy(), kind="stable")
+    stated = np.array_split(found.table["probability"].to_numpy()[order], 10)
+    real = np.array_split(wrong[order], 10)
+    tenths = (f"{s.mean():.3f} ({r.mean():.3f})" for s, r in zip(stated, real, strict=True))
+    print("stated (real) share in tenths:", ", ".join(tenths))
     for name, clean in (
         ("both", -found.table["score"]),
         ("cca", found.table["similarity"]),

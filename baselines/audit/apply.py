@@ -67,18 +67,24 @@ def apply_audit(
         )
     table = _read(audit / PAIRS, result, own)
     if own:
+        # what was not judged is neither right nor wrong, and stands in no list
         table = table[table["left_out"] == ""]
+    # float32, as the page computes its slider: the pair at a threshold falls on one side in both
     values = table[result.chosen_by].to_numpy(np.float32, na_value=np.nan)
+    # LEMoN has no threshold of its own; ids need none
     limit = result.threshold if threshold is None else threshold
     others = f"have a {result.chosen_by} above {limit or 0:g}; choose a lower --threshold"
     if ids is not None:
         listed = _listed(table["pair_id"].to_numpy(np.int64), ids)
         removed, others = table["pair_id"].isin(listed).to_numpy(), f"are not in {ids}; list fewer"
     elif own and threshold is None:
+        # the same rows as the audit's own lists: also those with a reason, and as labels say
         removed = table["suspect"].to_numpy(bool)
     else:
+        # NaN is in no comparison, so pairs without a value stay
         removed = values <= np.float32(limit or 0)
     said = _removes(removed, table, result)
+    # a list of ids was ticked by somebody; a threshold may be a slip of the finger
     if ids is None and removed.mean() > MOST_REMOVED and not sure:
         raise TrainingError(
             f"nothing is written: the threshold {limit:g} {said}; choose a lower --threshold, or add --yes"
@@ -124,13 +130,16 @@ def _write_own(audit: Path, to: Path, table: pd.DataFrame, removed: NDArray[np.b
             f"or of {audit / PAIRS}"
         )
     kept = read_kept(audit)
+    # pairs.parquet holds neither the pictures nor the form of the input
     own = read_pairs(Path(kept.path), kept.image_column, kept.caption_column)
     kept.taken(own)  # refused if the pairs have changed
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise TrainingError(f"{to} exists already; choose a new folder with --to")
+    # the index of the file: rows that were left out are gone from the table, and keep their number
     rows = table.index.to_numpy(np.int64)
     given = table["correction"].tolist() if "correction" in table else []
     corrections = {row: text for row, text in zip(rows.tolist(), given, strict=False) if text}
+    # all lists or none
     with atomic_folder(to) as folder:
         write_lists(folder, own, rows[~removed], rows[removed], corrections)
         write_kept(folder, kept.model_copy(update={"rows": tuple(rows[~removed].tolist())}))

@@ -4,18 +4,21 @@ Cross-fitting: the images fall into folds, and a pair is judged by projections t
 pair vouches for itself. A model is a linear system, so nothing is trained.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 from scipy.sparse import csr_array
 
 from baselines.kit.cca import ROWS_AT_ONCE, Float64Array, Moments, Projections, Vectors, signed_root
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.scripts import terms
+from ncl_bench.errors import TrainingError, first_line
 from ncl_bench.files import atomic_path
 from ncl_bench.progress import Advance
 
@@ -99,6 +102,32 @@ def cross_fitted(
             )
         )
     return found
+
+
+def write_projections(to: Path, fitted: Projections, encoders: Mapping[str, str]) -> None:
+    """Keep projections for other sets of the same encoders."""
+    with atomic_path(to) as temporary:
+        save_file(
+            {name: np.ascontiguousarray(each) for name, each in vars(fitted).items()}, temporary, {**encoders}
+        )
+
+
+def read_projections(file: Path, encoders: Mapping[str, str]) -> Projections:
+    """Read what :func:`write_projections` wrote; refused if it was made with other encoders."""
+    try:
+        with safe_open(file, framework="numpy") as stored:
+            made_with = stored.metadata() or {}
+            parts = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118, it is no mapping
+        fitted = Projections(**parts)
+    except (SafetensorError, OSError, TypeError) as error:
+        raise TrainingError(f"{file} is damaged ({first_line(error)}); run its audit again") from None
+    for what, name in encoders.items():
+        if made_with.get(what) != name:
+            raise TrainingError(
+                f"{file} was made with {made_with.get(what)} for {what}, and these pairs are read with {name}; audit "
+                "both with the same encoders"
+            )
+    return fitted
 
 
 def _images(

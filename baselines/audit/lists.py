@@ -56,7 +56,9 @@ def repaired(captions: Sequence[str], rows: Int64Array, faults: "Sequence[OrderF
     new: dict[int, str] = {}
     for fault in faults:
         sources = range(fault.first, fault.last + 1)
+        # the caption of a row belongs to the row `offset` away
         moved = {place + fault.offset: place for place in sources if 0 <= place + fault.offset < len(rows)}
+        # a block that was turned pushes captions out at one end; the other end has no caption
         free = sorted(set(sources) - set(moved))
         pushed = sorted(set(moved) - set(sources)) + sorted(set(sources) - set(moved.values()))
         moved |= dict(zip(free, pushed, strict=True))

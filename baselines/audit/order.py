@@ -52,6 +52,7 @@ def find_order_faults(
         seed: of the permutations.
     """
     n = len(image_of)
+    # fitted on the rows as they are, which works if most of them are in order
     base, fits = 0, neighbour_fits(fitted(0), image_of)
     if fits[FARTHEST].mean() < HARDLY:
         # nothing can be learned from pairs that do not fit; learn from each offset instead
@@ -80,10 +81,12 @@ def neighbour_fits(folds: Sequence[Fold], image_of: Int64Array) -> NDArray[np.fl
                 other = np.clip(block + place - FARTHEST, 0, n - 1)
                 fits[place, block] = np.einsum("nd,nd->n", x, unit(fold.captions(other)))
     chance = np.delete(fits, FARTHEST, axis=0)
+    # neighbours that do not belong together show what chance is
     fits -= np.median(chance)
     fits /= np.quantile(np.abs(chance - np.median(chance)), 0.6827) + 1e-12
     for place in range(2 * FARTHEST + 1):
         other = np.arange(n) + place - FARTHEST
+        # far below chance: no row beyond the ends can explain a caption
         outside = (other < 0) | (other >= n)
         same = image_of[np.clip(other, 0, n - 1)] == image_of
         fits[place] = np.where(outside, -3, np.where(same, fits[FARTHEST], fits[place]))
@@ -99,6 +102,7 @@ def segments(fits: NDArray[np.float32], base: int, random: np.random.Generator) 
         random: of the permutations from which the price follows.
     """
     gains = fits.astype(np.float64) - fits[FARTHEST + base]
+    # what the best run gains in rows without any order is no sign of a fault
     price = SAFETY * max(best_run(gains[:, random.permutation(gains.shape[1])]) for _ in range(PERMUTATIONS))
     offsets = _cheapest(gains, FARTHEST + base, price) - FARTHEST
     usual = fits[FARTHEST + base][offsets == base].mean() if (offsets == base).any() else 0.0
@@ -126,6 +130,7 @@ def _cheapest(gains: Float64Array, base: int, price: float) -> Int64Array:
     cost = np.full(places, price)
     cost[base] = 0.0
     best = gains[:, 0] - cost
+    # the way back needs one byte per offset and row; the sums need only the last row
     came = np.empty((places, n), np.int8)
     every = np.arange(places)
     for row in range(1, n):

@@ -45,6 +45,7 @@ def write(folder: Path, audit: Audit, name: str) -> None:
     said = json.dumps(result.model_dump(mode="json"), indent=2, ensure_ascii=False)
     write_text(folder / RESULT, said + "\n")
     groups = _groups(audit)
+    # a pair in two tabs has one card, so a tick counts once
     shown = list(dict.fromkeys(row for *_, rows in groups for row in rows))
     number = {row: place for place, row in enumerate(shown)}
     values = audit.table[result.chosen_by].to_numpy(np.float32, na_value=np.nan)
@@ -98,6 +99,7 @@ def _groups(audit: Audit) -> list[tuple[str, str, int, list[int]]]:
     plain = [row for row in order if not audit.reasons[row]]
 
     def first(rows: list[int], most: int) -> list[int]:
+        # a labelled pair stays visible, wherever its label has moved it
         return rows[:most] + [row for row in rows[most:] if row in audit.labels]
 
     about = f"The {min(n, len(plain)):,} most suspicious pairs; pairs.csv holds all."
@@ -106,6 +108,7 @@ def _groups(audit: Audit) -> list[tuple[str, str, int, list[int]]]:
         rows = [row for row in order if audit.reasons[row] == reason]
         about = f"{len(rows):,} pairs, found by a rule and not by their score."
         groups.append((reason.capitalize(), about, len(rows), first(rows, OF_A_REASON)))
+    # the other end of the order shows what right pairs look like
     surest = plain[::-1][:SUREST]
     groups.append(("Fit best", "For contrast: the pairs that fit best.", len(surest), surest))
     return groups
@@ -144,6 +147,7 @@ def _cards(audit: Audit, rows: list[int], values: NDArray[np.float32]) -> list[d
 def _for_ticks(suspicion: Suspicion) -> dict[str, Any]:
     """What the page needs to repeat :func:`~baselines.audit.labels.weigh`."""
     by_score = np.argsort(-suspicion.odds, kind="stable")
+    # the page sums over these pairs, evenly along the order, in place of all
     sample = by_score[:: math.ceil(len(by_score) / MOST_SAMPLED)]
     return {
         "judged": [_rounded(value) for value in suspicion.judged],
@@ -164,6 +168,7 @@ def _slider(audit: Audit, values: NDArray[np.float32]) -> dict[str, Any]:
     threshold, judged = audit.result.threshold, values[audit.rows]
     by_rank = audit.result.chosen_by.endswith("rank")
     ends = (0.0, float(len(judged))) if by_rank else (0.0, 1.0)
+    # without a threshold, values have no fixed range
     low, high = (float(judged.min()), float(judged.max())) if threshold is None else ends
     limits = low + (high - low) * np.arange(STEPS + 1) / STEPS
     called = _at_most(judged, limits)

@@ -70,6 +70,7 @@ def other_script(captions: Sequence[str]) -> NDArray[np.object_]:
     """
     scripts = [script_of(caption) for caption in captions]
     counts = Counter(filter(None, scripts))
+    # the most frequent script can be judged, and so can others that are not rare
     most = counts.most_common(1)[0][0] if counts else None
     rare = {
         script for script, n in counts.items() if script != most and n < RARE_SCRIPT * sum(counts.values())
@@ -99,6 +100,7 @@ def reasons_of(
     found[[_is_boilerplate(caption, each) for caption, each in zip(captions, plain, strict=True)]] = (
         BOILERPLATE
     )
+    # the first row of an image with this caption is no copy
     pairs = np.unique(
         np.stack([image_of, np.unique(np.array(captions, object).astype(str), return_inverse=True)[1]]),
         axis=1,
@@ -123,8 +125,10 @@ def _is_boilerplate(caption: str, plain: str) -> bool:
 def _repeated(plain: Sequence[str], image_of: Int64Array) -> NDArray[np.bool_]:
     """Captions that stand on many different pictures, and far more than other captions of the set do."""
     kinds = np.unique(np.array(plain, object).astype(str), return_inverse=True)[1]
+    # each picture once: five captions of one picture may be equal
     different = np.unique(np.stack([kinds, image_of]), axis=1)[0]
     pictures = np.bincount(different)
+    # a large set has more captions that are equal by chance
     least = max(FEWEST_PICTURES, LEAST_PART * len(np.unique(image_of)))
     many: NDArray[np.bool_] = (pictures >= np.maximum(least, OVER_USUAL * np.median(pictures)))[kinds]
     return many
@@ -155,6 +159,7 @@ def languages(plain: Sequence[str]) -> tuple[str, list[str]]:
         own = script_of(text)
         if own and usual and own != usual:
             found.append(own)
+        # a caption with one stop word of the set's language is of this language
         elif own == LATIN and main in lists and lists[main].isdisjoint(each):
             hits = {name: len(stops.intersection(each)) for name, stops in lists.items()}
             best = max(hits, key=lambda name: hits[name])
@@ -170,6 +175,7 @@ def _near_equal(
     """Pairs whose picture nearly equals another one that has none of its captions."""
     used = np.unique(image_of)
     marked = np.zeros(len(image_of), bool)
+    # every two pictures are compared, which grows with the square
     if len(used) > MOST_PICTURES:
         return marked
     vectors = np.asarray(images[used], np.float32)
@@ -187,6 +193,7 @@ def _near_equal(
         # only these can be near-equal, as the usual distance is at most 1
         near = np.argwhere(away < NEAR)
         pairs.append(np.column_stack([near[:, 0] + start, near[:, 1], away[tuple(near.T)]]))
+    # in units of the set: drawings lie nearer to each other than photographs
     usual = np.median(nearest)
     near_equal: set[int] = set()
     for row, other, distance in np.concatenate(pairs).tolist():

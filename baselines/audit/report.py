@@ -240,8 +240,10 @@ def _write(
             found = detection_of(table[column].to_numpy(np.float32), truth, threshold)
             if found is not None:
                 measured[column] = found
+    # before labels: whoever ticked pairs must not raise the score of the estimate
     order, threshold, suspicion = suspicious_first(table, chosen_by), thresholds[chosen_by], None
     first_wrong = None if truth is None else int((~truth[order[:SUSPICIOUS]]).sum())
+    # labels name pairs by id; a run may have kept some of them alone
     row_of = {pair: row for row, pair in enumerate(table["pair_id"].tolist())}
     labels = {
         row_of[pair]: Label(label) for pair, label in (known[1] if known else {}).items() if pair in row_of
@@ -251,6 +253,7 @@ def _write(
         table = table.assign(probability=suspicion.probability)
         if labels:
             order = suspicion.order
+            # `apply` compares this column with a threshold, so it must follow the corrected order
             fit = np.empty(n)
             fit[order] = np.arange(1, n + 1) / n
             table[FIT] = fit
@@ -290,6 +293,7 @@ def _write(
         first_wrong=first_wrong,
         **facts,
     )
+    # ids of a split ascend
     rows = np.searchsorted(train.pair_ids, table["pair_id"])
     gallery, captions = Gallery(dataset_spec(train.name), train), train.captions
     better = table[[f"better_{place + 1}" for place in range(BETTER)]]
@@ -302,6 +306,7 @@ def _write(
         numbers=table["pair_id"].to_numpy(np.int64),
         images=images,
         captions=[f"caption {pair}" if captions is None else str(captions[pair]) for pair in rows.tolist()],
+        # a better caption of a pair that was not audited has no row, and is not shown
         better=np.array(
             [[row_of.get(pair, -1) for pair in line] for line in better.to_numpy(object).tolist()]
         ),
@@ -311,8 +316,10 @@ def _write(
         picture=lambda row: gallery.picture(int(train.caption_to_image[rows[row]])),
         facts=lambda row: _facts(table, row, chosen_by),
         truth=truth,
+        # drawn for the pairs on the page alone, which are few
         curve=lambda row: "" if history is None else _curve(history[:, row]),
     )
+    # whole or not at all: a run takes minutes, and half a folder looks like a whole one
     with atomic_folder(to) as folder:
         write(folder, audit, to.name)
     return result
@@ -327,6 +334,7 @@ def _weighed(
     similarity, cross_fitted = (table[name].to_numpy(np.float64) for name in ("similarity", CROSS_FITTED))
     probability = table["probability"].to_numpy(np.float64)
     # the probability rests on one view; the pairs are ordered by both
+    # clipped, as a probability of 0 or 1 has no log-odds
     odds = np.log(np.clip(probability, 1e-3, 1 - 1e-3)) - np.log1p(-np.clip(probability, 1e-3, 1 - 1e-3))
     lean = float(np.polyfit(cross_fitted / (cross_fitted.std() + 1e-12), odds, 1)[0]) / 2
     return weigh(-place, probability, (similarity, cross_fitted), judged.numbers, labels, lean)

@@ -200,6 +200,7 @@ def column_of_audit(columns: Sequence[str], name: str) -> str | None:
 
 def write_table(folder: Path, table: pd.DataFrame) -> None:
     """Write the pairs twice; CSV cells that a spreadsheet would compute get an apostrophe."""
+    # Parquet stores one type per column; a table of a user may mix them
     typed = table.infer_objects()
     mixed = [str(name) for name in typed if typed[name].dtype == object]
     plain = typed.assign(**{name: typed[name].map(_plain, na_action="ignore") for name in mixed})

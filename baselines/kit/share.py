@@ -19,9 +19,9 @@ PARTS = np.arange(0.2, 0.81, 0.05)
 and really wrong pairs may differ, in larger ones are right pairs."""
 MODEL_ERROR = 0.1, 0.002
 """Part of the share, and a constant, by which the range is wider at each end than counting makes it: pairs are not
-wrong quite as the planted ones are. docs/audit.md measures the ranges."""
+wrong quite as the planted ones are. docs/audit-judge.md measures the ranges."""
 SURE = 0.99
-"""The largest probability: of pairs with larger estimates 1 to 4 of 100 were right (docs/audit.md)."""
+"""The largest probability that is stated."""
 Float64Array = NDArray[np.float64]
 
 
@@ -141,5 +141,17 @@ def _calibrated(
         np.append(given, planted), label, sample_weight=weight
     )
     wrong = curve.predict(scores)
-    probability: Float64Array = np.minimum(share * wrong / np.maximum(1 - wrong, 1e-12), SURE)
+    estimated = share * wrong / np.maximum(1 - wrong, 1e-12)
+    probability: Float64Array = np.minimum(estimated, most_supported(estimated))
     return probability
+
+
+def most_supported(estimated: Float64Array) -> float:
+    """The largest probability that pairs with these estimates can show, at most :data:`SURE`.
+
+    That k pairs are all wrong shows a probability of (k + 1) / (k + 2), by Laplace's rule of succession. An estimate is
+    a ratio of densities, and where pairs are few it has no largest value: one pair beyond all others has any.
+    """
+    shown = 1 - 1 / np.arange(2, len(estimated) + 3)  # by no pair, by one, ...
+    held = np.append(np.inf, np.sort(estimated)[::-1]) >= shown
+    return min(SURE, float(shown[held].max()))

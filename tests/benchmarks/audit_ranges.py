@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import average_precision_score
 
-from baselines.audit.cca import pooled
+from baselines.audit.cca import COMPONENTS, RIDGES, pooled, write_projections
 from baselines.audit.judge import judge_pairs
 from baselines.audit.sentences import MINILM, sentence_vectors
+from baselines.kit.cca import Moments
 from ncl_bench.data.load import load_dataset
 
 
@@ -31,6 +32,8 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[100, 300, 1_000])
     parser.add_argument("--ratios", type=float, nargs="+", default=[0.0, 0.05, 0.1])
     parser.add_argument("--draws", type=int, default=20)
+    parser.add_argument("--text-encoder", default=MINILM)
+    parser.add_argument("--prior", type=int, default=0, help="other images whose projections order the pairs")
     given = parser.parse_args()
     train = load_dataset(given.dataset, split="train", root=given.root)
     captions = np.array(list(map(str, train.captions or ())), object)
@@ -46,7 +49,8 @@ def main() -> None:
             held, stated, real, precision = [], [], [], []
             for draw in range(given.draws):
                 random = np.random.default_rng([n, round(1000 * ratio), draw])
-                chosen = random.permutation(train.n_images)[:n]
+                order = random.permutation(train.n_images)
+                chosen, others = order[:n], order[n : n + given.prior]
                 pair = np.array([random.choice(np.flatnonzero(train.caption_to_image == i)) for i in chosen])
                 moved = random.permutation(n)[: round(ratio * n)]
                 pair[moved] = pair[np.roll(moved, 1)]
@@ -55,7 +59,20 @@ def main() -> None:
                     work = Path(folder)
                     np.save(work / "pooled.npy", images[chosen])
                     np.save(work / "captions.npy", texts[pair])
-                    found = judge_pairs(images, np.arange(n), captions[pair].tolist(), work=work)
+                    prior = None
+                    if given.prior:
+                        prior = work / "prior.safetensors"
+                        first = np.searchsorted(train.caption_to_image, others)
+                        fitted = Moments.of(images, others, texts[first]).projections(COMPONENTS, RIDGES)
+                        write_projections(prior, fitted, {"images": "", "captions": given.text_encoder})
+                    found = judge_pairs(
+                        images,
+                        np.arange(n),
+                        captions[pair].tolist(),
+                        work=work,
+                        text_encoder=given.text_encoder,
+                        prior=prior,
+                    )
                 if ratio:
                     precision.append(average_precision_score(wrong, found.table["score"]))
                 if found.enough:

@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 from scipy.linalg import eigh
 from scipy.sparse import csr_array
+from sklearn.metrics import average_precision_score
 
 from baselines.audit.cca import caption_vectors, cross_fitted, pooled
-from baselines.audit.judge import judge_embeddings, judge_pairs
+from baselines.audit.judge import FEWEST_FOR_SHARE, PROJECTIONS, judge_embeddings, judge_pairs
 from baselines.audit.reasons import REPEATED
+from baselines.audit.sentences import MINILM
 from baselines.kit.cca import Moments, unit
-from baselines.kit.share import share_of_wrong, suspicion
+from baselines.kit.share import SURE, most_supported, share_of_wrong, suspicion
+from ncl_bench.errors import TrainingError
 
 TOPICS = ("dog grass ball", "beach sea surf", "snow ski hill", "city car street", "horse rider fence")
 TOPICS_ZH = ("小狗追球草地", "海边沙滩冲浪", "雪山滑雪斜坡", "城市汽车街道", "骑手马匹栅栏")
@@ -157,3 +160,49 @@ def test_a_repeated_caption_is_named_and_not_counted(tmp_path: Path, monkeypatch
     assert (found.table["reason"][20:60] == REPEATED).all()
     assert (found.table["reason"].drop(range(20, 60)) == "").all()
     assert found.numbers[0] == round(160 * found.share)
+
+
+def test_no_probability_exceeds_what_the_number_of_pairs_shows() -> None:
+    few = np.array([50.0, 8.0, 3.0, 0.2, 0.1])
+    assert most_supported(few) == pytest.approx(4 / 5)
+    assert most_supported(np.array([0.9, 0.7, 0.1])) == pytest.approx(2 / 3)
+    assert most_supported(np.full(3, 0.1)) == 1 / 2
+    assert most_supported(np.full(97, 9.0)) == pytest.approx(98 / 99)
+    assert most_supported(np.full(500, 9.0)) == SURE
+
+
+def work_of(folder: Path, n: int, wrong: int, seed: int) -> dict[str, object]:
+    """Pairs of pooled features and sentence vectors that share ten directions; the first ``wrong`` do not fit."""
+    maps = np.random.default_rng(0).standard_normal((2, 10, 200))
+    random = np.random.default_rng(seed)
+    meaning = random.standard_normal((n, 10))
+    sides = [meaning @ each + 8 * random.standard_normal((n, 200)) for each in maps]
+    sides[1][:wrong] = np.roll(sides[1][:wrong], 1, axis=0)
+    folder.mkdir()
+    for name, side in zip(("pooled", "captions"), sides, strict=True):
+        np.save(folder / f"{name}.npy", side.astype(np.float32))
+    captions = [f"text of pair {row} in {folder.name}" for row in range(n)]
+    return {"features": sides[0][:, None], "image_of": np.arange(n), "captions": captions, "work": folder}
+
+
+def test_other_pairs_order_a_small_set_better_than_it_does_itself(tmp_path: Path) -> None:
+    settings = {"image_encoder": "tiny", "text_encoder": MINILM}
+    judge_pairs(**work_of(tmp_path / "large", FEWEST_FOR_SHARE, 50, 1), **settings)
+    prior = tmp_path / "large" / PROJECTIONS
+    given = work_of(tmp_path / "small", 100, 10, 2)
+    wrong = np.arange(100) < 10
+    alone = judge_pairs(**given, **settings)
+    assert not (tmp_path / "small" / PROJECTIONS).exists()
+    better = judge_pairs(**given, **settings, prior=prior)
+    assert not better.enough
+    precisions = [average_precision_score(wrong, found.table["score"]) for found in (alone, better)]
+    assert precisions[1] > precisions[0] + 0.1
+    with pytest.raises(
+        TrainingError, match="was made with tiny for images, and these pairs are read with other"
+    ):
+        judge_pairs(**given, **settings | {"image_encoder": "other"}, prior=prior)
+    with pytest.raises(TrainingError, match="a prior needs a sentence encoder"):
+        judge_pairs(**given, text_encoder="tfidf", prior=prior)
+    prior.write_bytes(prior.read_bytes()[:-8])
+    with pytest.raises(TrainingError, match="is damaged"):
+        judge_pairs(**given, **settings, prior=prior)

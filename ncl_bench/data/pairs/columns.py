@@ -75,6 +75,7 @@ def read_pairs(
     form = form_of(source)
     columns = columns_of(form)
     remarks: list[str] = []
+    # the caption first: a table that is read without captions needs no such column
     caption = _column(form.name, columns, caption_column, CAPTION_COLUMNS, "caption", remarks)
     if caption in form.pictures:
         raise DataError(f"{form.name}: column {shown(caption)} holds pictures; choose --caption-column")
@@ -102,6 +103,7 @@ def pairs_of(
         remarks: on the choice of this column.
     """
     told = [*remarks]
+    # remarks are copied, as the caller's list must not grow
     image = image_column_of(form, image_column, told)
     if image == caption:
         raise DataError(
@@ -111,6 +113,7 @@ def pairs_of(
     if caption:
         form = _with_lists(form, caption)
     if caption and any(isinstance(cell, list | tuple | np.ndarray) for cell in form.table[caption].tolist()):
+        # one row for each caption; row_of leads back to the index that came
         form, row_of = exploded(form, caption)
     captions = [" ".join(text.split()) for text in text_cells(form, caption)] if caption else []
     if any(captions) and all(NUMBER.fullmatch(text) for text in captions if text):
@@ -121,6 +124,7 @@ def pairs_of(
     if not len(form.table):
         raise DataError(f"{form.name} has no rows; expected {EXPECTED}")
     if image in form.pictures:
+        # pictures in the rows have no name; the row is one until their content is hashed
         names = [f"{row:09d}" for row in row_of.tolist()]
         return OwnPairs(form, names, captions, image, caption, False, told, row_of)
     images = text_cells(form, image)
@@ -166,7 +170,9 @@ def _listed_texts(cell: str, where: str) -> list[str]:
 
 def _refuse_rows_as_names(name: str, columns: Sequence[str]) -> None:
     """Refuse a table whose first line is a row already: its first pair would be lost."""
+    # a file or a URL is no name of a column
     seen = next((c for c in columns if c.lower().endswith(PICTURE_ENDINGS) or URL.fullmatch(c.strip())), None)
+    # a number beside a sentence is a row, such as 17,a dog; a column may be called 0
     if seen is None and any(" " in c.strip() for c in columns):
         seen = next((c for c in columns if NUMBER.fullmatch(c.strip())), None)
     if seen is not None:
@@ -186,9 +192,11 @@ def image_column_of(form: Form, given: str | None, remarks: list[str] | None = N
     """
     columns = columns_of(form)
     if given is None and form.pictures:
+        # a picture that is there is better than a path that may lead nowhere
         named = [each for each in form.pictures if each.casefold() in PICTURE_COLUMNS]
         if len(form.pictures) == 1 and (named or not any(c.casefold() in IMAGE_COLUMNS for c in columns)):
             return next(iter(form.pictures))
+        # image beside thumbnail or mask
         named = [each for each in named if each.casefold() == "image"] or named
         if len(named) == 1:
             return named[0]
@@ -197,6 +205,7 @@ def image_column_of(form: Form, given: str | None, remarks: list[str] | None = N
             f"{form.name} holds pictures in {listed([*form.pictures, *others])}; choose one with --image-column"
         )
     urls = [name for name in columns if name.casefold() in URL_COLUMNS]
+    # a URL says where a picture came from; a path where it lies
     if given is None and urls and not any(name.casefold() in IMAGE_COLUMNS for name in columns):
         return urls[0]
     return _column(form.name, columns, given, IMAGE_COLUMNS, "image", [] if remarks is None else remarks)
@@ -228,7 +237,9 @@ def _column(
                 f"{name} has no column {shown(given)}, only {listed(columns, 30)}; correct --{what}-column"
             )
         return given
+    # in the order of the known names, not of the table
     there = [column for each in known for column in columns if column.strip().casefold() == each]
+    # caption beside Caption: nothing says which is meant
     if len(there) > 1 and there[0].strip().casefold() == there[1].strip().casefold():
         raise DataError(f"{name} has the columns {listed(there[:2])}; choose one with --{what}-column")
     if not there and what == "caption":  # columns named by their language, as in a table of several

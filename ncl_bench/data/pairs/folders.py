@@ -42,6 +42,7 @@ def kind_of(path: Path) -> tuple[str, list[Path]]:
             if not each.startswith("."):
                 inside.setdefault(kind, []).append(Path(place, each))
     own = {each.name for each in path.iterdir()}
+    # what datasets saves holds tables and shards of its own, so it is asked for first
     if own & {"dataset_info.json", "dataset_dict.json"}:
         return "saved", []
     kinds = [kind for kind in ("metadata", ".tar", ".parquet") if kind in inside]
@@ -106,6 +107,7 @@ def _saved(path: Path) -> Form:
 
 def _joined(folder: Path, files: Sequence[Path], parts: Sequence[pd.DataFrame], ending: str) -> Form:
     """One table of several files with the same columns."""
+    # in any order: pandas joins columns by name
     first = set(parts[0].columns)
     for file, part in zip(files, parts, strict=True):
         if set(part.columns) != first:
@@ -126,6 +128,7 @@ def _metadata(folder: Path, tables: Sequence[Path]) -> Form:
         twice = next(place for place in places if places.count(place) > 1)
         names = " and ".join(each.name for each in tables if each.parent == twice)
         raise DataError(f"{twice} holds {names}; give the one that holds your pairs, or remove the other")
+    # one table in the folder itself is read and written as it is
     if places == [folder]:
         return table_form(tables[0])
     parts = []

@@ -121,12 +121,14 @@ def exploded(form: Form, column: str) -> tuple[Form, Int64Array]:
         for cell in form.table[column].tolist()
     ]
     row_of = np.repeat(np.arange(len(cells)), [len(each) for each in cells])
+    # filled in place: NumPy would make one array of lists of one length
     flat = np.empty(len(row_of), object)
     flat[:] = [text for each in cells for text in each]
     table = form.table.iloc[row_of].reset_index(drop=True).assign(**{column: flat})
 
     def of_rows(name: str) -> Iterator[bytes | Path | None]:
         for own, picture in zip(cells, form.pictures[name](), strict=True):
+            # every caption of a list has the picture of its row
             yield from [picture] * len(own)
 
     def write(target: Path, chosen: Int64Array, column: str, captions: Mapping[int, str]) -> Path:

@@ -187,6 +187,7 @@ class FileIndex:
             raise DataError(f"{error.filename} cannot be read ({error.strerror}); check its permissions")
 
         for place, folders, files in os.walk(self.folder, onerror=refuse, followlinks=True):
+            # in place, so that os.walk does not go into hidden folders
             folders[:] = sorted(each for each in folders if not each.startswith("."))
             for name in sorted(files):
                 if name.startswith("."):
@@ -452,6 +453,7 @@ def _written_once(file: Path, content: bytes) -> Path:
 
 def _merged(found: Mapping[str, Path], names: Sequence[str], remarks: tuple[str, ...]) -> Pictures:
     """Take files with equal bytes for one picture, so that no copy vouches for the other."""
+    # only files of one size can be equal, so most are never read
     by_size: dict[int, list[str]] = defaultdict(list)
     for name, file in found.items():
         by_size[file.stat().st_size if file.is_file() else -1].append(name)

@@ -148,6 +148,7 @@ def shards_form(folder: Path, shards: Sequence[Path]) -> Form:
                 raise DataError(
                     f"{folder}: the texts of the shards have over {_LARGEST_TEXTS:,} bytes; split them"
                 )
+        # a key is that of one shard: two shards may count from 0 both
         row = rows.setdefault((str(member.archive.name), member.key), {"__key__": member.key})
         fields.add(member.field)
         before, _, ending = member.field.rpartition(".")
@@ -157,6 +158,7 @@ def shards_form(folder: Path, shards: Sequence[Path]) -> Form:
             continue
         is_picture = f".{ending.lower()}" in PICTURE_ENDINGS
         column = before or ("image" if is_picture else "caption")
+        # one column cannot hold both; the rows would lose one
         if columns.setdefault(column, "picture" if is_picture else "text") != (
             "picture" if is_picture else "text"
         ):

@@ -53,6 +53,7 @@ def table_form(path: Path) -> Form:
 
 def _packed(path: Path) -> Form:
     """A table that gzip packed, read from a copy; chosen rows are written without packing."""
+    # a packed file may expand a thousandfold
     largest = max(LARGEST_TEXT, MOST_PACKED * path.stat().st_size)
     try:
         with gzip.open(path) as stream:
@@ -158,6 +159,7 @@ def _captions_and_urls(path: Path) -> Form:
     lines, numbers = _without_marks(path)
     cells = [line.split("\t") for line in lines]
     n_columns = len(cells[0])
+    # by the first line: all lines have the same columns, as is checked below
     url = next(place for place, cell in enumerate(cells[0]) if URL.fullmatch(cell.strip()))
     if n_columns == 1:
         raise DataError(f"{path} line 1 has a URL and no caption; expected a caption, a tab and a URL")
@@ -220,6 +222,7 @@ def _json(path: Path) -> Form:
         def write_coco(target: Path, chosen: Int64Array, _: str, captions: Mapping[int, str]) -> Path:
             target, every = target.with_name(f"{target.name}.json"), content["annotations"]
             own = [_changed(every[row], "caption", row, captions) for row in chosen.tolist()]
+            # images without a caption are left out too, as other readers expect one
             ids = {each["image_id"] for each in own}
             images = [each for each in content["images"] if each["id"] in ids]
             kept = content | {"images": images, "annotations": own}

@@ -176,7 +176,7 @@ def orders(
         ),
     ],
     second: Annotated[str, typer.Argument(metavar="TABLE:NOISE", help="The condition to compare it with.")],
-    root: Root = ROOT,
+    root: Annotated[Path, typer.Option(help="Leaderboard folder, which contains results/.")] = ROOT,
 ) -> None:
     """Print Kendall's tau between the orders of the methods in two measured conditions, with a 95 % interval.
 

@@ -83,13 +83,14 @@ def _command(name: str, place: str) -> Any:
 def _finish(command: Any) -> None:
     """Hide the types of flags, and let what the command refuses be told of its options."""
     params = _without_flag_types(command.get_params(typer.Context(command)))
-    if command.callback is not None:  # a group of commands has none
+    if command.callback:  # a group of commands has none
         command.callback = _told_of_options(command.callback, {each.name: each.opts[0] for each in params})
     for each in getattr(command, "commands", {}).values():
         _finish(each)
 
 
 def _told_of_options(work: Callable[..., Any], options: Mapping[str, str]) -> Callable[..., Any]:
+    @wraps(work)
     def told(*given: Any, **named: Any) -> Any:
         try:
             return work(*given, **named)
@@ -97,7 +98,7 @@ def _told_of_options(work: Callable[..., Any], options: Mapping[str, str]) -> Ca
             refusal.arguments, refusal.options = {}, options
             raise
 
-    return wraps(work)(told)
+    return told
 
 
 def _without_flag_types(params: list[Any]) -> list[Any]:

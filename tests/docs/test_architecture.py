@@ -21,6 +21,14 @@ def test_every_module_that_is_named_exists(name: str) -> None:
     assert resolve_name(name)
 
 
+def test_every_module_that_is_named_is_linked_to_its_source() -> None:
+    links = dict(re.findall(rf"\[`({NAME})`\]\(\.\./(\S+)\)", PAGE))
+    assert links.keys() == names()
+    for name, path in links.items():
+        module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        assert f"{name}.".startswith(f"{module}.")
+
+
 @pytest.mark.parametrize("package", ["ncl_bench", "baselines"])
 def test_the_rooms_are_those_whose_imports_are_checked(package: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

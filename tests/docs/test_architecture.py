@@ -22,7 +22,7 @@ def test_every_module_that_is_named_exists(name: str) -> None:
 
 
 def test_every_module_that_is_named_is_linked_to_its_source() -> None:
-    links = dict(re.findall(rf"\[`({NAME})`\]\(\.\./(\S+)\)", PAGE))
+    links = dict(re.findall(rf"\[`({NAME})`\]\(\.\./([^\s)]+)\)", PAGE))
     assert links.keys() == names()
     for name, path in links.items():
         module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")

@@ -34,7 +34,7 @@ def read_picture(path: Path, size: int, interpolation: str, crop: bool = False) 
     and the first picture of an animation is used.
 
     Args:
-        path: a file in one of :data:`ncl_bench.data.pictures.FORMATS`.
+        path: a file in one of :data:`ncl_bench.data.pictures.PICTURE_FORMATS`.
         size: side of the square, in pixels.
         interpolation: ``bilinear`` or ``bicubic``.
         crop: cut the middle out, as CLIP does, in place of squeezing.

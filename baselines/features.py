@@ -42,7 +42,7 @@ from ncl_bench.data.own_tables import (
     note_split,
     read_images,
 )
-from ncl_bench.data.pairs.form import TABLES
+from ncl_bench.data.pairs.form import TABLE_ENDINGS
 from ncl_bench.data.pairs.forms import rows_in
 from ncl_bench.data.pictures import no_remarks, picture_path
 from ncl_bench.data.spec import SPLITS
@@ -140,7 +140,7 @@ def list_images(
         found = ImageList(source, sorted(files), None, files)
     else:
         raise DataError(
-            f"{source} is neither a folder nor a table ({', '.join(TABLES)}); give the images' folder or table"
+            f"{source} is neither a folder nor a table ({', '.join(TABLE_ENDINGS)}); give the images' folder or table"
         )
     if lists:
         splits = _read_lists(lists, source, set(found.names))

@@ -12,8 +12,8 @@ from leaderboard.build import build
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import DataError, unknown_name
 
-RECIPES = ("ncr/{dataset}_vse_infinity", "triplet/{dataset}_vse_infinity")
-NOISES = ("caption-60", "caption-40")
+QUICKSTART_RECIPES = ("ncr/{dataset}_vse_infinity", "triplet/{dataset}_vse_infinity")
+QUICKSTART_NOISES = ("caption-60", "caption-40")
 
 
 def quickstart(to: Path, dataset: str | None = None, device: str = "auto") -> None:
@@ -30,7 +30,9 @@ def quickstart(to: Path, dataset: str | None = None, device: str = "auto") -> No
     dataset = dataset or embedded[0]
     if dataset not in embedded:
         raise DataError(unknown_name("embedded dataset", dataset, embedded))
-    jobs = jobs_of(to, [recipe.format(dataset=dataset) for recipe in RECIPES], NOISES, seeds=(0,))
+    jobs = jobs_of(
+        to, [recipe.format(dataset=dataset) for recipe in QUICKSTART_RECIPES], QUICKSTART_NOISES, seeds=(0,)
+    )
     sweep(to, jobs, device=device)
     board = to / "leaderboard"
     for job in reversed(jobs):

@@ -26,7 +26,7 @@ SEEDS_FOR_A_RANK = 3
 STATUSES: tuple[Status, ...] = ("reported", "submitted", "reproduced")
 """From weakest to strongest claim."""
 Selection = Literal["dev", "test", "train", "none", ""]
-UNITS: dict[Unit, str] = {
+UNIT_TITLES: dict[Unit, str] = {
     "none": "no added noise",
     "caption": "caption noise",
     "image": "image noise",
@@ -101,7 +101,7 @@ class Condition(Record):
     @property
     def title(self) -> str:
         """The condition in words, such as ``Flickr30K, 1K test, 40 % caption noise``."""
-        noise = UNITS[self.noise_unit]
+        noise = UNIT_TITLES[self.noise_unit]
         if self.noise_ratio:
             noise = f"{self.percent} % {noise}"
         text = f" ({self.text})" if self.text else ""
@@ -110,7 +110,8 @@ class Condition(Record):
     @property
     def short(self) -> str:
         """The noise alone, such as ``40 % caption noise``."""
-        return f"{self.percent} % {UNITS[self.noise_unit]}" if self.noise_ratio else UNITS[self.noise_unit]
+        noise = UNIT_TITLES[self.noise_unit]
+        return f"{self.percent} % {noise}" if self.noise_ratio else noise
 
     @property
     def slug(self) -> str:
@@ -123,7 +124,7 @@ class Condition(Record):
         return (
             list(DATASETS).index(self.dataset),
             DATASETS[self.dataset].protocols.index(self.protocol),
-            list(UNITS).index(self.noise_unit),
+            list(UNIT_TITLES).index(self.noise_unit),
             self.noise_ratio or 0.0,
             self.text,
         )

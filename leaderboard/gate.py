@@ -232,7 +232,7 @@ def _moved(row: CsvLine) -> str:
     )
 
 
-NEAR = 0.05
+NEARLY = 0.05
 """Relative difference up to which two ranks of a query count as near."""
 NEAR_COPY = 0.55
 """Share of near ranks above which a result resembles another one.
@@ -317,7 +317,7 @@ def near_copies(ranks: Mapping[str, NDArray[np.int64]], run: str) -> dict[str, f
     ours, shares = ranks[run], {}
     for other, theirs in ranks.items():
         low, high = np.minimum(ours, theirs), np.maximum(ours, theirs)
-        share = float(np.mean((high <= (1 + NEAR) * low)[high > 1])) if high.max() > 1 else 1.0
+        share = float(np.mean((high <= (1 + NEARLY) * low)[high > 1])) if high.max() > 1 else 1.0
         if other != run and share > NEAR_COPY:
             shares[other] = share
     return dict(sorted(shares.items(), key=lambda one: -one[1]))

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from baselines.recipes import Ablation, AblationLine
 from leaderboard.board import Content, grouped, mean, ranked, with_rank_intervals
-from leaderboard.entries import SEEDS_FOR_A_RANK, UNITS, Condition, Row
-from leaderboard.results import CLEAN_PAIRS, MEAN_OF_TWO, shipped_ablations
+from leaderboard.entries import SEEDS_FOR_A_RANK, UNIT_TITLES, Condition, Row
+from leaderboard.results import CLEAN_SUFFIX, MEAN_OF_TWO, shipped_ablations
 from ncl_bench.data import DATASETS
 from ncl_bench.data.spec import protocol_title
 from ncl_bench.evaluation.submission import DetectedPairs, TrainingCurve
@@ -41,7 +41,7 @@ WARM_UP = "(warm-up"
 """In the name of a control that begins with another loss."""
 FALLEN = 0.9
 """Share of its best rSum on dev below which a control has collapsed."""
-PRECISION_AT = (50, 200, 1_000)
+SHOWN_AT = (50, 200, 1_000)
 """Numbers of most suspicious pairs on the page Detection."""
 
 
@@ -417,7 +417,7 @@ def _few_on_clean_pairs(row: Row) -> bool:
 def _base_of(row: Row, families: Mapping[str, Family]) -> str:
     """Name of the base loss of a row; empty without one."""
     if row.kind == "clean":
-        return str(row.method).replace(CLEAN_PAIRS, "").removesuffix(MEAN_OF_TWO)
+        return str(row.method).replace(CLEAN_SUFFIX, "").removesuffix(MEAN_OF_TWO)
     family = families.get(row.family)
     return family.base if family else ""
 
@@ -463,7 +463,7 @@ def printed_drops(ours: Row, rows: Iterable[Row], papers: Mapping[str, Paper]) -
                 continue
             where = noisy.condition
             place = f"{DATASETS[where.dataset].title}, {protocol_title(where.protocol)}, {noisy.backbone}"
-            said = (f"{place}, {UNITS[unit]}", f"{drop(clean, noisy):.1f}")
+            said = (f"{place}, {UNIT_TITLES[unit]}", f"{drop(clean, noisy):.1f}")
             found.setdefault(said, []).append(papers[noisy.source].short.split(",")[0])
     return [
         (f"{where} ({', '.join(dict.fromkeys(sources))})", float(percent))
@@ -498,7 +498,7 @@ def found_pairs(row: Row) -> list[float | None]:
     ]
     left = [noise_left(each) for each in row.found]
     means.insert(3, None if None in left else mean(left))
-    return means + [mean([each.precision_at.get(k) for each in row.found]) for k in PRECISION_AT]
+    return means + [mean([each.precision_at.get(k) for each in row.found]) for k in SHOWN_AT]
 
 
 def noise_left(found: DetectedPairs) -> float | None:

@@ -50,7 +50,7 @@ from ncl_bench.papers import (
 from ncl_bench.progress import Progress, silent
 from ncl_bench.schema import checked
 
-CLEAN_PAIRS = " (clean pairs only)"
+CLEAN_SUFFIX = " (clean pairs only)"
 """Suffix of a control that was told which pairs are wrong. Methods can exceed it: it is no ceiling."""
 shipped_ablations, shipped_on = cache(ablations), cache(on_dataset)
 MEAN_OF_TWO = " (mean of two seeds)"
@@ -346,7 +346,7 @@ def entry_of(
         "encoder": header.pretrained_encoder,
         "networks": networks,
         "extra": header.extra_clean_data,
-        "kind": "clean" if header.method.endswith(CLEAN_PAIRS) else kind,
+        "kind": "clean" if header.method.endswith(CLEAN_SUFFIX) else kind,
         "ablation": () if ablation is None else (ablation[0], ablation[1].title),
         "condition": condition,
         "recalls": {name: recalls[name] for name in RECALLS},

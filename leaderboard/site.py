@@ -14,7 +14,7 @@ from baselines.recipes import beginning, split_name
 from leaderboard.board import Board, Content, boards, grouped
 from leaderboard.entries import RECALL_TITLES, SEEDS_FOR_A_RANK, STATUSES, Condition, Row
 from leaderboard.figures import budget_curves, epoch_curves, forest, method_charts, overview_charts, scatter
-from leaderboard.measured import PRECISION_AT, ablation_tables, budgets, measured_tables
+from leaderboard.measured import SHOWN_AT, ablation_tables, budgets, measured_tables
 from leaderboard.rendering import markup, render
 from leaderboard.row_files import known_recipes
 from ncl_bench.data import DATASETS
@@ -106,7 +106,7 @@ def _measured(content: Content) -> dict[str, dict[str, Any]]:
         "printed": content.printed_detection,
         "labelled": _labelled(),
         "fewest": FEWEST,
-        "precision_at": PRECISION_AT,
+        "precision_at": SHOWN_AT,
     }
     measured = {
         "tables": tables,

@@ -31,7 +31,7 @@ _GENERAL_MARKS = re.compile(
 """Marks that go on any letter; the vowels and tones of a script are not among them."""
 MOST_MARKS = 3
 """Marks of a script on one letter, such as vowel and tone in Thai."""
-SIGNS = " .,:;+*∞()&=/@'’·・-_"
+NAME_SIGNS = " .,:;+*∞()&=/@'’·・-_"
 """Signs in a name beside letters and digits."""
 
 
@@ -100,10 +100,10 @@ def _name(text: str) -> str:
     plain = "".join(map(_plain_form, text))
     if plain != text:
         raise ValueError(f"it holds special forms of letters; write {plain!r}")
-    odd = next((letter for letter in text if letter not in SIGNS and not _in_a_word(letter)), "")
+    odd = next((letter for letter in text if letter not in NAME_SIGNS and not _in_a_word(letter)), "")
     if odd:
         raise ValueError(
-            f"it holds {odd!r}; a name has letters, digits, blanks and {' '.join(SIGNS.strip())}"
+            f"it holds {odd!r}; a name has letters, digits, blanks and {' '.join(NAME_SIGNS.strip())}"
         )
     if text and text[0] not in "*_" and unicodedata.category(text[0])[0] not in "LN":
         raise ValueError("a name begins with a letter, a digit or *")

@@ -20,7 +20,7 @@ from ncl_bench.errors import SubmissionError, first_problem
 
 Precision = Literal["32-true", "tf32", "bf16-mixed"]
 """float32; float32 with products in TF32 on a GPU's tensor cores; products inside the networks in bfloat16."""
-FEWEST_DIGITS = 8
+FEWEST_DISTINCT = 8
 """Least number of distinct digits in a sha256; a random hash has fewer once in 10^19."""
 
 
@@ -79,7 +79,7 @@ def _stays_inside(value: str) -> str:
 
 
 def _is_a_hash(value: str) -> str:
-    if len(set(value)) < FEWEST_DIGITS:
+    if len(set(value)) < FEWEST_DISTINCT:
         raise ValueError("not a real sha256: too few distinct digits; state the hash of the file or the data")
     return value
 

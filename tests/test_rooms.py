@@ -142,6 +142,22 @@ def test_no_class_name_stands_twice() -> None:
     assert [name for name, times in count.items() if times > 1] == []
 
 
+OF_EVERY_DATASET = {"NOISE_FILES", "ORIGIN", "SPEC", "VOCABULARY"}
+
+
+def test_no_constant_has_two_values() -> None:
+    """Modules of datasets have constants of the same names; the audit's are compared with none."""
+    values: dict[str, set[str]] = {}
+    for path in (
+        path for room in ("ncl_bench", "baselines", "leaderboard") for path in (ROOT / room).rglob("*.py")
+    ):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body if "audit" not in path.parts else ():
+            target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+            if isinstance(target, ast.Name) and re.fullmatch("[A-Z][A-Z_]+", target.id):
+                values.setdefault(target.id, set()).add(ast.unparse(node.value))
+    assert {name for name, found in values.items() if len(found) > 1} - OF_EVERY_DATASET == set()
+
+
 def test_another_package_called_baselines_takes_training_alone(tmp_path: Path) -> None:
     (tmp_path / "baselines").mkdir()
     (tmp_path / "baselines" / "__init__.py").write_text("")

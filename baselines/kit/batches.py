@@ -33,7 +33,7 @@ READERS = 2
 """Number of processes that read batches from disk for a GPU."""
 SHARE_OF_FREE = 0.5
 """Largest share of a GPU's free memory that ``auto`` gives to features; the networks need the rest."""
-IMAGES_AT_ONCE = 512
+IMAGES_PER_COPY = 512
 CPU_BYTES = 32 * 2**20
 SHARE_OF_BLOCK = 4
 """A block's temporary tensors get one part in this many of a GPU's memory."""
@@ -347,8 +347,8 @@ def features_on(device: torch.device, dataset: PairedDataset) -> Tensor:
         )
     # filled in parts, so that main memory never holds a second copy of a mapped file
     resident = torch.empty(features.shape, dtype=dtype, device=device)
-    for start in range(0, dataset.n_images, IMAGES_AT_ONCE):
-        rows = np.arange(start, min(start + IMAGES_AT_ONCE, dataset.n_images))
+    for start in range(0, dataset.n_images, IMAGES_PER_COPY):
+        rows = np.arange(start, min(start + IMAGES_PER_COPY, dataset.n_images))
         resident[start : start + len(rows)] = torch.from_numpy(features[rows])
     return resident
 

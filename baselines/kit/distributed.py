@@ -34,7 +34,7 @@ from ncl_bench.errors import NclBenchError, TrainingError
 
 P = ParamSpec("P")
 T = TypeVar("T")
-PATIENCE = timedelta(minutes=10)
+PATIENCE_WITH_OTHERS = timedelta(minutes=10)
 """Time after which a process that hears nothing from the others gives up."""
 
 
@@ -339,7 +339,7 @@ def _connect(processes: Processes, device: torch.device) -> None:
             init_method=processes.address,
             rank=processes.rank,
             world_size=processes.here * processes.machines,
-            timeout=PATIENCE,
+            timeout=PATIENCE_WITH_OTHERS,
         )
     atexit.register(_leave)
 

@@ -31,10 +31,10 @@ from baselines.kit.share import share_of_wrong, suspicion
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.errors import TrainingError
 
-FOLDS = 3
+FOLDS_OF_A_FIT = 3
 FIRST_EPOCH = 0, "fit", 0
 """Round, phase and number of the first epoch."""
-FEWEST_CAPTIONS = 3
+FEWEST_OCCURRENCES = 3
 """Captions that a word must occur in."""
 IMAGES_PER_COMPONENT = 5
 """Components are at most a fifth of the images."""
@@ -202,7 +202,7 @@ class CCA(Method):
             occurs += found.sum(dim=0)
         n_read = len(batches.pair_ids)
         # a token of every caption says nothing: the start and the end
-        useful = torch.nonzero((occurs >= FEWEST_CAPTIONS) & (occurs < n_read)).squeeze(1)
+        useful = torch.nonzero((occurs >= FEWEST_OCCURRENCES) & (occurs < n_read)).squeeze(1)
         words = (
             useful[occurs[useful].argsort(descending=True, stable=True)[: self.config.most_words]]
             .sort()
@@ -210,8 +210,8 @@ class CCA(Method):
         )
         if len(words) == 0:
             raise TrainingError(
-                f"no word occurs in {FEWEST_CAPTIONS} training captions or more, so CCA has nothing to fit; train on "
-                "more pairs"
+                f"no word occurs in {FEWEST_OCCURRENCES} training captions or more, so CCA has nothing to fit; train "
+                "on more pairs"
             )
         idf = torch.zeros(len(occurs))
         idf[words] = (((1 + n_read) / (1 + occurs[words].double())).log() + 1).float()
@@ -237,8 +237,8 @@ class CCA(Method):
     def fold_rows(self, pairs: PairFeatures, seed: int) -> list[Int64Array]:
         """Rows of each fold; all pairs of an image fall into one."""
         different, number = np.unique(pairs.image_of, return_inverse=True)
-        order = np.random.default_rng(derive_seed(seed, "folds")).permutation(len(different)) % FOLDS
-        return [np.flatnonzero(order[number] == fold) for fold in range(FOLDS)]
+        order = np.random.default_rng(derive_seed(seed, "folds")).permutation(len(different)) % FOLDS_OF_A_FIT
+        return [np.flatnonzero(order[number] == fold) for fold in range(FOLDS_OF_A_FIT)]
 
     def moments(self, pairs: PairFeatures, rows: Int64Array) -> Moments:
         """Sum over the kept pairs of a fold; each pair counts once, an image as often as it has captions."""

@@ -28,9 +28,9 @@ from baselines.kit.batches import Batch, TrainingBatches
 from baselines.kit.fine_tuning import FineTuning, FineTuningConfig
 from baselines.kit.method import Method, PairMemory, Setting, Step
 
-EPSILON = 1e-6
+AWAY_FROM_ZERO = 1e-6
 DENSITY_FLOOR = 1e-12
-EDGE = 1e-12
+UNIT_EDGE = 1e-12
 MIXTURE_UPDATES = 10
 
 
@@ -59,19 +59,19 @@ def matching(similarities: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """p and q ``(B, B)``: probability of caption j for image i, and of image i for caption j."""
     weights = (similarities / temperature).exp()
     return (
-        weights / (weights.sum(dim=1, keepdim=True) + EPSILON),
-        weights / (weights.sum(dim=0, keepdim=True) + EPSILON),
+        weights / (weights.sum(dim=1, keepdim=True) + AWAY_FROM_ZERO),
+        weights / (weights.sum(dim=0, keepdim=True) + AWAY_FROM_ZERO),
     )
 
 
 def pair_losses(p: Tensor, q: Tensor) -> Tensor:
     """``l_i = -log p_ii - log q_ii``, ``(B,)``."""
-    return -(p.diagonal() + EPSILON).log() - (q.diagonal() + EPSILON).log()
+    return -(p.diagonal() + AWAY_FROM_ZERO).log() - (q.diagonal() + AWAY_FROM_ZERO).log()
 
 
 def complements(p: Tensor, q: Tensor) -> Tensor:
     """``-log(1 - p_ij) - log(1 - q_ij)``, ``(B, B)``: what i and j are not to each other."""
-    return -(1 - p + EPSILON).log() - (1 - q + EPSILON).log()
+    return -(1 - p + AWAY_FROM_ZERO).log() - (1 - q + AWAY_FROM_ZERO).log()
 
 
 def densities(values: Tensor, components: Tensor, weights: Tensor) -> Tensor:
@@ -96,7 +96,7 @@ def fitted(values: Tensor, updates: int = MIXTURE_UPDATES) -> tuple[Tensor, Tens
     Unlike :func:`baselines.kit.mixture.fitted_for`, a mixture that collapses goes on as NaN, as in the code: the batch
     then has no clean pair.
     """
-    x = values.clamp(EDGE, 1 - EDGE)
+    x = values.clamp(UNIT_EDGE, 1 - UNIT_EDGE)
     # (1, 2) for small losses and (2, 1) for large ones, made on the device: a list would be uploaded at every step
     components = 2 - torch.eye(2, dtype=values.dtype, device=values.device)
     weights = values.new_full((2,), 0.5)

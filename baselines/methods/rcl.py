@@ -28,7 +28,7 @@ from torch import Tensor
 from baselines.kit.batches import TrainingBatches, derive_seed, to_device
 from baselines.kit.method import EpochPlan, Method, Step, StepDecay
 
-EPSILON = 1e-10
+SUM_FLOOR = 1e-10
 LARGEST_EXPONENT = 80.0
 """Largest exponent of a sum in float32; rows above it are shifted, which changes no quotient."""
 
@@ -65,7 +65,7 @@ def matching_probabilities(similarities: Tensor, temperature: float) -> Tensor:
     excess = (logits.detach().amax(dim=1, keepdim=True) - LARGEST_EXPONENT).clamp(min=0)
     powers = (logits - excess).exp()
     # a softmax, with 1e-10 in its denominator as in the code
-    return powers / (powers.sum(dim=1, keepdim=True) + EPSILON)
+    return powers / (powers.sum(dim=1, keepdim=True) + SUM_FLOOR)
 
 
 def penalised(probability: Tensor, config: RCLConfig) -> Tensor:
@@ -78,7 +78,7 @@ def penalised(probability: Tensor, config: RCLConfig) -> Tensor:
         return (probability - 1).exp()
     # a p that float32 rounds to 1 costs 23.03, and its gradient is noise; with similarities in (0, 1) and
     # batches of 128, as published, none does
-    complement = 1 - probability + EPSILON
+    complement = 1 - probability + SUM_FLOOR
     if config.penalty == "gce":
         return (1 - complement**config.q) / config.q
     return -complement.log()

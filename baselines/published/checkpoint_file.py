@@ -28,7 +28,7 @@ from torch import Tensor
 from ncl_bench.errors import TrainingError, is_out_of_memory
 from ncl_bench.foreign import check_torch_file, readable
 
-PARTS = {
+PART_SIGNS = {
     "txt_enc.": "embed.weight",
     "img_enc.": "fc.weight",
     "sim_enc.": "sim_tranloc_w.weight",
@@ -39,8 +39,8 @@ PARTS = {
 
 IN2R's text encoder has an ``fc.weight`` too.
 """
-META_NETWORK = "meta_net."
-SCORING = ("img_enc.", "txt_enc.", "sim_enc.", "linear_", "gate_", META_NETWORK)
+META_PREFIX = "meta_net."
+SCORING = ("img_enc.", "txt_enc.", "sim_enc.", "linear_", "gate_", META_PREFIX)
 
 
 class _StandIn:
@@ -139,7 +139,7 @@ def _networks_of(content: Any) -> Iterator[dict[str, Tensor]]:
         meta_network = content.get(f"meta_{key}")
         weights = _weights(meta_network) if isinstance(meta_network, Mapping) else {}
         for state in _one_or_several(value):
-            yield state | {META_NETWORK + name: x for name, x in weights.items()}
+            yield state | {META_PREFIX + name: x for name, x in weights.items()}
 
 
 def _one_or_several(value: Any) -> list[dict[str, Tensor]]:
@@ -161,7 +161,7 @@ def _state(value: Any) -> dict[str, Tensor] | None:
     for k, part in enumerate(value):
         # GSC's labels of the training pairs are tensors
         weights = _weights(part) if isinstance(part, Mapping) else {}
-        prefix = next((prefix for prefix, sign in PARTS.items() if sign in weights), f"part_{k}.")
+        prefix = next((prefix for prefix, sign in PART_SIGNS.items() if sign in weights), f"part_{k}.")
         state.update({prefix + name: x for name, x in weights.items()})
     return state if any(name.startswith(SCORING) for name in state) else None
 

@@ -16,7 +16,7 @@ from baselines.kit.backbone import Backbone
 from baselines.kit.batches import TrainingBatches
 from baselines.methods import METHODS
 from baselines.published import weights
-from baselines.published.checkpoint_file import META_NETWORK, SCORING, Checkpoint, read_checkpoint
+from baselines.published.checkpoint_file import META_PREFIX, SCORING, Checkpoint, read_checkpoint
 from baselines.published.weights import size_of
 from baselines.recipes import written
 from baselines.training.job import TrainingJob, build_method
@@ -166,7 +166,7 @@ def _check_networks(states: Sequence[Mapping[str, Tensor]], method: str, file: P
             "is it of another method?"
         )
     for state in states:
-        if any(name.startswith(META_NETWORK) for name in state) != (method == "mscn"):
+        if any(name.startswith(META_PREFIX) for name in state) != (method == "mscn"):
             raise TrainingError(f"only MSCN has meta networks; is {file} of {method}, or of another method?")
 
 
@@ -215,7 +215,7 @@ def _backbone_options(settings: Sequence[str]) -> dict[str, Any]:
 
 
 def _backbone(state: Mapping[str, Tensor], options: Mapping[str, Any], file: Path) -> Backbone:
-    matching = {name: x for name, x in state.items() if not name.startswith(META_NETWORK)}
+    matching = {name: x for name, x in state.items() if not name.startswith(META_PREFIX)}
     if len(matching) < len(state):  # a meta network replaces the last layer
         sim_dim = size_of(state, "sim_enc.sim_tranloc_w.weight")
         matching |= {
@@ -224,7 +224,9 @@ def _backbone(state: Mapping[str, Tensor], options: Mapping[str, Any], file: Pat
         }
     name = weights.backbone_of(matching)
     if name is None:
-        signs = ", ".join(f"{sign}* for {backbone}" for backbone, (sign, _) in weights.FORMATS.items())
+        signs = ", ".join(
+            f"{sign}* for {backbone}" for backbone, (sign, _) in weights.CHECKPOINT_FORMATS.items()
+        )
         raise TrainingError(f"{file} holds the weights of no known backbone, expected {signs}")
     try:
         return weights.network_from(name, matching, **options).float()
@@ -236,7 +238,7 @@ def _backbone(state: Mapping[str, Tensor], options: Mapping[str, Any], file: Pat
 
 def _our_weights(state: Mapping[str, Tensor], backbone: Backbone) -> dict[str, Tensor]:
     ours = backbone.state_dict()
-    meta = {n.removeprefix(META_NETWORK): x for n, x in state.items() if n.startswith(META_NETWORK)}
+    meta = {n.removeprefix(META_PREFIX): x for n, x in state.items() if n.startswith(META_PREFIX)}
     if not meta:
         return ours
     kept = {name: x for name, x in ours.items() if not name.startswith("head.")}
@@ -260,7 +262,7 @@ def _job(statement: Provenance, backbones: Sequence[Backbone], state: Mapping[st
     name = backbones[0].name
     method: dict[str, Any] = {"name": statement.method}
     if statement.method == "mscn":
-        method["hidden_size"] = size_of(state, f"{META_NETWORK}first_hidden_layer.fc.weight")
+        method["hidden_size"] = size_of(state, f"{META_PREFIX}first_hidden_layer.fc.weight")
         shipped = written(f"mscn/{statement.dataset}_{name}").get("method", {})
         method |= {key: shipped[key] for key in ("trusted_pairs",) if key in shipped}
     content = {

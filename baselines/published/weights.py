@@ -78,7 +78,12 @@ def backbone_of(names: Iterable[str]) -> str | None:
     """Backbone whose weights have these names; None if there is none."""
     names = list(names)
     return next(
-        (key for key, (sign, _) in FORMATS.items() if any(name.startswith(sign) for name in names)), None
+        (
+            key
+            for key, (sign, _) in CHECKPOINT_FORMATS.items()
+            if any(name.startswith(sign) for name in names)
+        ),
+        None,
     )
 
 
@@ -104,7 +109,7 @@ def network_from(backbone: str, state: Mapping[str, Tensor], **options: Any) -> 
     """Build a network from the weights of a checkpoint; sizes are read from the tensors.
 
     Args:
-        backbone: a key of ``FORMATS``.
+        backbone: a key of ``CHECKPOINT_FORMATS``.
         state: their name to tensor, without the prefix ``module.``.
         options: options of the backbone's ``Config`` that do not follow from the weights.
 
@@ -114,7 +119,7 @@ def network_from(backbone: str, state: Mapping[str, Tensor], **options: Any) -> 
     layer = "img_enc.fc_local.weight" if backbone == "imram" else "img_enc.fc.weight"
     embed_size, feature_dim = (size_of(state, layer, dim) for dim in (0, 1))
     vocabulary_size, word_dim = (size_of(state, "txt_enc.embed.weight", dim) for dim in (0, 1))
-    reading = FORMATS[backbone][1](state, options)
+    reading = CHECKPOINT_FORMATS[backbone][1](state, options)
     sizes = {"embed_size": embed_size, "word_dim": word_dim, **reading.sizes}
     network = build_backbone(
         backbone,
@@ -210,7 +215,7 @@ def _as_linear(state: Mapping[str, Tensor], sign: str, n_layers: int) -> dict[st
     return state
 
 
-FORMATS: Mapping[str, tuple[str, Callable[[Mapping[str, Tensor], Mapping[str, Any]], Reading]]] = {
+CHECKPOINT_FORMATS: Mapping[str, tuple[str, Callable[[Mapping[str, Tensor], Mapping[str, Any]], Reading]]] = {
     "imram": ("linear_t2i.", _imram),
     "saf": ("sim_enc.SAF_module.", _saf),
     "sgr": (SGR_MODULE, _sgr),

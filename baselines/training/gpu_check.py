@@ -26,7 +26,7 @@ from ncl_bench.schema import Precision
 
 STEPS, WARM_UP = 100, 10  # the steps before the timed ones choose kernels and reserve memory
 COMPARED = 8  # pairs of the step that a CPU does too
-HEAD = (
+TABLE_HEAD = (
     "| backbone | precision | loss beside the CPU's | pairs | warm-up s | host ms | device ms | middle half ms | "
     "peak GiB |\n| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
 )
@@ -83,7 +83,7 @@ def table(device: torch.device, sizes: Mapping[str, Size], steps: int = STEPS) -
             f"{1e3 * median(timing.host):.1f} | {1e3 * median(timing.device):.1f} | {first:.1f} to {third:.1f} | {peak}"
         )
 
-    yield HEAD
+    yield TABLE_HEAD
     yield from _rows(sizes, numbers)
 
 

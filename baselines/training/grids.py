@@ -31,7 +31,7 @@ from ncl_bench.yaml import read_yaml
 
 NOISES = ("none", "caption-40", "caption-60", "image-40")
 SEEDS = (0, 1, 2)
-TUNED = "_tuned"
+TUNED_SUFFIX = "_tuned"
 AND = " + "
 """Between the recipes of a mean."""
 T = TypeVar("T")
@@ -114,7 +114,7 @@ class Grid(Record):
         shipped, chosen = set(recipe_names()), {}
         for name, noises in self.recipes.items():
             chosen[name] = noises
-            tuned = f"{name}{TUNED}"
+            tuned = f"{name}{TUNED_SUFFIX}"
             if tuned in shipped and Recipe.load(tuned) != Recipe.load(name):
                 chosen[tuned] = noises
         return chosen | self.controls

@@ -19,8 +19,8 @@ from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import NclBenchError, TrainingError
 from ncl_bench.schema import Record
 
-BINS = 20
-PRECISION_AT = (10, 50, 100, 200, 500, 1_000, 5_000, 10_000)
+SEPARATION_BINS = 20
+FIRST_PAIRS = (10, 50, 100, 200, 500, 1_000, 5_000, 10_000)
 
 
 class Histogram(Record):
@@ -135,7 +135,9 @@ def separation(values: NDArray[np.float32], correspondence: NDArray[np.bool_]) -
     from sklearn.metrics import average_precision_score, roc_auc_score
 
     # probabilities fill 0 to 1; other estimates, such as losses, widen the range
-    edges = np.histogram_bin_edges(values, bins=BINS, range=(min(0.0, values.min()), max(1.0, values.max())))
+    edges = np.histogram_bin_edges(
+        values, bins=SEPARATION_BINS, range=(min(0.0, values.min()), max(1.0, values.max()))
+    )
     return Separation(
         auroc=float(roc_auc_score(correspondence, values)),
         average_precision=float(average_precision_score(correspondence, values)),
@@ -169,7 +171,7 @@ def detection(
     n, n_wrong = len(values), int(found[-1])
     # F1 of calling the `called` lowest pairs wrong, for every threshold at once
     best = int((2 * found / (called + n_wrong)).argmax())
-    ranks = np.array([k for k in PRECISION_AT if k <= n])
+    ranks = np.array([k for k in FIRST_PAIRS if k <= n])
     # between two groups of equal estimates, as many are expected to be wrong as a straight line says
     expected = np.interp(ranks, np.append(0, called), np.append(0, found))
     return Detection(

@@ -29,7 +29,7 @@ from ncl_bench.plugins import names_of_plugins
 from ncl_bench.schema import Record
 from ncl_bench.yaml import plain_value, read_yaml
 
-LARGEST = 10**7
+LARGEST_OPTION = 10**7
 """Largest number that an option of a recipe may be: a plan of more epochs would fill the memory."""
 
 
@@ -328,12 +328,12 @@ def own_name(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> str |
 
 
 def _refuse_impossible_numbers(options: Mapping[str, Any]) -> None:
-    """Refuse NaN, infinity and numbers beyond :data:`LARGEST`, which no option of a recipe has."""
+    """Refuse NaN, infinity and numbers beyond :data:`LARGEST_OPTION`, which no option of a recipe has."""
     for name, value in options.items():
         for number in value if isinstance(value, list | tuple) else (value,):
-            if isinstance(number, int | float) and not abs(number) <= LARGEST:
+            if isinstance(number, int | float) and not abs(number) <= LARGEST_OPTION:
                 raise RecipeError(
-                    f"{name} is {shorten(number)}, expected a finite number of at most {LARGEST:,}"
+                    f"{name} is {shorten(number)}, expected a finite number of at most {LARGEST_OPTION:,}"
                 )
 
 

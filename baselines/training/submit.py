@@ -43,7 +43,7 @@ from ncl_bench.files import atomic_folder, sha256_of_file, sole_owner
 from ncl_bench.foreign import read_limited
 from ncl_bench.progress import bar
 
-LONGEST_HEADER = 1_000_000
+LARGEST_HEADER = 1_000_000
 """Bytes of the header of a safetensors file, at most: some hundred for every tensor."""
 SCORES_FILE = "test.npy"
 EMBEDDINGS_FILES = ("test_images.npy", "test_captions.npy")
@@ -263,7 +263,7 @@ def chosen_method(run: FinishedRun, device: torch.device) -> Method:
     method = build_method(run.job, run.job.load("train"), run.job.seed, pretrained=False)
     best, stated = run.folder.best, run.outcome.best_sha256
     fix = "train or import it again"
-    largest = LONGEST_HEADER + sum(x.nbytes for x in method.networks.state_dict().values())
+    largest = LARGEST_HEADER + sum(x.nbytes for x in method.networks.state_dict().values())
     try:
         content = read_limited(best, largest, TrainingError, fix)
         if sha256(content).hexdigest() != stated:

@@ -49,7 +49,7 @@ Progress = Callable[[int], TrainingProgress]
 AnyJob = TypeVar("AnyJob", bound=Job)
 Shares = Any
 """Shared array of floats in [0, 1]: progress of each training."""
-COLUMNS = ("recipe", "noise", "seeds", "rsum_mean", "rsum_std", "printed", "stds_apart", "paper")
+MEANS_COLUMNS = ("recipe", "noise", "seeds", "rsum_mean", "rsum_std", "printed", "stds_apart", "paper")
 _FILES = ("runs", "submissions", "leaderboard", "jobs", "tuned", "table.csv")
 
 
@@ -293,7 +293,7 @@ def means_of(results: Mapping[Job, float]) -> pd.DataFrame:
         lines.append(
             (title, noise, len(values), ours, spread, printed, (ours - printed) / (spread or nan), paper)
         )
-    return pd.DataFrame(lines, columns=list(COLUMNS))
+    return pd.DataFrame(lines, columns=list(MEANS_COLUMNS))
 
 
 def of_paper(jobs: Sequence[Job], paper: str) -> list[Job]:
@@ -326,11 +326,11 @@ def _write_table(path: Path, results: Mapping[Job, float]) -> None:
     """Write the means; rows of earlier sweeps in the same folder stay."""
     before = list(csv.reader(path.read_text(encoding="utf-8").splitlines())) if path.is_file() else []
     # rows of earlier sweeps stay, unless the columns are others
-    lines = {(row[0], row[1]): row for row in before[1:]} if before[:1] == [list(COLUMNS)] else {}
+    lines = {(row[0], row[1]): row for row in before[1:]} if before[:1] == [list(MEANS_COLUMNS)] else {}
     for row in means_of(results).itertuples(index=False):
         texts = [_one_digit(x) if isinstance(x, float) else str(x) for x in row]
         lines[texts[0], texts[1]] = texts
-    write_text(path, as_csv([COLUMNS, *(lines[key] for key in sorted(lines))]))
+    write_text(path, as_csv([MEANS_COLUMNS, *(lines[key] for key in sorted(lines))]))
 
 
 def table_to_print(means: pd.DataFrame) -> Table:

@@ -17,7 +17,7 @@ import numpy as np
 import yaml
 
 from baselines.kit.batches import Features, derive_seed
-from baselines.training.grids import TUNED, Job, Tuning, read_noise
+from baselines.training.grids import TUNED_SUFFIX, Job, Tuning, read_noise
 from baselines.training.job import TrainingJob
 from baselines.training.recipe import Between, OneOf, Recipe, with_settings, with_values
 from baselines.training.step import Diverged
@@ -183,7 +183,7 @@ def _write_study(trials: Sequence[Trial], results: Mapping[Trial, float]) -> Pat
         options = [_option(trial.training.recipe, name) for name in names]
         chosen = "yes" if trial == best else ""
         lines.append([trial.number, *options, f"{results[trial]:.1f}", trial.best_epoch, chosen])
-    path = first.folder / "tuned" / f"{short_name(first.recipe)}{TUNED}.yaml"
+    path = first.folder / "tuned" / f"{short_name(first.recipe)}{TUNED_SUFFIX}.yaml"
     write_text(path.with_name(f"{path.stem}.csv"), as_csv(lines))
     if best is not None:
         write_text(path, _variant(best, len(trials)))

@@ -19,7 +19,7 @@ from ncl_bench.data.spec import CLEAN_PAIRS, KnownFile, Labels, LabelSource, Mat
 from ncl_bench.errors import ScoresError
 from ncl_bench.noise.files import files_shared_by
 
-PACKAGE = "eccv_caption"
+LABELS_PACKAGE = "eccv_caption"
 
 VOCABULARY = KnownFile(
     "coco_precomp_vocab.json", "91b208d4", where="folder vocab/ of https://github.com/Paranioar/SGRAF"
@@ -122,7 +122,7 @@ def read_labels(image_ids: Iterable[object]) -> Labels:
     Raises:
         ScoresError: the images differ from Karpathy's split, or are in another order.
     """
-    data = files(PACKAGE) / "data"
+    data = files(LABELS_PACKAGE) / "data"
     with (data / "coco_test_ids.npy").open("rb") as stream:
         captions: Int64Array = np.load(stream, allow_pickle=False)
     owners = _read(data / "original_caption_to_image.json")
@@ -132,8 +132,8 @@ def read_labels(image_ids: Iterable[object]) -> Labels:
     for place, (ours, expected) in enumerate(zip(found, images, strict=True)):
         if ours != str(expected):
             raise ScoresError(
-                f"image {place} of coco/test has the id {ours}, the labels of {PACKAGE} expect {expected}; prepare "
-                "COCO from files in the order of Karpathy's split, whose ids are those of COCO"
+                f"image {place} of coco/test has the id {ours}, the labels of {LABELS_PACKAGE} expect {expected}; "
+                "prepare COCO from files in the order of Karpathy's split, whose ids are those of COCO"
             )
     image_places = {image: place for place, image in enumerate(images)}
     caption_places = {caption: place for place, caption in enumerate(captions.tolist())}
@@ -173,5 +173,5 @@ SPEC = ScanLayout(
     origin=ORIGIN,
     noise_files=NOISE_FILES,
     all_captions={"test": 25_010},
-    labels={"test": LabelSource(PACKAGE, "eccv", read_labels)},
+    labels={"test": LabelSource(LABELS_PACKAGE, "eccv", read_labels)},
 )

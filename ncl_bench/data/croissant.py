@@ -31,14 +31,14 @@ CONTEXT: dict[str, Any] = {
     "sc": "https://schema.org/",
 } | {term: f"cr:{term}" for term in _TERMS.split()}
 """The standard's own; readers warn about any other."""
-FORMATS = {
+MEDIA_TYPES = {
     ".csv": "text/csv",
     ".tsv": "text/tab-separated-values",
     ".txt": "text/plain",
     ".webp": "image/webp",
 }
 BYTES = "application/octet-stream"
-VERSION = "1.0.0"
+CARD_VERSION = "1.0.0"
 """Of every dataset: its content is fixed, and another content gets another name."""
 
 
@@ -66,7 +66,7 @@ def croissant(spec: DatasetSpec) -> dict[str, Any]:
         "citeAs": origin.citation,
         **({"datePublished": origin.published} if origin.published else {}),
         "inLanguage": list(spec.languages),
-        "version": VERSION,
+        "version": CARD_VERSION,
         "distribution": _shipped(spec) if isinstance(spec, EmbeddedDataset) else _downloaded(spec.origin),
         "recordSet": [_splits(spec), *_table(spec)],
     }
@@ -116,7 +116,7 @@ def _shipped(spec: EmbeddedDataset) -> list[dict[str, Any]]:
     return [
         _file(
             file.name,
-            FORMATS.get(file.suffix, BYTES),
+            MEDIA_TYPES.get(file.suffix, BYTES),
             contentUrl=f"../ncl_bench/data/{file.relative_to(HERE).as_posix()}",
             contentSize=f"{file.stat().st_size} B",
             sha256=sha256_of_file(file),

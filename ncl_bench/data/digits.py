@@ -31,7 +31,7 @@ BLANK_NOISE = 48
 """Largest brightness of a blank cell's pixel, of 256."""
 POOLS = {"train": 1_257, "dev": 270, "test": 270}
 """Handwritten digits of each split, 1,797 in all; no digit is in two splits."""
-SEED = 2021
+CONTENT_SEED = 2021
 LEFT_OUT_SHARE = 0.6
 """Share of captions that leave a digit out, of scenes with more than ``FEWEST_NAMED`` digits."""
 FEWEST_NAMED = 2
@@ -177,14 +177,14 @@ def digits_split(split: str) -> DigitsSplit:
     """
     # every split has a generator of its own, so one can be loaded alone
     part = SPLITS.index(split)
-    scenes, features = _compose(split, np.random.RandomState(SEED + part))
+    scenes, features = _compose(split, np.random.RandomState(CONTENT_SEED + part))
     captions = {
         language: tuple(
             write_captions(
                 scenes,
                 language=language,
                 n_captions=SPEC.captions_per_image,
-                seed=SEED + 100 * (1 + SPEC.languages.index(language)) + part,
+                seed=CONTENT_SEED + 100 * (1 + SPEC.languages.index(language)) + part,
             )
         )
         for language in SPEC.languages
@@ -227,7 +227,7 @@ def _shuffled(n: int, random: np.random.RandomState) -> NDArray[np.int64]:
 def _pool(split: str) -> NDArray[np.int64]:
     """Rows of the handwritten digits that belong to a split."""
     # the same order for every split, cut into three: no handwritten digit is in two of them
-    order = _shuffled(sum(POOLS.values()), np.random.RandomState(SEED))
+    order = _shuffled(sum(POOLS.values()), np.random.RandomState(CONTENT_SEED))
     ends = np.cumsum([POOLS[name] for name in SPLITS])
     return np.split(order, ends[:-1])[SPLITS.index(split)]
 

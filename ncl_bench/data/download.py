@@ -12,7 +12,7 @@ from ncl_bench.errors import DataError
 
 LARGEST_MEMBER = 64 * 2**30
 LARGEST_RATIO = 1000
-LARGEST_TEXT = 512 * 2**20
+LARGEST_FILE_OF_TEXT = 512 * 2**20
 READ_ERRORS = (
     OSError,
     EOFError,
@@ -183,7 +183,7 @@ def read_text(download: Download, path: str) -> bytes:
         DataError: the file is missing, damaged, or too large for a text file.
     """
     size = require(download, path)
-    if size > LARGEST_TEXT:
+    if size > LARGEST_FILE_OF_TEXT:
         raise DataError(
             f"{download.place}/{path} has {size} bytes, too many for a text file; download it again"
         )

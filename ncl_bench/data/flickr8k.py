@@ -21,7 +21,7 @@ WEIGHTS_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77
 
 _LINE = re.compile(r"(?P<image>[^\t]+)#(?P<number>\d+)\t(?P<caption>.*\S.*)")
 
-JUDGEMENTS = {"expert": "ExpertAnnotations.txt", "crowd": "CrowdFlowerAnnotations.txt"}
+JUDGEMENT_FILES = {"expert": "ExpertAnnotations.txt", "crowd": "CrowdFlowerAnnotations.txt"}
 """Kind of people's judgements to its file, which the download of the captions has too."""
 _PAIR = r"(?P<image>[^\t]+)\t(?P<of>[^\t]+)#(?P<number>[0-4])\t"
 _JUDGED = {
@@ -48,7 +48,7 @@ ORIGIN = Origin(
     folders=("features",),
     files=("{split}_ims.npy", "{split}_ids.txt"),
     extra_files=(CAPTIONS, *LISTS.values()),
-    judgements=JUDGEMENTS,
+    judgements=JUDGEMENT_FILES,
     dtypes=("float16", "float32"),
     licence="Flickr terms of use",
     licence_id="other",
@@ -111,7 +111,9 @@ class Flickr8K(DatasetSpec):
                 )
             captions += [own[number] for number in range(self.captions_per_image)]
         judgements = self._read_judgements(download, image_ids) if split == "test" else {}
-        missing = [name for kind, name in JUDGEMENTS.items() if split == "test" and kind not in judgements]
+        missing = [
+            name for kind, name in JUDGEMENT_FILES.items() if split == "test" and kind not in judgements
+        ]
         warnings = (
             [
                 f"{download.place} lacks {' and '.join(missing)}, so agreement with people is not measured; both files "
@@ -161,7 +163,7 @@ class Flickr8K(DatasetSpec):
         """
         row = {name: number for number, name in enumerate(image_ids)}
         found = {}
-        for kind, name in JUDGEMENTS.items():
+        for kind, name in JUDGEMENT_FILES.items():
             if not any(PurePosixPath(each).name == name for each in download.sizes):
                 continue
             path = find_file(download, name)

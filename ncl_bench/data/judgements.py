@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 EXPERTS = 3
 EXPERT = ("image", "caption", *(f"rating_{person}" for person in range(1, EXPERTS + 1)))
 CROWD = ("image", "caption", "yes", "no")
-COLUMNS: Mapping[str, Sequence[str]] = {"expert": EXPERT, "crowd": CROWD}
+JUDGEMENT_COLUMNS: Mapping[str, Sequence[str]] = {"expert": EXPERT, "crowd": CROWD}
 """Columns of each kind of judgement: row of the image, row of the caption, and what people said."""
 
 
@@ -28,7 +28,7 @@ class Judgements:
     Attributes:
         kind: ``expert``, with three ratings from 1 (does not describe the image) to 4 (describes it); or ``crowd``,
             with the numbers of Yes and No to the question whether the caption describes the image.
-        rows: int64 ``(n, columns)``, columns as in ``COLUMNS``.
+        rows: int64 ``(n, columns)``, columns as in ``JUDGEMENT_COLUMNS``.
         captions_per_image: caption ``c`` was written for image ``c // captions_per_image``.
     """
 
@@ -62,7 +62,7 @@ class Judgements:
         """A frame with one row per judged pair."""
         import pandas as pd
 
-        return pd.DataFrame(self.rows, columns=list(COLUMNS[self.kind]))
+        return pd.DataFrame(self.rows, columns=list(JUDGEMENT_COLUMNS[self.kind]))
 
 
 def write_judgements(path: Path, judgements: Judgements) -> None:
@@ -70,7 +70,7 @@ def write_judgements(path: Path, judgements: Judgements) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns = dict(zip(COLUMNS[judgements.kind], judgements.rows.T.astype(np.int32), strict=True))
+    columns = dict(zip(JUDGEMENT_COLUMNS[judgements.kind], judgements.rows.T.astype(np.int32), strict=True))
     pq.write_table(pa.table(columns), path)
 
 
@@ -80,7 +80,7 @@ def read_judgements(path: Path, kind: str, captions_per_image: int) -> Judgement
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(path, columns=list(COLUMNS[kind]))
+        table = pq.read_table(path, columns=list(JUDGEMENT_COLUMNS[kind]))
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path} cannot be read ({error}); prepare the dataset again") from None
     return Judgements(

@@ -18,7 +18,7 @@ from ncl_bench.errors import DataError, ScoresError, listed
 from ncl_bench.foreign import normalized
 from ncl_bench.npy import map_npy, read_header
 
-ROWS = 256
+ROWS_PER_READ = 256
 """Images read per block."""
 
 Array = NDArray[Any]
@@ -38,10 +38,13 @@ class FeatureArrays:
         """Iterate over the features in blocks, from one file per split or one per image."""
         if self.rows is not None:
             array = _mapped(self.files[0])
-            yield from (array[self.rows[start : start + ROWS]] for start in range(0, len(self.ids), ROWS))
+            yield from (
+                array[self.rows[start : start + ROWS_PER_READ]]
+                for start in range(0, len(self.ids), ROWS_PER_READ)
+            )
             return
         files = iter(self.files)
-        while block := list(islice(files, ROWS)):
+        while block := list(islice(files, ROWS_PER_READ)):
             yield np.stack([_mapped(file).reshape(self.shape) for file in block])
 
 

@@ -24,7 +24,7 @@ from ncl_bench.data.columns import (
     taken,
 )
 from ncl_bench.data.encoding import Encoding
-from ncl_bench.data.judgements import COLUMNS, Judgements, read_judgements
+from ncl_bench.data.judgements import JUDGEMENT_COLUMNS, Judgements, read_judgements
 from ncl_bench.data.vocabulary import Vocabulary
 from ncl_bench.errors import DataError, RowError, shorten, unknown_name
 from ncl_bench.extras import require
@@ -151,8 +151,8 @@ class PairedDataset(_TorchDataset):
     @checked_arguments(DataError)
     def judged(self, kind: str) -> Judgements:
         """The judgements of one kind, in memory."""
-        if kind not in COLUMNS:
-            raise DataError(unknown_name("kind of judgement", kind, COLUMNS))
+        if kind not in JUDGEMENT_COLUMNS:
+            raise DataError(unknown_name("kind of judgement", kind, JUDGEMENT_COLUMNS))
         if kind not in self.judgement_files:
             raise DataError(
                 f"{self.name}/{self.split} has no judgements by {kind}s; where people judged pairs of test, the "

@@ -20,11 +20,11 @@ from ncl_bench.foreign import readable
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "JPEG2000", "AVIF", "PPM")
+PICTURE_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "JPEG2000", "AVIF", "PPM")
 """Formats that libraries inside Pillow decode. Others start programs: Pillow gives EPS to Ghostscript."""
 HEAD = 1_000
 """First bytes of a file that tell what it is."""
-LARGEST = 600_000_000
+LARGEST_IMAGE = 600_000_000
 """Most bytes of a picture's file, decoder and conversion to RGB together: 75 million pixels of a plain JPEG or PNG."""
 BYTES_PER_PIXEL = {"WEBP": (16, 24), "JPEG2000": (20, 25), "AVIF": (11, 21)}
 """Format to what decoder and conversion take, opaque and with transparency. Pillow stores four bytes for RGB."""
@@ -62,7 +62,7 @@ def open_picture(
 
     Image.init()
     name = name or str(source)
-    known = [each for each in FORMATS if each in Image.OPEN]
+    known = [each for each in PICTURE_FORMATS if each in Image.OPEN]
     try:
         content = source if isinstance(source, bytes) else picture_bytes(source)
         with Image.open(BytesIO(content), formats=known) as picture, ExitStack() as opened:  # noqa: TID251 (only here)
@@ -73,7 +73,7 @@ def open_picture(
             needed = len(content) + _decoded_bytes(picture, content)
             if scans.number > 1:  # the decoder keeps every coefficient, at full size
                 needed += 2 * len(picture.getbands()) * size[0] * size[1]
-            if needed > LARGEST:
+            if needed > LARGEST_IMAGE:
                 raise Image.DecompressionBombError
             if scans.number * size[0] * size[1] > MOST_WORK:
                 raise DataError(f"{name} is a JPEG of {scans.number:,} scans; save it again with fewer")
@@ -95,7 +95,7 @@ def open_picture(
             "convert it"
         ) from None
     except Image.DecompressionBombError:
-        most = f"{LARGEST / 1e6:.0f} MB ({LARGEST / 8e6:.0f} million pixels of a plain picture)"
+        most = f"{LARGEST_IMAGE / 1e6:.0f} MB ({LARGEST_IMAGE / 8e6:.0f} million pixels of a plain picture)"
         raise DataError(f"{name} takes more than {most} when decoded; save it smaller") from None
     except Exception as error:  # decoders raise many types for damaged bytes
         if isinstance(error, OSError) and error.errno:  # the system's, not a decoder's
@@ -117,8 +117,8 @@ def _kind_of(content: bytes) -> str:
 def picture_bytes(path: Path) -> bytes:
     """Read a regular file: as many bytes as the system says that it has, for one of the kernel's may never end."""
     size = readable(path, DataError, "an image").stat().st_size
-    if size > LARGEST:
-        raise DataError(f"{path} has {size:,} bytes, expected at most {LARGEST:,}; save it smaller")
+    if size > LARGEST_IMAGE:
+        raise DataError(f"{path} has {size:,} bytes, expected at most {LARGEST_IMAGE:,}; save it smaller")
     with path.open("rb") as stream:
         return stream.read(size)
 

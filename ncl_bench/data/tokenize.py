@@ -26,7 +26,7 @@ from ncl_bench.files import write_bytes
 from ncl_bench.processes import worker_pool
 from ncl_bench.progress import Advance, Progress
 
-CHUNK = 5_000
+CAPTIONS_PER_CHUNK = 5_000
 """Captions per job; fewer than four jobs run without worker processes."""
 
 MOST_UNKNOWN = 1 / 3
@@ -67,7 +67,10 @@ def tokenize_captions(
     Returns:
         Every different word once, in order of first use, and the captions as rows of that list, int32.
     """
-    chunks = [list(captions[start : start + CHUNK]) for start in range(0, len(captions), CHUNK)]
+    chunks = [
+        list(captions[start : start + CAPTIONS_PER_CHUNK])
+        for start in range(0, len(captions), CAPTIONS_PER_CHUNK)
+    ]
     words: dict[str, int] = {}
     ids, lengths = [], []
     for chunk_words, chunk_ids, chunk_lengths in _tokenize_chunks(chunks, tokenizer_name, file):

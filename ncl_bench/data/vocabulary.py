@@ -16,7 +16,7 @@ from ncl_bench.foreign import readable
 SPECIAL_WORDS = ("<pad>", "<start>", "<end>", "<unk>")
 UNKNOWN_WORDS = ("<unk>", "[UNK]")
 """What stands for unknown words: in these vocabularies, and in BERT's."""
-LARGEST = 2_000_000
+LARGEST_VOCABULARY = 2_000_000
 """Rows of a word embedding; the largest published vocabulary has 56,271."""
 
 
@@ -173,8 +173,8 @@ def _fields(data: Any, name: str) -> tuple[dict[str, int], dict[str, str], int]:
             f"vocabulary {name} is not in the published format, expected "
             '{"word2idx": {word: id}, "idx2word": {"id": word}, "idx": size}'
         )
-    if size > LARGEST:
+    if size > LARGEST_VOCABULARY:
         raise DataError(
-            f"vocabulary {name}: idx is {shorten(size)}, expected at most {LARGEST}, the number of words"
+            f"vocabulary {name}: idx is {shorten(size)}, expected at most {LARGEST_VOCABULARY}, the number of words"
         )
     return word_to_id, id_to_word, size

@@ -180,7 +180,7 @@ class Evaluation(_Finite):
         """HTML table for notebooks, followed by the notes."""
         import pandas as pd
 
-        heads = ("protocol", "", *COLUMNS)
+        heads = ("protocol", "", *SHOWN_COLUMNS)
         frame = pd.DataFrame(_rows(self, "{} ({})"), columns=pd.Index(heads))
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
         return f"<p>{escape(_title(self))}</p>{frame.to_html(index=False)}{notes}"
@@ -286,7 +286,7 @@ def read_result(folder: str | Path) -> Result:
         raise SubmissionError(f"{path}: {first_problem(error)}; {command} again") from None
 
 
-COLUMNS = ("R@1", "R@5", "R@10", "median", "mean", "ties", "rSum")
+SHOWN_COLUMNS = ("R@1", "R@5", "R@10", "median", "mean", "ties", "rSum")
 
 
 LEFT_OUT = ("ties", "mean", "median", "rSum", "R@10", "R@5")
@@ -304,7 +304,7 @@ def results_table(evaluation: Evaluation, width: int) -> "Table":
     from rich.table import Table
 
     rows = _rows(evaluation, "{}\n{}")
-    shown: tuple[str, ...] = COLUMNS
+    shown: tuple[str, ...] = SHOWN_COLUMNS
     if _width(rows, shown) > width:
         rows = _rows(evaluation, "{}")
         for column in LEFT_OUT:
@@ -317,14 +317,14 @@ def results_table(evaluation: Evaluation, width: int) -> "Table":
     for column in shown:
         table.add_column(column, justify="right", no_wrap=True)
     for protocol, direction, *numbers in rows:
-        values = [number for column, number in zip(COLUMNS, numbers, strict=True) if column in shown]
+        values = [number for column, number in zip(SHOWN_COLUMNS, numbers, strict=True) if column in shown]
         table.add_row(protocol, direction, *values, end_section=direction == "t2i")
     return table
 
 
 def _width(rows: Sequence[tuple[str, ...]], shown: Sequence[str]) -> int:
     """Characters that the table of some columns takes: every cell is whole, with a blank between two columns."""
-    columns = zip(("protocol", "", *COLUMNS), zip(*rows, strict=True), strict=True)
+    columns = zip(("protocol", "", *SHOWN_COLUMNS), zip(*rows, strict=True), strict=True)
     widths = [
         max(len(line) for cell in (head, *cells) for line in cell.split("\n"))
         for head, cells in columns

@@ -24,13 +24,13 @@ FloatArray = NDArray[np.floating]
 
 BLOCK = 50
 """Rows read per block."""
-COLUMNS = 1_000
+COLUMNS_AT_ONCE = 1_000
 """Columns read per block from a file stored by columns."""
 SAMPLE = 20_000
 FILLED_SHARE = 0.01
 FILLED_OFTEN = 10
 """A value in place of a score is this many times as frequent as any other value; rounding makes many frequent."""
-ROWS_AT_ONCE = 100
+ROWS_PER_WRITE = 100
 
 
 def as_array(given: Any) -> NDArray[Any]:
@@ -150,10 +150,10 @@ def write_scores(path: AnyPath, similarities: Any) -> None:
     with atomic_path(path) as temporary, temporary.open("wb") as stream:
         header = {"descr": "<f4", "fortran_order": False, "shape": similarities.shape}
         np.lib.format.write_array_header_1_0(stream, header)
-        for start in range(0, len(similarities), ROWS_AT_ONCE):
+        for start in range(0, len(similarities), ROWS_PER_WRITE):
             with np.errstate(over="ignore"):
                 # float64 beyond float32 becomes infinite here, and is refused below with its place
-                rows = np.ascontiguousarray(similarities[start : start + ROWS_AT_ONCE], "<f4")
+                rows = np.ascontiguousarray(similarities[start : start + ROWS_PER_WRITE], "<f4")
             _refuse_non_finite(rows, start)
             stream.write(rows.tobytes())
 
@@ -226,10 +226,12 @@ class ArrayRows:
         if not self._by_columns:
             return np.asarray(self.array[start:stop], dtype=self.native, order="C")
         result = np.empty((stop - start, self.shape[1]), self.native)
-        for first in range(0, self.shape[1], COLUMNS):
+        for first in range(0, self.shape[1], COLUMNS_AT_ONCE):
             # a group of columns at a time, whose pages are then let go
-            result[:, first : first + COLUMNS] = self.array[start:stop, first : first + COLUMNS]
-            release_pages(self.array, first, min(first + COLUMNS, self.shape[1]))
+            result[:, first : first + COLUMNS_AT_ONCE] = self.array[
+                start:stop, first : first + COLUMNS_AT_ONCE
+            ]
+            release_pages(self.array, first, min(first + COLUMNS_AT_ONCE, self.shape[1]))
         return result
 
     def own(self, captions_per_image: int) -> FloatArray:

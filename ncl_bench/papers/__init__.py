@@ -214,8 +214,8 @@ class PrintedLine(Record):
     r_sum: Number
 
 
-COLUMNS = tuple(PrintedLine.model_fields)
-_RECALLS = COLUMNS[9:15]
+PRINTED_COLUMNS = tuple(PrintedLine.model_fields)
+_RECALLS = PRINTED_COLUMNS[9:15]
 
 
 def printed_sum(row: PrintedLine) -> float | None:
@@ -256,9 +256,9 @@ class Rule(Record):
     @field_validator("where")
     @classmethod
     def _names_columns(cls, value: dict[str, Any]) -> dict[str, Any]:
-        unknown = next((name for name in value if name not in COLUMNS), None)
+        unknown = next((name for name in value if name not in PRINTED_COLUMNS), None)
         if unknown is not None:
-            raise ValueError(unknown_name("column", unknown, COLUMNS))
+            raise ValueError(unknown_name("column", unknown, PRINTED_COLUMNS))
         return {name: each if isinstance(each, list) else [each] for name, each in value.items()}
 
     def applies(self, row: PrintedLine) -> bool:

@@ -15,7 +15,7 @@ from PIL import Image, features
 from support.drawings import drawing
 
 from baselines.encoders import read_picture
-from ncl_bench.data.pictures import FORMATS
+from ncl_bench.data.pictures import PICTURE_FORMATS
 from ncl_bench.errors import DataError
 
 RED_ON_WHITE = (255, 127, 127)
@@ -145,7 +145,7 @@ def encoded(kind: str) -> bytes:
     return stream.getvalue()
 
 
-KINDS = {kind: encoded(kind) for kind in FORMATS if kind != "AVIF" or features.check("avif")}
+KINDS = {kind: encoded(kind) for kind in PICTURE_FORMATS if kind != "AVIF" or features.check("avif")}
 
 
 @settings(max_examples=150)

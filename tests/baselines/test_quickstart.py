@@ -20,7 +20,7 @@ SCRIPT = """
 import sys
 from baselines import quickstart
 from ncl_bench.cli import main
-quickstart.RECIPES, quickstart.NOISES = sys.argv[4:], ("caption-60",)
+quickstart.QUICKSTART_RECIPES, quickstart.QUICKSTART_NOISES = sys.argv[4:], ("caption-60",)
 del sys.argv[4:]
 main()
 """
@@ -46,8 +46,8 @@ def test_it_ends_in_a_leaderboard(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(quickstart, "RECIPES", recipes)
-    monkeypatch.setattr(quickstart, "NOISES", ("caption-60",))  # one ratio, so no curve
+    monkeypatch.setattr(quickstart, "QUICKSTART_RECIPES", recipes)
+    monkeypatch.setattr(quickstart, "QUICKSTART_NOISES", ("caption-60",))  # one ratio, so no curve
     folder = tmp_path / "quickstart"
     quickstart.quickstart(folder, device="cpu")
     rows = list((folder / "leaderboard" / "results" / "digits").rglob("*.yaml"))

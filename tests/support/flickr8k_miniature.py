@@ -41,7 +41,7 @@ def make_judgements(folder: Path) -> None:
     """Judgements of all pairs of a test image and caption number 2 of a test image, as in Flickr8k_text.zip."""
     everyone = names("test")
     pairs = [(image, f"{of}#2") for image in everyone for of in everyone]
-    expert, crowd = flickr8k.JUDGEMENTS["expert"], flickr8k.JUDGEMENTS["crowd"]
+    expert, crowd = flickr8k.JUDGEMENT_FILES["expert"], flickr8k.JUDGEMENT_FILES["crowd"]
     own = [caption.startswith(image) for image, caption in pairs]
     ratings = ["4\t4\t3" if each else "1\t2\t1" for each in own]
     votes = ["1\t3\t0" if each else "0.25\t1\t3" for each in own]

@@ -8,7 +8,7 @@ import torch
 import torch.multiprocessing as mp
 from torch import distributed
 
-from baselines.kit.distributed import PATIENCE
+from baselines.kit.distributed import PATIENCE_WITH_OTHERS
 
 mp.get_context("forkserver").set_forkserver_preload(
     ["support.few_digits", "baselines.training.submit", "sklearn.mixture", "torch._dynamo", "pytest"]
@@ -19,7 +19,7 @@ mp.get_context("forkserver").set_forkserver_preload(
 def worker(rank: int, folder: str, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
     torch.set_num_threads(1)
     store = distributed.FileStore(f"{folder}/store", 2)
-    distributed.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=PATIENCE)
+    distributed.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=PATIENCE_WITH_OTHERS)
     torch.save(function(*args), f"{folder}/{rank}.pt")
     distributed.barrier()
     distributed.destroy_process_group()

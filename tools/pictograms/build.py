@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ncl_bench.data.pictograms import SHEETS
+from ncl_bench.data.pictograms import SHEETS, THUMBNAIL, THUMBNAILS_IN_A_LINE
 from ncl_bench.errors import DataError
 from ncl_bench.files import write_bytes, write_text
 from ncl_bench.foreign import text_lines
@@ -28,7 +28,6 @@ DROPPED_BY_HAND = HERE / "dropped_by_hand.txt"
 REPORT = HERE / "report.json"
 SHIPPED = HERE.parents[1] / "ncl_bench" / "data" / "pictograms"
 DIM = 64
-THUMBNAIL, COLUMNS = 64, 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,11 +198,13 @@ def notices(packages: Path) -> str:
 
 def sheet(pictures: Sequence[NDArray[np.uint8]]) -> bytes:
     """Pack thumbnails of 64 pixels, 40 per line, into one WebP."""
-    lines = -(-len(pictures) // COLUMNS)
-    canvas = Image.new("RGB", (COLUMNS * THUMBNAIL, lines * THUMBNAIL), "white")
+    lines = -(-len(pictures) // THUMBNAILS_IN_A_LINE)
+    canvas = Image.new("RGB", (THUMBNAILS_IN_A_LINE * THUMBNAIL, lines * THUMBNAIL), "white")
     for number, pixels in enumerate(pictures):
         small = Image.fromarray(pixels).resize((THUMBNAIL, THUMBNAIL), Image.Resampling.LANCZOS)
-        canvas.paste(small, (number % COLUMNS * THUMBNAIL, number // COLUMNS * THUMBNAIL))
+        canvas.paste(
+            small, (number % THUMBNAILS_IN_A_LINE * THUMBNAIL, number // THUMBNAILS_IN_A_LINE * THUMBNAIL)
+        )
     stream = io.BytesIO()
     canvas.save(stream, "WEBP", quality=70, method=6)
     return stream.getvalue()

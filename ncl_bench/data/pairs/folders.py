@@ -11,7 +11,7 @@ from ncl_bench.data.pairs.form import (
     IMAGE_COLUMNS,
     LARGEST_TEXT,
     PICTURE_ENDINGS,
-    TABLES,
+    TABLE_ENDINGS,
     URL,
     Form,
     is_table,
@@ -54,7 +54,9 @@ def kind_of(path: Path) -> tuple[str, list[Path]]:
     if kinds in (["metadata"], [".tar"]):
         return kinds[0], inside[kinds[0]]
     tables = sorted(
-        name for name in own if Path(name).suffix.lower() in TABLES and Path(name).suffix.lower() != ".txt"
+        name
+        for name in own
+        if Path(name).suffix.lower() in TABLE_ENDINGS and Path(name).suffix.lower() != ".txt"
     )
     if kinds == [".parquet"] and not [name for name in tables if not name.endswith(".parquet")]:
         return ".parquet", inside[".parquet"]

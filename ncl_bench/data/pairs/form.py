@@ -38,7 +38,7 @@ CAPTION_COLUMNS = (
 )
 PICTURE_COLUMNS = ("image", "img", "picture", "photo", "jpg", "png", "webp")
 URL_COLUMNS = ("url", "image_url", "link")
-TABLES = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet", ".token")
+TABLE_ENDINGS = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet", ".token")
 EXPECTED = "a table of images and captions (.csv, .tsv, .txt, .jsonl, .json or .parquet)"
 URL = re.compile(r"https?://\S+")
 NUMBER = re.compile(r"[0-9]{1,19}")
@@ -92,7 +92,7 @@ class Form:
 def is_table(path: Path) -> bool:
     """Whether a file's name is one of a form."""
     name = path.name.lower().removesuffix(".gz")
-    return name.endswith((*TABLES, ".tar", ".tgz"))
+    return name.endswith((*TABLE_ENDINGS, ".tar", ".tgz"))
 
 
 def with_captions(

@@ -28,7 +28,7 @@ NEAR_PAIRS = FILES / "near_pairs.csv"
 """Pictures of dev and test beside training pictures that look alike: ``dataset``, ``split``, ``image_id``,
 ``train_image_id`` and ``cosine`` of the two pictures' mean features, above 0.95."""
 REGIONS, DIM = 16, 64
-THUMBNAIL, COLUMNS = 64, 40
+THUMBNAIL, THUMBNAILS_IN_A_LINE = 64, 40
 """Thumbnail size in pixels, and thumbnails per line of the sheet."""
 SHEETS = (*SPLITS, "web")
 """Sheets of thumbnails: one per split of ``pictograms``, and one of clip art that only ``pictograms-web`` holds."""
@@ -88,7 +88,7 @@ def thumbnails(sheet: str) -> dict[str, NDArray[np.uint8]]:
     with open_picture(FILES / f"thumbnails_{sheet}.webp") as picture:
         pixels = np.asarray(picture.convert("RGB"))
     tiles = (
-        pixels.reshape(-1, THUMBNAIL, COLUMNS, THUMBNAIL, 3)
+        pixels.reshape(-1, THUMBNAIL, THUMBNAILS_IN_A_LINE, THUMBNAIL, 3)
         .swapaxes(1, 2)
         .reshape(-1, THUMBNAIL, THUMBNAIL, 3)
     )

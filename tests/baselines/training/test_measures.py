@@ -12,7 +12,7 @@ from support.full_disk import largest_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from baselines.training.measures import (
-    BINS,
+    SEPARATION_BINS,
     Curves,
     Epoch,
     Histogram,
@@ -42,7 +42,7 @@ def test_auroc_is_the_share_of_true_and_false_pairs_in_the_right_order(
     wins = [(a > b) + 0.5 * (a == b) for a in values[truth] for b in values[~truth]]
     assert found.auroc == pytest.approx(float(sum(wins)) / len(wins))
     bins = found.histogram
-    assert len(bins.true) == len(bins.false) == BINS
+    assert len(bins.true) == len(bins.false) == SEPARATION_BINS
     assert (sum(bins.true), sum(bins.false)) == (truth.sum(), (~truth).sum())
     assert bins.low <= min(0.0, float(values.min()))
     assert bins.high >= max(1.0, float(values.max()))

@@ -258,7 +258,7 @@ def test_weights_larger_than_the_networks_are_not_read(runs: list[Path], tmp_pat
 def test_a_network_that_no_memory_holds_is_refused(
     runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("baselines.training.recipe.LARGEST", 10**12)
+    monkeypatch.setattr("baselines.training.recipe.LARGEST_OPTION", 10**12)
     shutil.copytree(runs[0], tmp_path / "run")
     described = json.loads((tmp_path / "run" / "run.json").read_text())
     described["recipe"]["backbone"]["embed_size"] = 10**6

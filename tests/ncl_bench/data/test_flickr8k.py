@@ -82,7 +82,7 @@ def test_features_of_another_make_are_refused(changes, tmp_path):
 
 def test_judgements_name_the_rows_of_images_and_captions(download, tmp_path):
     folder = prepare("flickr8k", download, tmp_path / "data")
-    assert {*flickr8k.JUDGEMENTS.values()} <= {file.name for file in read_manifest(folder).sources}
+    assert {*flickr8k.JUDGEMENT_FILES.values()} <= {file.name for file in read_manifest(folder).sources}
     test = load_dataset("flickr8k", split="test", root=tmp_path / "data")
     expert, crowd = test.judgements("expert"), test.judgements("crowd")
     assert expert.iloc[1].tolist() == [0, 5 + 2, 3, 3, 2]  # first image, third caption of the second image
@@ -97,7 +97,7 @@ def test_judgements_name_the_rows_of_images_and_captions(download, tmp_path):
 
 
 def test_a_download_without_judgements_is_prepared_with_a_warning(download, tmp_path):
-    (download / flickr8k.JUDGEMENTS["crowd"]).unlink()
+    (download / flickr8k.JUDGEMENT_FILES["crowd"]).unlink()
     (warning,) = check("flickr8k", download).warnings
     assert "lacks CrowdFlowerAnnotations.txt" in warning
     assert "Flickr8k_text.zip" in warning
@@ -108,7 +108,7 @@ def test_a_download_without_judgements_is_prepared_with_a_warning(download, tmp_
         test.judgements("crowd")
 
 
-EXPERT, CROWD = flickr8k.JUDGEMENTS["expert"], flickr8k.JUDGEMENTS["crowd"]
+EXPERT, CROWD = flickr8k.JUDGEMENT_FILES["expert"], flickr8k.JUDGEMENT_FILES["crowd"]
 FEATURES, IDS, CAPTIONS = "features/features.json", "features/dev_ids.txt", "Flickr8k.token.txt"
 
 

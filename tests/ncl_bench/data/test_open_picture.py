@@ -13,7 +13,7 @@ import pytest
 from PIL import EpsImagePlugin, Image, features
 
 from ncl_bench.data import pictures
-from ncl_bench.data.pictures import FORMATS, as_seen, open_picture, picture_path
+from ncl_bench.data.pictures import PICTURE_FORMATS, as_seen, open_picture, picture_path
 from ncl_bench.errors import DataError
 from ncl_bench.files import sha256_of_file
 
@@ -32,7 +32,7 @@ def refused(source: Path | bytes, words: str) -> None:
         pytest.fail("opened")
 
 
-KINDS = {kind: encoded(kind) for kind in FORMATS if kind != "AVIF" or features.check("avif")}
+KINDS = {kind: encoded(kind) for kind in PICTURE_FORMATS if kind != "AVIF" or features.check("avif")}
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the stand-in of Ghostscript is a shell script")
@@ -87,10 +87,10 @@ def test_the_limit_counts_decoder_and_conversion_before_either(
     Image.new(mode, (200, 100)).save(stream, kind)
     content = stream.getvalue()
     needed = 200 * 100 * bytes_per_pixel + len(content)
-    monkeypatch.setattr(pictures, "LARGEST", needed)
+    monkeypatch.setattr(pictures, "LARGEST_IMAGE", needed)
     with open_picture(content, "it") as picture:
         assert as_seen(picture).size == (200, 100)
-    monkeypatch.setattr(pictures, "LARGEST", needed - 1)
+    monkeypatch.setattr(pictures, "LARGEST_IMAGE", needed - 1)
     monkeypatch.setattr("PIL.ImageFile.ImageFile.load", None)  # nothing is decoded
     refused(content, r"it takes more than .* when decoded; save it smaller")
 

@@ -14,7 +14,7 @@ CAPTIONS = [f"dog number {i % 37} isn't at gate {i % 11}" for i in range(500)]
 
 @pytest.mark.parametrize("chunk", [7, 60, 10_000])
 def test_tokenized_captions_equal_one_after_the_other(chunk, monkeypatch):
-    monkeypatch.setattr(tokenize, "CHUNK", chunk)
+    monkeypatch.setattr(tokenize, "CAPTIONS_PER_CHUNK", chunk)
     if chunk == 7:
         monkeypatch.setattr(tokenize.os, "cpu_count", lambda: 1)
     done: list[int] = []

@@ -116,7 +116,7 @@ def add(
     "leaderboard.calls:table",
     dataset=Option("--dataset"),
     noise=Option("--noise"),
-    mine=Option(metavar="SUBMISSION"),
+    mine=Option(metavar="SUBMISSION", kind=list[Path]),
     every=Option("--all"),
     root=Root,
 )

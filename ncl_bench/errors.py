@@ -72,13 +72,8 @@ class NclBenchError(Exception):
     """Argument to the option of the command that was refused; the command fills it in."""
 
     def __str__(self) -> str:
-        """The sentence for who called from Python."""
-        return _OPTION.sub(self._in_python, self.sentence)
-
-    @property
-    def sentence(self) -> str:
-        """The sentence for who typed a command."""
         text = one_line(_ARGUMENT.sub(self._in_terminal, super().__str__()))
+        text = _OPTION.sub(self._in_python, text)
         if len(text) <= LONGEST:
             return text
         return (

@@ -27,7 +27,7 @@ def main() -> None:
     try:
         app()
     except NclBenchError as error:
-        _refuse(error.sentence)
+        _refuse(str(error))
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package in _TO_TRAIN:

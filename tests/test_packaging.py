@@ -16,6 +16,8 @@ from ncl_bench import __version__
 ROOT = Path(__file__).parent.parent
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
+MOST_PACKAGES = 29
+"""Packages of the base install, ncl-bench among them."""
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -53,6 +55,32 @@ def run(environment: Path, tmp_path: Path) -> Run:
         )
 
     return start
+
+
+def test_the_base_install_is_small_and_evaluates_a_matrix(wheel: Path, tmp_path: Path) -> None:
+    """What ``pip install .`` takes: evaluate and load_dataset; the other extras say what to install."""
+    venv.create(tmp_path / "base", with_pip=True)
+    programs = tmp_path / "base" / "bin"
+
+    def started(program: str, *arguments: str) -> str:
+        done = subprocess.run(
+            [programs / program, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        return done.stdout + done.stderr
+
+    constraints = ("--constraint", str(ROOT / "constraints.txt"))
+    before = json.loads(started("pip", "list", "--format", "json"))
+    subprocess.run([programs / "pip", "install", "--quiet", *constraints, wheel], check=True)
+    packages = {one["name"] for one in json.loads(started("pip", "list", "--format", "json"))}
+    assert len(packages) - len(before) <= MOST_PACKAGES, sorted(packages)
+    assert not packages & {"torch", "datasets", "jieba", "tokenizers", "huggingface_hub", "matplotlib"}
+    code = "import numpy as np; np.save('scores.npy', np.eye(1000).repeat(5, axis=1))"
+    started("python", "-c", code)
+    assert " 600.0" in started("ncl-bench", "evaluate", "scores.npy", "--dataset", "flickr30k")
+    assert "10000" in started(
+        "python", "-c", "import ncl_bench; print(len(ncl_bench.load_dataset('digits')))"
+    )
+    assert "[data]" in started("ncl-bench", "prepare", "digits", "--to", "data")
 
 
 def test_the_wheel_holds_what_is_needed_and_no_generated_site(wheel: Path) -> None:

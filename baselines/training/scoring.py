@@ -89,6 +89,7 @@ def score_rows(
     backbones = [cast(Backbone, network) for network in networks]
     scores_of = list(rank_by or repeat(_unchanged, len(backbones)))
     first = 0
+    # every strip of images meets all captions, which are encoded again for each strip
     while first < len(images):
         strip = _encode_strip(backbones, dataset, images[first:], device)
         height = len(strip[0].vectors)
@@ -130,6 +131,7 @@ def embed(
     """
     backbones = [cast(Backbone, network) for network in networks]
     dim = sum(network.embed_size for network in backbones)
+    # on both sides: a product of two long vectors is the mean of the networks' products
     divisor: float = len(backbones) ** 0.5
 
     def images(rows: Ids) -> Tensor:
@@ -164,6 +166,7 @@ def _shared(
     Only the first rank yields values. The others must iterate too, because each computes its blocks meanwhile.
     """
     blocks = list(in_blocks(np.arange(n), block))
+    # each rank computes one block of a turn, and the first rank collects the turn in order
     for start in range(0, len(blocks), world_size()):
         turn = blocks[start : start + world_size()]
         mine = rank() < len(turn)
@@ -196,6 +199,7 @@ def _encode_strip(
     for rows in in_blocks(images, IMAGE_BLOCK):
         parts.append(_encode_images(networks, dataset, rows, device))
         kept += sum(encoded.vectors.nbytes for encoded in parts[-1])
+        # at least one block, however large
         if kept >= MOST_VECTORS:
             break
     return [_joined(own) for own in zip(*parts, strict=True)]

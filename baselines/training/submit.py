@@ -102,6 +102,7 @@ def submit(
         # the last epoch of a closed form is only the last setting of its grid
         if any(job.recipe.steps is None for job in jobs) or any(method.closed_form for method in methods):
             last_epoch = None
+        # the best epoch is the last one, so its matrix is at hand
         elif not embeddings and all(run.outcome.best_epoch == run.outcome.epochs - 1 for run in finished):
             last_epoch = from_first_rank(lambda: _r_sum(arrays[SCORES_FILE], test))
         else:
@@ -244,6 +245,7 @@ def _written(
     to: Path, arrays: Mapping[str, Float32Array], describe: Callable[[Scores], Submission]
 ) -> Submission:
     """Write the folder of a submission, whole or not at all."""
+    # a submission without its scores, or the reverse, would be refused and could not be scored again
     with atomic_folder(to) as folder:
         files = []
         for name, values in arrays.items():
@@ -260,9 +262,11 @@ def _written(
 
 def chosen_method(run: FinishedRun, device: torch.device) -> Method:
     """Load the method of a finished run with its best networks on dev, in evaluation mode."""
+    # the training split gives the sizes of vocabulary and memories; its features are not read
     method = build_method(run.job, run.job.load("train"), run.job.seed, pretrained=False)
     best, stated = run.folder.best, run.outcome.best_sha256
     fix = "train or import it again"
+    # a larger file cannot hold these networks, and is not read into memory
     largest = LARGEST_HEADER + sum(x.nbytes for x in method.networks.state_dict().values())
     try:
         content = read_limited(best, largest, TrainingError, fix)
@@ -295,6 +299,7 @@ def check_alike(finished: Sequence[FinishedRun]) -> None:
         raise TrainingError("no runs are given; name one finished run at least")
     first = finished[0]
     for number, each in enumerate(finished):
+        # also through links: a run averaged with itself would count as two
         if any(each.folder.path.samefile(earlier.folder.path) for earlier in finished[:number]):
             raise TrainingError(f"{each.folder.path} is given twice; name every run once")
         both = f"{each.folder.path} and {first.folder.path}"

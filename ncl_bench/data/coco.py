@@ -127,6 +127,7 @@ def read_labels(image_ids: Iterable[object]) -> Labels:
         captions: Int64Array = np.load(stream, allow_pickle=False)
     owners = _read(data / "original_caption_to_image.json")
     found = [str(image) for image in image_ids]
+    # the package lists five captions per image, in the order of Karpathy's split
     per_image = len(captions) // len(found)
     images = [owners[caption][0] for caption in captions[::per_image].tolist()]
     for place, (ours, expected) in enumerate(zip(found, images, strict=True)):

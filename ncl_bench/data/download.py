@@ -59,6 +59,7 @@ class FolderDownload:
 
     def __init__(self, place: Path) -> None:
         self.place = place
+        # two levels, as the published archives have; a home folder given by mistake is not walked
         below = [p for pattern in ("*", "*/*") for p in place.glob(pattern) if p.is_file()]
         self.sizes: Mapping[str, int] = {p.relative_to(place).as_posix(): p.stat().st_size for p in below}
 
@@ -66,10 +67,12 @@ class FolderDownload:
         """Open a file; a symbolic link that leads out of the folder is refused."""
         path = self.place / name
         target = path.resolve()
+        # a link in a download may point at any file of the machine
         if not target.is_relative_to(self.place.resolve()):
             raise DataError(
                 f"{path} is a symbolic link to {target}, outside {self.place}; give the folder of the files"
             )
+        # the callers read large blocks into their own buffers
         return path.open("rb", buffering=0)
 
     def changed_at(self, name: str) -> int:
@@ -93,6 +96,7 @@ class ZipDownload:
             if fault:
                 raise DataError(f"{place}: member {info.filename!r} {fault}; this is not the published file")
         self.sizes: Mapping[str, int] = {info.filename: info.file_size for info in members}
+        # two members of one name: readers disagree on which is meant
         if len(self.sizes) < len(members):
             raise DataError(f"{place} holds a file name twice; this is not the published file")
 

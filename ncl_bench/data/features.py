@@ -176,6 +176,7 @@ def _keys(images: FloatArray) -> list[int]:
     words get a sum of their own: numbers such as 0 and 1 differ in their highest bits only, which the first sum drops.
     """
     rows = images.reshape(len(images), -1)
+    # the hash reads words of 8 bytes
     if rows.shape[1] * rows.itemsize % 8:
         rows = rows.astype(np.float64)
     words = rows.view(np.uint64)
@@ -204,6 +205,7 @@ def _check_numbers(file: FeatureFile, block: FloatArray, start: int, dtype: np.d
 
 
 def _check_repeats(file: FeatureFile, block: FloatArray, start: int) -> None:
+    # row k of a group is the k-th copy of one image
     groups = block.reshape(-1, file.repeat, *block.shape[1:])
     for copy in range(1, file.repeat):
         if not np.array_equal(groups[:, copy], groups[:, 0]):
@@ -220,6 +222,7 @@ def _fill(stream: IO[bytes], block: FloatArray, name: str) -> None:
     done = 0
     try:
         while done < len(view):
+            # a zip member may give fewer bytes than asked for
             count = stream.readinto(view[done:])  # type: ignore[attr-defined]
             if not count:
                 raise EOFError("it ends too early")

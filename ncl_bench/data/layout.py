@@ -162,6 +162,7 @@ def write_manifest(folder: Path, manifest: Manifest | ImageFiles) -> None:
     """Write ``manifest.json``, with its hash next to it in the format of ``sha256sum``."""
     content = manifest.model_dump_json(indent=2) + "\n"
     digest = hashlib.sha256(content.encode()).hexdigest()
+    # the hash first: a manifest without its hash would look damaged, a hash without its manifest does nothing
     write_text(folder / f"{MANIFEST}.sha256", f"{digest}  {MANIFEST}\n")
     write_text(folder / MANIFEST, content)
 
@@ -181,6 +182,7 @@ def read_manifest(folder: Path) -> Manifest:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
         content = None
+    # before validation: another layout has other keys, and deserves its own sentence
     found = content.get("layout_version") if isinstance(content, dict) else None
     if found is not None and found != LAYOUT_VERSION:
         raise DataError(
@@ -207,6 +209,7 @@ def read_image_files(folder: Path) -> ImageFiles:
         found = ImageFiles.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
         raise DataError(f"{path} is damaged; {fix}") from None
+    # sizes at every opening, hashes with `doctor --deep` alone, which reads every byte
     check_sizes(place, found.files, fix)
     return found
 
@@ -275,6 +278,7 @@ def save_quietly(table: "datasets.Dataset", folder: Path) -> None:
     """Write a table with ``save_to_disk``, without the library's own bar."""
     import datasets
 
+    # the library's bars would stand between ours; the user's setting is restored
     quiet = datasets.are_progress_bars_disabled()
     datasets.disable_progress_bars()
     try:

@@ -68,6 +68,7 @@ def load_prepared(
         folder, f"features/{split}.npy", manifest.dtype, (n_images, spec.n_regions, spec.feature_dim)
     )
     pairing = clean_pairing(n_images, each)
+    # each tokenization has a vocabulary of its own
     words = folder / tokenization.vocabulary
     vocabulary = parse_vocabulary(words.read_bytes(), str(words))
     text = manifest.texts.get(language or spec.languages[0])
@@ -77,6 +78,7 @@ def load_prepared(
         name=spec.name,
         split=split,
         image_features=features,
+        # captions of an image are consecutive, so every each-th row names the next image
         image_ids=TableColumn(table, "image_id", range(0, len(pairing), each)),
         caption_to_image=pairing,
         pair_ids=np.arange(len(pairing)),
@@ -99,6 +101,7 @@ def load_prepared(
 
 def prepared_folder(root: Path, name: str) -> Path:
     """Folder of a prepared dataset: ``root/name``, or ``root`` if it is the dataset's own."""
+    # the user may name the folder itself or the one above it
     return root if (root / MANIFEST).exists() else root / name
 
 
@@ -129,6 +132,7 @@ def _tokenization(
     language = language or spec.languages[0]
     if language not in spec.languages:
         raise DataError(unknown_name(f"language of {spec.name}", language, spec.languages))
+    # a tokenization without a language serves all of them
     found = {own.tokenizer: own for own in manifest.tokenizations if own.language in (None, language)}
     tokenizer = tokenizer or spec.tokenizers[language]
     if tokenizer not in found:
@@ -154,6 +158,7 @@ def _mapped(folder: Path, name: str, dtype: str, shape: tuple[int | None, ...]) 
             f"{path} holds {header.dtype} of shape {header.shape}, expected {dtype} of shape {shape}; "
             f"{how_to_prepare(folder)}"
         )
+    # a plain array: np.memmap carries its file into every slice and pickle
     return map_npy(path, header).view(np.ndarray)
 
 
@@ -161,6 +166,7 @@ def _tokens(folder: Path, tokenization: Tokenization, split: str, n: int, size: 
     names = tokenization.token_files(split)
     ids = _mapped(folder, names[0], "int32", (None,))
     offsets = _mapped(folder, names[1], "int64", (n + 1,))
+    # offsets that run backwards would read another caption's tokens
     if offsets[0] != 0 or offsets[-1] != len(ids) or (np.diff(offsets) < 0).any():
         raise DataError(f"{folder / names[1]} does not fit {names[0]}; {how_to_prepare(folder)}")
     if len(ids) and not 0 <= ids.min() <= ids.max() < size:
@@ -208,6 +214,7 @@ def _damage(
         for record in records:
             digest = hashlib.sha256()
             with (place / record.name).open("rb") as stream:
+                # in blocks, because features have gigabytes
                 while block := stream.read(2**20):
                     digest.update(block)
                     advance(len(block))

@@ -49,6 +49,7 @@ def with_ids(words: Sequence[str], tokens: TokenTable, vocabulary: Vocabulary) -
     places = np.repeat(tokens.offsets, 2)[
         1:-1
     ]  # where a caption ends and the next begins, the end comes first
+    # one insert for all captions instead of a loop over millions
     ids = np.insert(known[tokens.ids], places, np.tile([vocabulary.start, vocabulary.end], n))
     return TokenTable(ids, tokens.offsets + 2 * np.arange(n + 1))
 
@@ -74,6 +75,7 @@ def tokenize_captions(
     words: dict[str, int] = {}
     ids, lengths = [], []
     for chunk_words, chunk_ids, chunk_lengths in _tokenize_chunks(chunks, tokenizer_name, file):
+        # each chunk numbers its own words, so few strings travel between processes; here they get common numbers
         numbers = np.array([words.setdefault(word, len(words)) for word in chunk_words], np.int32)
         ids.append(numbers[chunk_ids])
         lengths.append(chunk_lengths)
@@ -83,6 +85,7 @@ def tokenize_captions(
 
 
 def _tokenize_chunks(chunks: list[list[str]], name: str, file: Path | None) -> Iterator[_Chunk]:
+    # starting a process costs about as much as four chunks
     processes = min(len(chunks) // 4, os.cpu_count() or 1)
     if processes < 2:
         split = tokenizer(name, file=file)
@@ -160,6 +163,7 @@ def planned_tokenizations(spec: DatasetSpec, material: Material, options: Prepar
         raise DataError(
             f"--tokenizer-file={options.tokenizer_file} is for the tokenizer bert; add --tokenizer=bert"
         )
+    # made once here, so that a missing package or file is told before anything is written
     for name in names - {"bpe"}:
         tokenizer(name, file=options.tokenizer_file if name == "bert" else None)
     if options.vocabulary:
@@ -256,6 +260,7 @@ def _tokenize(
         content, vocabulary = imported.read_bytes(), load_vocabulary(imported)
     else:
         words, tokens = found["train"]
+        # of train alone: dev and test must not decide which words are known
         counts = np.bincount(tokens.ids, minlength=len(words)).tolist()
         vocabulary = vocabulary_from_counts(
             dict(zip(words, counts, strict=True)), threshold=described.threshold

@@ -17,7 +17,8 @@ test: .venv/installed-test
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not gpu and not slow and not benchmark"
 
 test-lowest: build/lowest/installed
-	build/lowest/bin/python -m pytest -n 2 -m "not gpu and not slow and not benchmark" $(addprefix tests/ncl_bench/,evaluation noise data)
+	build/lowest/bin/python -m pytest -n 2 -m "not gpu and not slow and not benchmark" \
+	  tests/ncl_bench/evaluation tests/ncl_bench/noise tests/ncl_bench/data
 
 test-slow: .venv/installed-test
 	$(BIN)/python -m pytest -m "slow or hypothesis" --hypothesis-profile=random
@@ -59,38 +60,6 @@ build/lowest/installed: pyproject.toml constraints.txt
 	grep '^torch' constraints.txt > build/lowest/torch.txt
 	build/lowest/bin/pip install --disable-pip-version-check --no-deps --requirement build/lowest/torch.txt uv
 	VIRTUAL_ENV=build/lowest build/lowest/bin/uv pip install --resolution lowest-direct \
-	  --override build/lowest/torch.txt --editable '.[test]'
-	touch $@
-
-.venv/installed-docs
-	rm -rf build/pages build/site
-	mkdir -p build/pages/docs && cp docs/site.css build/pages/docs
-	git ls-files -- '*.md' '*.svg' '*.png' '*.ipynb' LICENSE ':!tests' | tar cf - -T - | tar xf - -C build/pages
-	find build/pages -name '*.md' -exec perl -pi -e 's/^(```[a-z]+) no-run$$/$$1/; s/^(```[a-z]+) ([a-z_.]+)$$/$$1 title="$$2"/' {} + # as the site writes them; sed -i differs on macOS
-	$(BIN)/zensical build --strict --clean
-
-format: .venv/installed-test
-	$(BIN)/ruff format .
-	$(BIN)/ruff check --fix .
-
-benchmark: .venv/installed-test
-	$(BIN)/python -m pytest -m benchmark -s tests/benchmarks/bench_*.py
-
-.venv/installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv
-	$(PIP) --editable '.[baselines]'
-	touch $@
-
-.venv/installed-test: .venv/installed
-	$(PIP) --editable '.[baselines,test]'
-	touch $@
-
-# torch, which packages of the tests ask for, stays as it is: its own lowest version has a job in tests.yml
-build/lowest/installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv --clear build/lowest
-	build/lowest/bin/pip install --disable-pip-version-check uv
-	grep '^torch' constraints.txt > build/lowest/torch.txt
-	VIRTUAL_ENV=build/lowest build/lowest/bin/uv pip install --resolution lowest-direct --torch-backend auto \
 	  --override build/lowest/torch.txt --editable '.[test]'
 	touch $@
 

@@ -135,12 +135,12 @@ def load_encoder(name: str = LITE0, weights: Path | None = None, device: str = "
     Raises:
         NclBenchError: a package is missing, the name is unknown, or the weights cannot be fetched or do not fit.
     """
-    place = device_for(device, "32-true")
+    torch_device = device_for(device, "32-true")
     if name.startswith(CLIP):
         encoder = _of_open_clip(name, weights)
     else:
         encoder = _lite0(weights) if name == LITE0 else _of_timm(name, weights)
-    encoder.network.to(place)
+    encoder.network.to(torch_device)
     return encoder
 
 

@@ -84,12 +84,12 @@ def submit(
     jobs = [run.job for run in finished]
     test = jobs[0].load("test")
     check_vocabulary(finished[0], test)
-    place = device_for(device, jobs[0].precision)
+    torch_device = device_for(device, jobs[0].precision)
     console = console if rank() == 0 else Console(quiet=True)
     titles = dict.fromkeys(job.title for job in jobs)
     noise = noise_of(finished[0].run.noise, dataset_spec(test.name))
-    say(opening_line(test.name, noise, " + ".join(titles), str(place)))
-    methods = [chosen_method(run, place) for run in finished]
+    say(opening_line(test.name, noise, " + ".join(titles), str(torch_device)))
+    methods = [chosen_method(run, torch_device) for run in finished]
     networks = [
         (network, partial(method.ranking_scores, network))
         for method in methods
@@ -98,7 +98,7 @@ def submit(
     if embeddings:
         _check_dot_products(jobs, methods)
     with _owned(to):
-        arrays = _scored(networks, test, embeddings, place, console, to)
+        arrays = _scored(networks, test, embeddings, torch_device, console, to)
         # the last epoch of a closed form is only the last setting of its grid
         if any(job.recipe.steps is None for job in jobs) or any(method.closed_form for method in methods):
             last_epoch = None
@@ -106,7 +106,7 @@ def submit(
         elif not embeddings and all(run.outcome.best_epoch == run.outcome.epochs - 1 for run in finished):
             last_epoch = from_first_rank(lambda: _r_sum(arrays[SCORES_FILE], test))
         else:
-            last_epoch = _last_epoch(finished, methods, networks, test, place, console)
+            last_epoch = _last_epoch(finished, methods, networks, test, torch_device, console)
 
         def describe(scores: Scores) -> Submission:
             return statement_of(finished, test, len(networks), scores, last_epoch)
@@ -142,11 +142,11 @@ def submit_zero_shot(
         )
     _check_target(to)
     test = job.load("test")
-    place = device_for(device, job.precision)
+    torch_device = device_for(device, job.precision)
     console = None if rank() == 0 else Console(quiet=True)
     noise = noise_of(test.noise, dataset_spec(test.name))
-    say(opening_line(test.name, noise, f"{job.backbone.title} zero-shot", str(place)))
-    network = initial_network(job, test, test.vocabulary.size).eval().to(place)
+    say(opening_line(test.name, noise, f"{job.backbone.title} zero-shot", str(torch_device)))
+    network = initial_network(job, test, test.vocabulary.size).eval().to(torch_device)
     if embeddings:
         _check_dot_products([job], [])
 
@@ -154,7 +154,9 @@ def submit_zero_shot(
         return statement_of_zero_shot(job, pretrained, test, scores)
 
     with _owned(to):
-        arrays = _scored([(network, lambda similarities: similarities)], test, embeddings, place, console, to)
+        arrays = _scored(
+            [(network, lambda similarities: similarities)], test, embeddings, torch_device, console, to
+        )
         return from_first_rank(lambda: _written(to, arrays, describe))
 
 

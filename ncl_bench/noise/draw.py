@@ -97,23 +97,19 @@ def inject_noise(
         random = np.random.RandomState(seed)
         chosen = _chosen(len(clean), noise_ratio, random)
         if noise_unit == "similar":
-            moved = exchange_similar(chosen, captions, clean, progress)
+            noisy = exchange_similar(chosen, captions, clean, progress)
         else:
-            moved = pair_by_noun(chosen, captions, clean, random)
-        return _noisy(moved, caption_to_image, noise_ratio, seed)
-    units = clean if noise_unit == "caption" else np.arange(len(clean) // captions_per_image)
-    moved = _permute_some(units, noise_ratio, seed)
-    # all captions of an image follow it
-    noisy = moved if noise_unit == "caption" else np.repeat(moved, captions_per_image)
-    return _noisy(noisy, caption_to_image, noise_ratio, seed)
-
-
-def _noisy(noisy: NDArray[np.int64], clean: NDArray[np.int64], ratio: float, seed: int) -> NDArray[np.int64]:
-    """Refuse noise that leaves every pair clean; a ratio of 0 asks for that."""
-    if ratio > 0 and np.array_equal(noisy, clean):
+            noisy = pair_by_noun(chosen, captions, clean, random)
+    elif noise_unit == "caption":
+        noisy = _permute_some(clean, noise_ratio, seed)
+    else:
+        images = np.arange(len(clean) // captions_per_image)
+        # all captions of an image follow it
+        noisy = np.repeat(_permute_some(images, noise_ratio, seed), captions_per_image)
+    if noise_ratio > 0 and np.array_equal(noisy, caption_to_image):
         raise NoiseError(
-            f"noise_ratio {ratio} with seed {seed} moves none of {len(clean):,} pairs; give a larger ratio, or 0 for "
-            "clean pairs"
+            f"noise_ratio {noise_ratio} with seed {seed} moves none of {len(clean):,} pairs; give a larger ratio, or 0 "
+            "for clean pairs"
         )
     return noisy
 
@@ -157,7 +153,7 @@ def _chosen(n: int, ratio: float, random: np.random.RandomState) -> NDArray[np.i
 
 
 def _permute_some(values: NDArray[np.int64], ratio: float, seed: int) -> NDArray[np.int64]:
-    """Return the array with some values permuted."""
+    """Permute some of the values, in place, and return the array."""
     random = np.random.RandomState(seed)
     # one shuffle chooses, the next moves; both from one stream, which makes the hashes of the shared files
     chosen = _chosen(len(values), ratio, random)

@@ -55,22 +55,25 @@ def render_card(spec: DatasetSpec, manifest: Manifest) -> str:
         # the Hub wants a name for what is none of its licences
         header |= {"license_name": origin.licence}
     use = _USE.format(name=spec.name, n_regions=spec.n_regions, feature_dim=spec.feature_dim)
+    about = _sentences(origin.summary, f"See {origin.homepage}." if origin.homepage else "")
     parts = [
         f"---\n{yaml.safe_dump(header, sort_keys=False, allow_unicode=True)}---\n",
         f"# {spec.title}, prepared for noisy-correspondence learning\n",
-        f"{origin.summary} See {origin.homepage}.\n",
+        *([f"{about}\n"] if about else []),
         _splits(manifest),
         use,
         _tokens(manifest),
-        f"## Noise\n\n{origin.noise}\n",
-        f"## Licence\n\n{origin.licence}. {origin.terms}\n",
-        f"## Citation\n\n```bibtex\n{origin.citation}\n```\n",
+        *([f"## Features\n\n{manifest.encoding.in_words()}\n"] if manifest.encoding else []),
+        *([_sources(manifest)] if manifest.sources else []),
+        f"## Noise\n\n{spec.noise_in_words}\n",
+        f"## Licence\n\n{_sentences(f'{origin.licence}.', origin.terms)}\n",
+        *([f"## Citation\n\n```bibtex\n{origin.citation}\n```\n"] if origin.citation else []),
     ]
-    if manifest.encoding:
-        parts.insert(-3, f"## Features\n\n{manifest.encoding.in_words()}\n")
-    if manifest.sources:
-        parts.insert(-3, _sources(manifest))
     return "\n".join(parts)
+
+
+def _sentences(*texts: str) -> str:
+    return " ".join(filter(None, texts))
 
 
 def _splits(manifest: Manifest) -> str:
@@ -126,17 +129,14 @@ def describe(name: str) -> str:
     spec, origin = dataset_spec(name), dataset_spec(name).origin
     total = sum(feature_gigabytes(spec, split) for split in SPLITS) * 1e9
     uploads = f"{' and '.join(origin.upload)} only" if len(origin.upload) == 1 else "everything"
+    about = [*filter(None, [origin.summary, origin.homepage and f"Homepage: {origin.homepage}"])]
     lines = [
         f"{spec.title} ({name})",
         "",
-        origin.summary,
-        f"Homepage: {origin.homepage}",
-        "",
-        "Where to get it:",
-        *(f"  {way}" for way in origin.obtain),
-        "",
-        f"Licence: {origin.licence}. {origin.terms}",
-        f"Noise: {origin.noise}",
+        *([*about, ""] if about else []),
+        *(["Where to get it:", *(f"  {way}" for way in origin.obtain), ""] if origin.obtain else []),
+        f"Licence: {_sentences(f'{origin.licence}.', origin.terms)}",
+        f"Noise: {spec.noise_in_words}",
         f"Upload: {uploads if origin.upload else 'refused'}; {origin.upload_reason}.",
         "",
         f"Prepared: {as_size(total)} as float32, {as_size(total / 2)} as float16 "
@@ -162,7 +162,7 @@ def _files(origin: Origin) -> list[str]:
     if not origin.files:
         return []
     return [
-        f"Files expected in {' or '.join(f'{name}/' for name in origin.folders)}:",
+        f"Files expected in {' or '.join(f'{name}/' for name in origin.folders) or 'one folder'}:",
         *(f"  {'  '.join(origin.split_files(split))}" for split in SPLITS),
         *([f"and, in any folder next to it:  {'  '.join(origin.extra_files)}"] if origin.extra_files else []),
     ]

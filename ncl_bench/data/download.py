@@ -151,9 +151,8 @@ def features_folder(download: Download, wanted: str, folders: Sequence[str]) -> 
     if named:
         both = ", ".join(map(str, named))
         raise DataError(f"{download.place} holds {wanted} more than once ({both}); give one of these folders")
-    raise DataError(
-        f"{download.place} holds no {wanted}, neither itself nor in {names}; give its folder with --from"
-    )
+    where = f", neither itself nor in {names}" if folders else ""
+    raise DataError(f"{download.place} holds no {wanted}{where}; give its folder with --from")
 
 
 def find_file(download: Download, name: str) -> str:

@@ -14,6 +14,7 @@ from ncl_bench.data.download import Download
 from ncl_bench.data.encoding import Encoding
 from ncl_bench.data.judgements import Judgements
 from ncl_bench.data.paired import PairedDataset
+from ncl_bench.data.tokenizers import default_tokenizer
 from ncl_bench.errors import DataError
 from ncl_bench.foreign import whole_number
 from ncl_bench.noise.draw import OF_WORDS, Noise, NoiseUnit, draw_noise
@@ -62,11 +63,12 @@ CLEAN_PAIRS = (
     "groups of captions."
 )
 """``Origin.noise`` of datasets with several captions per image."""
+NATURAL_NOISE = "Natural: some pairs are wrong, and no list of them exists."
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Origin of a dataset, as its card and ``ncl-bench datasets show`` print it.
+    """Origin of a dataset, as its card and ``ncl-bench datasets show`` print it; what is empty is left out.
 
     Attributes:
         summary: what the dataset is, in one or two sentences.
@@ -77,7 +79,7 @@ class Origin:
         licence: name of the licence.
         licence_id: its identifier on the Hugging Face Hub.
         terms: what the licence permits, in one or two sentences.
-        noise: source of wrong pairs.
+        noise: source of wrong pairs (default: a sentence on :attr:`DatasetSpec.noise`).
         upload: tables that may be uploaded: ``images``, ``captions``, both or none.
         upload_reason: why these and no more.
         citation: BibTeX.
@@ -93,18 +95,18 @@ class Origin:
             :class:`HubFile`.
     """
 
-    summary: str
-    homepage: str
-    obtain: tuple[str, ...]
-    folders: tuple[str, ...]
     files: tuple[str, ...]
     licence: str
-    licence_id: str
-    terms: str
-    noise: str
-    upload: tuple[str, ...]
-    upload_reason: str
     citation: str = ""
+    summary: str = ""
+    homepage: str = ""
+    obtain: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    licence_id: str = "other"
+    terms: str = ""
+    noise: str = ""
+    upload: tuple[str, ...] = ()
+    upload_reason: str = "its module states no table that may be uploaded"
     licence_urls: tuple[str, ...] = ()
     published: str = ""
     prefixes: Mapping[str, str] = field(default_factory=lambda: {split: split for split in SPLITS})
@@ -222,23 +224,23 @@ def protocol_images(protocol: str) -> int:
     return (5 if found[1] else 1) * number * (1_000 if found[3] else 1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DatasetSpec:
     """One dataset; a subclass implements how its files are read, an object is registered once.
 
     Attributes:
         name: the registry key, such as ``"flickr30k"``.
-        title: the name as papers print it.
+        title: the name as papers print it (default: ``name``).
         images: number of unique images per split (``train``, ``dev``, ``test``).
         captions_per_image: captions of every image; stated, never inferred from data.
         n_regions: regions per image.
         feature_dim: dimension of one region feature.
         noise: ``"synthetic"`` (clean pairs, corrupted by the benchmark) or ``"natural"`` (mismatches from the web).
-        protocols: evaluation protocols of the test split, the default first. Each is named after the number of images
-            to rank: ``200`` or ``1k`` for a test split of 200 or 1,000, ``5fold-1k`` for the mean over five folds of
-            1,000.
+        protocols: evaluation protocols of the test split, the default first (default: all test images). Each is named
+            after the number of images to rank: ``200`` or ``1k`` for a test split of 200 or 1,000, ``5fold-1k`` for the
+            mean over five folds of 1,000.
         languages: caption languages, first one is the default.
-        tokenizers: default tokenizer of each language.
+        tokenizers: default tokenizer of each language (default: the language's own).
         origin: source of its files, and permitted uploads.
         order_fingerprints: known order fingerprints of dev and test (see :mod:`ncl_bench.data.order`), so that scores
             can be checked without the data.
@@ -255,15 +257,15 @@ class DatasetSpec:
     """
 
     name: str
-    title: str
+    title: str = ""
     images: Mapping[str, int]
     captions_per_image: int
     n_regions: int
     feature_dim: int
-    noise: Literal["synthetic", "natural"]
-    protocols: tuple[str, ...]
-    languages: tuple[str, ...]
-    tokenizers: Mapping[str, str]
+    noise: Literal["synthetic", "natural"] = "synthetic"
+    protocols: tuple[str, ...] = ()
+    languages: tuple[str, ...] = ("en",)
+    tokenizers: Mapping[str, str] = field(default_factory=dict)
     origin: Origin
     order_fingerprints: Mapping[str, str] = field(default_factory=dict)
     shipped_tokenizers: tuple[str, ...] = ()
@@ -276,8 +278,22 @@ class DatasetSpec:
     embedded: ClassVar[bool] = False
     """Whether the dataset comes with the package and needs no prepared files."""
 
+    def __post_init__(self) -> None:
+        for fact, default in (
+            ("title", self.name),
+            ("protocols", (str(self.images["test"]),)),
+            ("tokenizers", {language: default_tokenizer(language) for language in self.languages}),
+        ):
+            if not getattr(self, fact):
+                object.__setattr__(self, fact, default)  # the object is frozen from here on
+
     def __hash__(self) -> int:
         return hash(self.name)  # names are unique, and some of the facts are not hashable
+
+    @property
+    def noise_in_words(self) -> str:
+        """Source of wrong pairs, in sentences."""
+        return self.origin.noise or (CLEAN_PAIRS if self.noise == "synthetic" else NATURAL_NOISE)
 
     def n_captions(self, split: str) -> int:
         """Number of captions of a split: images times ``captions_per_image``."""

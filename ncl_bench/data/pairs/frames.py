@@ -1,7 +1,7 @@
 """Rows in memory and in Parquet files: frames and datasets, whose cells may be pictures."""
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,9 @@ from ncl_bench.files import atomic_folder, atomic_path, write_text
 from ncl_bench.foreign import readable
 from ncl_bench.tables import as_csv
 
-MOST_CELLS = 100_000_000
+FEW_CELLS = 2_000_000
 MOST_PACKED = 100
-"""Rows times columns of a Parquet file, and how often its size the columns may take in memory."""
+"""Cells of a Parquet file that are read whatever its size, and how often its size the columns may take in memory."""
 _SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG", b"RIFF", b"GIF8", b"BM", b"II*\0", b"MM\0*", b"\xff\x4f\xff\x51")
 """First bytes of pictures."""
 
@@ -31,58 +31,68 @@ def parquet_form(path: Path) -> Form:
 def read_parquet(path: Path) -> pd.DataFrame:
     """All columns of a Parquet file; its footer is checked before anything is decompressed."""
     import pyarrow as pa
-    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     readable(path, DataError, EXPECTED)
+    packed = path.stat().st_size
+    largest = max(LARGEST_TEXT, MOST_PACKED * packed)
+    too_much = f"{path} has {packed:,} bytes and holds {{}}, which is more than is read into memory; split it"
     try:
         with pq.ParquetFile(path) as file:
-            facts = file.metadata
-            parts = [facts.row_group(group) for group in range(facts.num_row_groups)]
-            size, packed = sum(part.total_byte_size for part in parts), path.stat().st_size
-            # equal rows are stored once, so rows count too: each takes memory when it is read
-            if facts.num_rows * facts.num_columns > MOST_CELLS or size > max(
-                LARGEST_TEXT, MOST_PACKED * packed
-            ):
+            facts, schema = file.metadata, file.schema_arrow
+            leaves = [facts.schema.column(place) for place in range(facts.num_columns)]
+            sizes = [_unpacked(facts.row_group(group), leaves) for group in range(facts.num_row_groups)]
+            cells, size = (sum(each) for each in zip(*sizes, strict=True)) if sizes else (0, 0)
+            # equal rows are stored once, so cells count too: each takes memory when it is read
+            if max(cells, facts.num_rows) > max(FEW_CELLS, packed) or size > largest:
                 raise DataError(
-                    f"{path} has {packed:,} bytes and holds {facts.num_rows:,} rows of {size:,} bytes, which is more "
-                    "than is read into memory; split it into several files"
+                    too_much.format(f"{facts.num_rows:,} rows, {cells:,} cells and {size:,} bytes")
                 )
-            for name in file.schema_arrow.names:
-                if file.schema_arrow.names.count(name) > 1:
+            for name in schema.names:
+                if schema.names.count(name) > 1:
                     raise DataError(f"{path} has two columns {shown(name)}; rename one of them")
-            schema = file.schema_arrow
-            flat = (
-                pa.types.is_string,
-                pa.types.is_large_string,
-                pa.types.is_binary,
-                pa.types.is_large_binary,
-            )
-            texts = [each.name for each in schema if any(check(each.type) for check in flat)]
+            texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
         batches, decoded = [], 0
         with pq.ParquetFile(path, read_dictionary=texts) as file:
             for batch in file.iter_batches(1_000):  # equal cells stay one until their size is known
-                for column in batch.columns:
-                    if pa.types.is_dictionary(column.type):
-                        lengths = pc.take(pc.binary_length(column.dictionary), column.indices)
-                        decoded += pc.sum(lengths).as_py() or 0
-                if decoded > max(LARGEST_TEXT, MOST_PACKED * packed):
-                    raise DataError(
-                        f"{path} has {packed:,} bytes and holds over {decoded:,} bytes of text, which is more than is "
-                        "read into memory; split it into several files"
-                    )
+                decoded += sum(map(_bytes_of_text, batch.columns))
+                if decoded > largest:
+                    raise DataError(too_much.format(f"over {decoded:,} bytes of text"))
                 batches.append(batch)
         if not batches:
             return pd.DataFrame(columns=schema.names, dtype=object)
-        coded = pa.Table.from_batches(batches)
-        arrays = [coded.column(place).cast(each.type) for place, each in enumerate(schema)]
-        whole = pa.Table.from_arrays(arrays, schema=schema)
-        found: pd.DataFrame = whole.to_pandas(ignore_metadata=True, integer_object_nulls=True)
+        table = pa.Table.from_batches(batches).cast(schema)
+        table.validate(full=True)  # that texts are UTF-8, which pandas may not notice before it shows them
+        found: pd.DataFrame = table.to_pandas(ignore_metadata=True, integer_object_nulls=True)
         return found.drop(columns="__index_level_0__", errors="ignore")  # an index without a name
     except DataError:
         raise
     except Exception as error:  # pyarrow raises many classes for a damaged file
         raise DataError(f"{path} cannot be read as Parquet ({first_line(error)}); write it again") from None
+
+
+def _unpacked(group: Any, leaves: Sequence[Any]) -> tuple[int, int]:
+    """Cells of a row group, those in lists too, and its bytes before compression, by the footer."""
+    counts = [group.column(place).num_values for place in range(group.num_columns)]
+    # cells of a fixed size may refer to one that is stored once
+    fixed = (count * max(leaf.length, 0) for count, leaf in zip(counts, leaves, strict=True))
+    return sum(counts), max(group.total_byte_size, sum(fixed))
+
+
+def _bytes_of_text(cells: Any) -> int:
+    """Bytes that texts of an Arrow column take, in lists and structures too, where equal ones are stored once."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_struct(cells.type):
+        return sum(map(_bytes_of_text, cells.flatten()))
+    if pa.types.is_map(cells.type):
+        return _bytes_of_text(cells.keys) + _bytes_of_text(cells.items)
+    if pa.types.is_nested(cells.type):
+        return _bytes_of_text(cells.flatten())
+    if not pa.types.is_dictionary(cells.type):
+        return 0
+    return pc.sum(pc.take(pc.binary_length(cells.dictionary), cells.indices)).as_py() or 0
 
 
 def frame_form(frame: pd.DataFrame, name: str, folder: Path | None = None, ending: str = "") -> Form:

@@ -11,6 +11,8 @@ from pathlib import Path
 import datasets
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -280,11 +282,40 @@ def test_a_cell_beyond_the_limit(tmp_path: Path) -> None:
         read_pairs(table(tmp_path, image=["a.jpg"], caption=["x" * 1_000_001]))
 
 
-def test_a_parquet_file_that_fills_memory_is_refused(tmp_path: Path) -> None:
-    pd.DataFrame({"image": ["a"] * 40, "caption": ["x" * 1_000_000] * 40}).to_parquet(
-        tmp_path / "rows.parquet"
-    )
-    with pytest.raises(DataError, match="split it into several files"):
+def _equal_cells(n: int, cell: str | bytes) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array([0] * n, pa.int32()), pa.array([cell]))
+
+
+@pytest.mark.parametrize(
+    ("cells", "sentence"),
+    [
+        (pa.nulls(3_000_000, pa.string()), "holds 3,000,000 rows, 6,000,000 cells"),
+        (pa.array([[0] * 3_000_000]), "holds 1 rows, 3,000,001 cells"),
+        (_equal_cells(40, "x" * 1_000_000), "over 40,000,040 bytes of text"),
+        (pa.StructArray.from_arrays([_equal_cells(40, b"x" * 1_000_000)], ["bytes"]), "over 40,000,040 bytes of text"),
+        (pa.ListArray.from_arrays([0, 40], _equal_cells(40, "x" * 1_000_000)), "over 40,000,001 bytes of text"),
+        (
+            pa.MapArray.from_arrays([0, 40], pa.array(["k"] * 40), _equal_cells(40, "x" * 1_000_000)),
+            "over 40,000,041 bytes of text",
+        ),
+    ],
+    ids=["rows", "list", "text", "picture", "texts", "map"],
+)  # fmt: skip
+def test_a_small_parquet_file_of_many_equal_cells_is_refused(
+    cells: pa.Array, sentence: str, tmp_path: Path
+) -> None:
+    path, n = tmp_path / "rows.parquet", len(cells)
+    pq.write_table(pa.table({"image": _equal_cells(n, "a"), "cells": cells}), path, store_schema=False)
+    assert path.stat().st_size < 200_000
+    with pytest.raises(DataError, match=f"{sentence}.*, which is more than is read into memory; split it"):
+        read_pairs(path)
+
+
+def test_a_parquet_file_whose_text_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    content = pa.array([b"a dog", b"\xff\xfe"])
+    text = pa.StringArray.from_buffers(2, *content.buffers()[1:])
+    pq.write_table(pa.table({"image": ["a", "b"], "caption": text}), tmp_path / "rows.parquet")
+    with pytest.raises(DataError, match=r"cannot be read as Parquet .*UTF8"):
         read_pairs(tmp_path / "rows.parquet")
 
 

@@ -154,7 +154,7 @@ def write_rows(
             files[row.name] = _with_row(files.get(row.name), row, root)
             ranks.setdefault(row.name, {})[row.record.key] = row.counted
         refuse_repeated(files, root / "results")
-        owners: dict[str, tuple[str, bool]] = {}
+        owners: dict[str, tuple[str, RowFile]] = {}
         for name, counted in ranks.items():
             refuse_copies(name, files[name], counted, owners)
         for name in dict.fromkeys(row.name for row in rows):

@@ -17,9 +17,9 @@ from leaderboard.row_files import (
     Header,
     RowFile,
     SeedRecord,
-    is_closed_form,
     is_standard_noise,
     known_recipes,
+    may_agree,
     read_results,
     recipe_kind,
     text_of,
@@ -175,7 +175,7 @@ def read_measured(
     """
     results = read_results(root, dataset)
     found = Measured([], {}, {})
-    owners: dict[str, tuple[str, bool]] = {}
+    owners: dict[str, tuple[str, RowFile]] = {}
     with progress("evaluate results", len(results.files)) as advance:
         for name, file in results.files.items():
             path = root / "results" / name
@@ -283,24 +283,24 @@ def check_header(header: Header, spec: DatasetSpec, where: str) -> None:
 
 
 def refuse_copies(
-    name: str, file: RowFile, counted: Mapping[str, Counted], owners: dict[str, tuple[str, bool]]
+    name: str, file: RowFile, counted: Mapping[str, Counted], owners: dict[str, tuple[str, RowFile]]
 ) -> None:
     """Refuse results whose ranks equal those of another result for every query, whatever their names.
 
     Args:
         name: name of the row.
-        file: the row; two closed forms may have one answer, as in :func:`~leaderboard.row_files.refuse_repeated`.
+        file: the row.
         counted: key of a seed to its ranks.
-        owners: digest of ranks to the result that has them, and whether it is a closed form; updated here.
+        owners: digest of ranks to the result that has them, and its row; updated here.
     """
     for seed, one in counted.items():
         ranks = one.whole
         digest = hashlib.sha256(ranks.i2t.tobytes() + ranks.t2i.tobytes()).hexdigest()
-        run = run_name(name, seed), is_closed_form(file)
-        owner = owners.setdefault(digest, run)
-        if owner != run and not (owner[1] and run[1]):
+        run = run_name(name, seed)
+        owner, standing = owners.setdefault(digest, (run, file))
+        if owner != run and not may_agree(file, standing):
             raise SubmissionError(
-                f"{run[0]} has the ranks of {owner[0]}, query for query; remove the one that is a copy"
+                f"{run} has the ranks of {owner}, query for query; remove the one that is a copy"
             )
 
 

@@ -319,10 +319,8 @@ def refuse_repeated(files: dict[str, RowFile], folder: Path) -> None:
     seen: dict[tuple[object, ...], str] = {}
     for name, file in files.items():
         for identity in identities(file):
-            # two closed forms may have one answer: a filter that keeps every pair is no filter
-            if identity in seen and not (
-                identity[0] == SCORES and is_closed_form(file) and is_closed_form(files[seen[identity]])
-            ):
+            standing = files.get(seen.get(identity, ""))
+            if standing is not None and not (identity[0] == SCORES and may_agree(file, standing)):
                 raise SubmissionError(
                     f"{folder / name}.yaml repeats {identity[0]} of {folder / seen[identity]}.yaml; remove one of "
                     "the two"
@@ -342,9 +340,10 @@ def identities(file: RowFile) -> Iterable[tuple[object, ...]]:
         yield (SCORES, record.scores_sha256)
 
 
-def is_closed_form(file: RowFile) -> bool:
-    """Whether no seed of a row took a gradient step."""
-    return all(record.training is not None and record.training.steps == 0 for record in file.seeds)
+def may_agree(*files: RowFile) -> bool:
+    """Whether rows may have equal scores and ranks: closed forms, since a filter that keeps every pair is no filter."""
+    records = (record for file in files for record in file.seeds)
+    return all(record.training is not None and record.training.steps == 0 for record in records)
 
 
 def _read_reproduced(path: Path, files: dict[str, RowFile], dataset: str) -> dict[str, tuple[str, ...]]:

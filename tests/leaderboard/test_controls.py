@@ -12,6 +12,7 @@ from leaderboard.board import Content, read_content
 from leaderboard.entries import Row
 from leaderboard.figures import epoch_curves, forest
 from leaderboard.measured import collapsed, detection, measured_tables
+from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.submission import TrainingCurve
 
 
@@ -162,3 +163,20 @@ def test_measured_begins_with_photographs(whole_board: Content) -> None:
     names = [table.conditions[0].dataset for table in measured_tables(whole_board)]
     assert names[0] == "flickr8k"
     assert len(set(names[1:])) > 1
+
+
+def test_closed_forms_alone_may_have_equal_scores_and_ranks(
+    tmp_path: Path, make: Callable[..., Path]
+) -> None:
+    def added(method: str, steps: int) -> None:
+        curve = TrainingCurve(steps=(steps,), dev=(450.0,))
+        facts = {"ratio": 0.6, "backbone": "linear", "training": training(0, 0.6, steps=steps, curve=curve)}
+        add(
+            make(tmp_path / f"{method}-{steps}", difficulty=1.0, seed=0, method=method, **facts),
+            tmp_path / "board",
+        )
+
+    added("CCA", 0)
+    added("CCA, filtered", 0)
+    with pytest.raises(SubmissionError, match="repeats the scores of"):
+        added("CRCL", 30)

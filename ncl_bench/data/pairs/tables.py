@@ -20,6 +20,8 @@ from ncl_bench.files import write_text
 from ncl_bench.foreign import readable, text_lines
 from ncl_bench.tables import Rows, as_csv, delimiter_of, from_csv_cell, read_table
 
+MOST_COLUMNS = 10_000
+"""Columns of a table of text; a packed line of millions of names would take hours."""
 _NUMBERED = re.compile(r"(?P<id>(?P<image>\S.*?)#(?:[A-Za-z]+#)?\d+)[\t ]+(?P<caption>.*)")
 
 
@@ -78,6 +80,10 @@ def _packed(path: Path) -> Form:
 def _table(path: Path) -> Form:
     """A table with a line of names; its separator is kept."""
     columns, rows = read_table(path, DataError, expected=EXPECTED)
+    if len(columns) > MOST_COLUMNS:
+        raise DataError(
+            f"{path} has {len(columns):,} columns, expected {MOST_COLUMNS:,} at most; leave some out"
+        )
     found = [*rows]
     table = pd.DataFrame([row for _, row in found], columns=columns, dtype=object)
     delimiter = delimiter_of(path, path.open("rb").readline())

@@ -514,3 +514,10 @@ def test_captions_that_cannot_be_read_for_certain(
     (tmp_path / name).write_text(content)
     with pytest.raises(DataError, match=re.escape(sentence)):
         read_pairs(tmp_path / name)
+
+
+def test_a_table_of_text_with_endless_columns_is_refused(tmp_path: Path) -> None:
+    names = ",".join(f"c{number}" for number in range(10_001))
+    (tmp_path / "rows.csv").write_text(f"{names}\n")
+    with pytest.raises(DataError, match="has 10,001 columns, expected 10,000 at most"):
+        read_pairs(tmp_path / "rows.csv")

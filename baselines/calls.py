@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pandas as pd
 import yaml
@@ -145,6 +145,7 @@ def train(
     device: str = "auto",
     precision: Precision = "32-true",
     features: Features = "auto",
+    compile: Literal["off", "on"] = "off",
     settings: Settings = (),
     keep: AnyPath | None = None,
     history: bool = True,
@@ -170,6 +171,7 @@ def train(
         precision: arithmetic of the networks.
         features: place of the training features: read from disk as needed (``mapped``), or kept on the device
             (``gpu``); ``auto`` takes ``gpu`` if they fit into half of the GPU's free memory.
+        compile: compile the networks' forward passes (docs/scale.md).
         settings: recipe options to override, such as ``method.epochs=10``. Also a mapping, ``{"method.epochs": 10}``.
         keep: folder of ``ncl-bench audit apply``, whose pairs alone are trained on (default: all pairs).
         history: keep what the method believes of every pair after each epoch.
@@ -189,7 +191,8 @@ def train(
         differences,
         as_path(keep),
     )
-    trainer = Trainer(job, RunFolder(Path(to)), device, features=features, keep_estimates=history)
+    folder, compiled = RunFolder(Path(to)), compile == "on"
+    trainer = Trainer(job, folder, device, features=features, keep_estimates=history, compiled=compiled)
     if rank() == 0:
         noise = noise_of(trainer.train_split.noise, dataset_spec(changed.dataset))
         say(opening_line(changed.dataset, noise, job.title, str(trainer.device)))

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from baselines.backbones.encoders import Order, all_states, gru_step, in_rows, on_gpu_path, reading_order
-from baselines.kit.batches import to_device
+from baselines.kit.batches import to_device, valid_items
 
 
 def labels_to_write(tokens: Tensor, lengths: Tensor, longest: int) -> tuple[Tensor, Tensor]:
@@ -21,8 +21,9 @@ def labels_to_write(tokens: Tensor, lengths: Tensor, longest: int) -> tuple[Tens
         and label t + 1 the target.
     """
     labels = functional.pad(tokens, (0, 1))[:, :longest]
+    places = torch.arange(labels.shape[1], device=lengths.device)
     ends = tokens.gather(1, to_device(lengths - 1, tokens.device)[:, None])
-    cut = (torch.arange(labels.shape[1]) == longest - 1) & (lengths > longest)[:, None]
+    cut = (places == longest - 1) & (lengths > longest)[:, None]
     return torch.where(to_device(cut, tokens.device), ends, labels), lengths.clamp(max=longest - 1)
 
 
@@ -77,11 +78,22 @@ class Captioner(nn.Module):
             lengths: int64 ``(n,)``.
         """
         labels, counts = labels_to_write(tokens, lengths, self.longest)
+        if torch.compiler.is_compiling():
+            return self._padded_costs(regions, labels, counts)
         order = reading_order(counts, labels.shape[1])
         items = to_device(order.items[0], labels.device)
         logits = self.logits(regions, labels, order, items)
         costs = functional.cross_entropy(logits, labels.flatten()[items + 1], reduction="none")
         return in_rows(costs, items, *labels.shape)[:, : len(order.sizes)].sum(dim=1)
+
+    def _padded_costs(self, regions: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
+        """:meth:`forward` in shapes that no length changes: padding is written too, and counts nothing."""
+        seen = all_states(self.encoder, self.dropout(self.regions(regions)))
+        logits = self._logits_of(self._padded_states(seen, labels[:, :-1]))
+        targets = labels[:, 1:].T
+        costs = functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
+        written = valid_items(counts, len(targets), labels.device)
+        return (costs.view_as(targets).T * written).sum(dim=1)
 
     def logits(self, regions: Tensor, labels: Tensor, order: Order, items: Tensor) -> Tensor:
         """Logits of the words that follow the labels, float ``(all words, vocabulary)``, in reading order.
@@ -93,8 +105,14 @@ class Captioner(nn.Module):
             items: its items, on the device.
         """
         seen = all_states(self.encoder, self.dropout(self.regions(regions)))
-        run = self._padded_states if on_gpu_path(seen) else self._states
-        written = run(seen, labels, order, items).to(self.out.weight.dtype)
+        if on_gpu_path(seen):
+            states = self._padded_states(seen, labels[:, : len(order.sizes)]).flatten(0, 1)
+            n, width = labels.shape
+            return self._logits_of(states.index_select(0, items % width * n + items // width))
+        return self._logits_of(self._states(seen, labels, order, items))
+
+    def _logits_of(self, states: Tensor) -> Tensor:
+        written = states.to(self.out.weight.dtype)
         # bfloat16 is too coarse for a log-likelihood
         with torch.autocast(written.device.type, enabled=False):
             found: Tensor = self.out(written)
@@ -118,11 +136,13 @@ class Captioner(nn.Module):
             states.append(state)
         return torch.cat(states)
 
-    def _padded_states(self, seen: Tensor, labels: Tensor, order: Order, items: Tensor) -> Tensor:
-        """:meth:`_states` in fewer operations: no caption drops out, and the state enters one product per word."""
-        (n, width), n_hidden = labels.shape, self.cell.hidden_size
-        state = seen[:, -1]
-        words, of_context = self._words(labels[:, : len(order.sizes)])
+    def _padded_states(self, seen: Tensor, labels: Tensor) -> Tensor:
+        """States after the labels, float ``(words, n, hidden)``, in few operations.
+
+        No caption drops out, and the state enters one product per word.
+        """
+        state, n_hidden = seen[:, -1], self.cell.hidden_size
+        words, of_context = self._words(labels)
         of_seen, of_state = self._attending()
         keys = functional.linear(seen, of_seen, self.attention.bias)
         from_state = torch.cat([of_state, self.cell.weight_hh])
@@ -137,8 +157,7 @@ class Captioner(nn.Module):
             context = (torch.softmax(scores, dim=1).transpose(1, 2) @ seen).squeeze(1)
             state = gru_step(state, word + functional.linear(context * mask, of_context), kept)
             states.append(state)
-        # the words of captions that go on, of all words one after the other
-        return torch.cat(states).index_select(0, items % width * n + items // width)
+        return torch.stack(states)
 
     def _words(self, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Share of labels in the next state, float ``(..., 3 * hidden)``, and the matrix of the context's share."""

@@ -76,6 +76,7 @@ class CLIP(CosineBackbone):
             self.towers.token_embedding.weight = nn.Parameter(torch.cat([words, more]))
         # CLIP finds a caption's end by its largest id, but a method's own words have larger ones: name the end token
         self.towers.text_pool_type, self.towers.text_eos_id = "eos", byte_pairs().eot_token_id
+        self.start, self.end = byte_pairs().sot_token_id, byte_pairs().eot_token_id
         # batch statistics need the whole batch, so such towers are not split over the ranks
         self.shared_out = not any(isinstance(x, nn.modules.batchnorm._BatchNorm) for x in self.modules())
 
@@ -87,8 +88,8 @@ class CLIP(CosineBackbone):
     def encode_captions(self, caption_tokens: Tensor, caption_lengths: Tensor) -> Encoded:
         """Embed captions of at most as many tokens as the text tower reads."""
         tokens = functional.pad(caption_tokens, (0, self.towers.context_length - caption_tokens.shape[1]))
-        tokens[:, 0] = byte_pairs().sot_token_id
-        tokens.scatter_(1, to_device(caption_lengths - 1, tokens.device)[:, None], byte_pairs().eot_token_id)
+        tokens[:, 0] = self.start
+        tokens.scatter_(1, to_device(caption_lengths - 1, tokens.device)[:, None], self.end)
         return _encoded(self.autocast(self.towers.encode_text, tokens), caption_lengths)
 
     def encode(self, batch: Batch) -> tuple[Encoded, Encoded]:

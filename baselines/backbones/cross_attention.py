@@ -19,9 +19,11 @@ from baselines.backbones.pairwise import (
     SLOPE,
     Block,
     LongestFirst,
+    counts_of,
     in_given_order,
     kept,
     longest_first,
+    may_pad,
     recomputed,
 )
 from baselines.kit.backbone import Backbone, Encoded
@@ -144,7 +146,7 @@ def in_tiles(
         float ``(n_rows, n_columns)``.
     """
     device = rows.vectors.device
-    row_counts, by_length = rows.lengths.tolist(), longest_first(columns.lengths, device)
+    row_counts, by_length = counts_of(rows), longest_first(columns)
     items, budget = max(row_counts), memory_budget(device)
     height = max(1, min(len(rows), TILE_ROWS, budget // bytes_of_pair(items, by_length.counts[0])))
     blocks = _blocks(by_length, size, lambda n: budget // (height * bytes_of_pair(items, n)))
@@ -154,7 +156,7 @@ def in_tiles(
     for start in range(0, len(rows), height):
         counts, vectors = row_counts[start : start + height], rows.vectors[start : start + height, :items]
         valid = None
-        if min(counts) < items:
+        if may_pad([*counts, items]):
             valid = valid_items(rows.lengths[start : start + height], items, device)
         side = Side(vectors, valid)
         prepared = prepare(side)

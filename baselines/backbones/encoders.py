@@ -129,11 +129,11 @@ def last_state(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
 
 def all_states(gru: nn.GRU, sequences: Tensor) -> Tensor:
     """States of a one-direction GRU over sequences of equal length, float ``(n, length, hidden_size)``."""
-    if on_gpu_path(sequences):
+    if on_gpu_path(sequences) and not torch.compiler.is_compiling():
         found: Tensor = gru(sequences)[0]
         return found
     n, length, _ = sequences.shape
-    return states(gru, sequences, torch.full((n,), length)).squeeze(2)
+    return states(gru, sequences, torch.full((n,), length, device=sequences.device)).squeeze(2)
 
 
 def states(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
@@ -145,6 +145,8 @@ def states(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
         lengths: int64 ``(n,)``, at least 1, in any order, on the CPU.
     """
     n, longest, _ = sequences.shape
+    if torch.compiler.is_compiling():
+        return padded_states(gru, sequences, lengths)
     if on_gpu_path(sequences):
         order = reading_order(lengths, longest)
         items = to_device(order.items[0], sequences.device)
@@ -154,18 +156,43 @@ def states(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
     if torch.is_autocast_enabled("cpu"):  # bfloat16 does not speed up products of single items
         with torch.autocast("cpu", enabled=False):
             return states(gru, sequences.float(), lengths)
+    run = cast("Callable[..., Tensor]", _States.apply)
+    return run(sequences, *_parameters(gru), reading_order(lengths, longest, 1 + gru.bidirectional))
+
+
+def _parameters(gru: nn.GRU) -> list[Tensor]:
+    """Input and state weights, ``(directions, 3 * hidden, ...)``, and their biases."""
     endings = ("", "_reverse") if gru.bidirectional else ("",)
-    parameters = (
+    return [
         torch.stack([getattr(gru, f"{name}_l0{ending}") for ending in endings])
         for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-    )
-    run = cast("Callable[..., Tensor]", _States.apply)
-    return run(sequences, *parameters, reading_order(lengths, longest, len(endings)))
+    ]
+
+
+def padded_states(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
+    """:func:`states` in shapes that no length changes, for a compiled step; ``lengths`` are on the device."""
+    longest, (weight, weight_kept, bias, bias_kept) = sequences.shape[1], _parameters(gru)
+    times = torch.arange(longest, device=sequences.device)
+    # a sequence is read backwards from its last item; its padding comes after it, and is turned too
+    turned = (to_device(lengths, sequences.device)[:, None] - 1 - times) % longest
+    rows = torch.arange(len(sequences), device=sequences.device)[:, None]
+    both = [sequences, sequences[rows, turned]] if gru.bidirectional else [sequences]
+    items = torch.stack(both).transpose(1, 2)
+    entering = torch.baddbmm(bias[:, None], items.flatten(1, 2), weight.transpose(1, 2))
+    entering = entering.view(*items.shape[:3], -1)
+    state = entering.new_zeros(*entering.shape[:1], len(sequences), gru.hidden_size)
+    found = []
+    for item in entering.unbind(1):
+        state = gru_step(state, item, torch.baddbmm(bias_kept[:, None], state, weight_kept.transpose(1, 2)))
+        found.append(state)
+    forwards, *backwards = torch.stack(found, dim=2).unbind(0)
+    every = torch.stack([forwards, *(x[rows, turned] for x in backwards)], dim=2)
+    return every * (times < to_device(lengths, times.device)[:, None])[..., None, None]
 
 
 def on_gpu_path(x: Tensor) -> bool:
     """Whether ``x`` takes the path with few large operations; a CPU's path computes no padding."""
-    return x.device.type not in CPU_PATH
+    return x.device.type not in CPU_PATH or torch.compiler.is_compiling()
 
 
 def gru_step(state: Tensor, entering: Tensor, kept: Tensor) -> Tensor:

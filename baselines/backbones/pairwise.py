@@ -14,6 +14,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from baselines.backbones.encoders import unit_length
+from baselines.kit.backbone import Encoded
 from baselines.kit.batches import memory_budget, to_device, valid_items
 
 SHARPNESS = 9.0
@@ -38,19 +39,18 @@ class Block:
 
 
 def plan_blocks(
-    lengths: Tensor, device: torch.device, n_items: int, bytes_per_position: int, size: int | None = None
+    anchors: Encoded, n_items: int, bytes_per_position: int, size: int | None = None
 ) -> list[Block]:
     """Split anchors into blocks of similar length, the longest first.
 
     Args:
-        lengths: int64 ``(n_anchors,)``, on the CPU.
-        device: device of the comparison.
+        anchors: vectors of their positions.
         n_items: number of items that every anchor is compared with.
         bytes_per_position: temporary memory of one item and one anchor position.
         size: anchors per block; chosen from the memory budget by default.
     """
-    budget = memory_budget(device)
-    by_length = longest_first(lengths, device)
+    budget = memory_budget(anchors.vectors.device)
+    by_length = longest_first(anchors)
     counts, blocks, start = by_length.counts, [], 0
     while start < len(counts):
         longest = counts[start]
@@ -76,16 +76,32 @@ class LongestFirst(NamedTuple):
     def block(self, start: int, end: int, *, whole: bool) -> Block:
         """Build the block of anchors from ``start`` to ``end``; ``whole`` adds a global node before their positions."""
         longest, anchors, more = self.counts[start], self.order[start:end], int(whole)
-        if self.counts[end - 1] == longest:
+        if not may_pad(self.counts[start:end]):
             return Block(anchors, longest, None)
         valid = valid_items(self.lengths[start:end] + more, longest + more, anchors.device)
         return Block(anchors, longest, valid)
 
 
-def longest_first(lengths: Tensor, device: torch.device) -> LongestFirst:
-    """Sort anchors for blocks on a device; ``lengths`` are on the CPU."""
+def longest_first(anchors: Encoded) -> LongestFirst:
+    """Sort anchors for blocks; in a compiled step they keep their order."""
+    lengths, device = anchors.lengths, anchors.vectors.device
+    if torch.compiler.is_compiling():
+        return LongestFirst(counts_of(anchors), lengths, torch.arange(len(anchors), device=device))
     falling, order = torch.sort(lengths, descending=True, stable=True)
     return LongestFirst(falling.tolist(), falling, to_device(order, device))
+
+
+def counts_of(side: Encoded) -> list[int]:
+    """Lengths of images or captions as numbers; in a compiled step, whose shapes no length changes, the longest."""
+    if torch.compiler.is_compiling():
+        return [side.vectors.shape[1]] * len(side)
+    counts: list[int] = side.lengths.tolist()
+    return counts
+
+
+def may_pad(counts: Sequence[int]) -> bool:
+    """Whether there may be padding among images or captions with these :func:`counts_of`."""
+    return torch.compiler.is_compiling() or min(counts) < max(counts)
 
 
 def in_given_order(columns: Sequence[Tensor], blocks: Sequence[Block]) -> Tensor:

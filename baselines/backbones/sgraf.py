@@ -237,9 +237,7 @@ class SGRAF(Backbone):
     def _attended(
         self, keys: Tensor, whole: Tensor, valid: Tensor | None, anchors: Encoded, offset: float = 0.0
     ) -> Tensor:
-        blocks = plan_blocks(
-            anchors.lengths, keys.device, len(keys), self._bytes_per_position(keys), self.block_captions
-        )
+        blocks = plan_blocks(anchors, len(keys), self._bytes_per_position(keys), self.block_captions)
         return self._in_blocks(
             (self._attended_nodes(keys, whole, valid, anchors, block, offset) for block in blocks), blocks
         )

@@ -55,10 +55,10 @@ class VSEInfinityConfig(BaseModel):
     centred: bool = False
 
 
-def position_codes(n: int, dim: int) -> Tensor:
+def position_codes(n: int, dim: int, device: torch.device) -> Tensor:
     """Sine and cosine codes of the ranks 0 to n - 1, float32 ``(n, dim)``: sines at even entries."""
-    frequencies = torch.exp(torch.arange(0, dim, 2) * -(math.log(10000.0) / dim))
-    angles = torch.arange(n)[:, None] * frequencies
+    frequencies = torch.exp(torch.arange(0, dim, 2, device=device) * -(math.log(10000.0) / dim))
+    angles = torch.arange(n, device=device)[:, None] * frequencies
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
 
 
@@ -76,9 +76,13 @@ class GeneralizedPooling(nn.Module):
 
         They depend only on the length, so the GRU runs once per distinct length.
         """
-        distinct, row = torch.unique(lengths, return_inverse=True)
         weight = self.linear.weight
-        codes = to_device(position_codes(longest, self.gru.input_size), weight.device).to(weight.dtype)
+        if torch.compiler.is_compiling():  # all lengths, so that no length changes a shape
+            distinct, row = torch.arange(1, 1 + longest, device=weight.device), lengths - 1
+        else:
+            distinct, row = torch.unique(lengths, return_inverse=True)
+        codes = to_device(position_codes(longest, self.gru.input_size, distinct.device), weight.device)
+        codes = codes.to(weight.dtype)
         states = both_directions(self.gru, codes.expand(len(distinct), -1, -1), distinct)
         scores = self.linear(states).squeeze(-1)
         scores = scores.masked_fill(~valid_items(distinct, longest, weight.device), OUT_OF_RANGE)
@@ -87,7 +91,7 @@ class GeneralizedPooling(nn.Module):
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
         """Pool float ``(n, longest, dim)`` into ``(n, dim)``."""
         longest = features.shape[1]
-        if int(lengths.min()) < longest:
+        if torch.compiler.is_compiling() or int(lengths.min()) < longest:
             # padding sorts below every value, where its weight is zero
             features = features.masked_fill(
                 ~valid_items(lengths, longest, features.device)[..., None], OUT_OF_RANGE

@@ -2,17 +2,24 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from pydantic import BaseModel
 from torch import Tensor, nn
+from torch.nn import functional
 
-from baselines.kit.batches import Batch, to_device
+from baselines.kit.batches import Batch, memory_budget, to_device
 from baselines.kit.distributed import split_by_captions
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import DataError, TrainingError
+
+WORDS_AT_ONCE = 8
+"""A compiled pass pads captions to a multiple of so many words, so that it has few shapes."""
+MOST_GRAPHS = 64
+"""Compiled passes by shape, by training or evaluation, with or without gradient; others are not compiled."""
 
 IntraModal = Literal["gsc", "gsc+"]
 """How the published code of GSC, or of its two-network variant GSC+, compares items of one modality."""
@@ -109,6 +116,8 @@ class Backbone(nn.Module, ABC):
     """Number of captions that :meth:`captions_of` and :meth:`encode` have encoded: the cost of a training."""
     mixed: bool = False
     """Whether :meth:`autocast` multiplies in bfloat16; set by the trainer."""
+    compiled: int = 0
+    """Number of pairs of the batches whose :meth:`forward` is compiled, 0 for none; set by the trainer."""
     embed_size: int
     config: Any
 
@@ -191,6 +200,9 @@ class Backbone(nn.Module, ABC):
 
     def forward(self, batch: Batch) -> Output:
         """Encode a batch of pairs and compare all its images with all its captions."""
+        if len(batch) == self.compiled:
+            self.captions_encoded += len(batch)
+            return _compiled(self, batch)
         return self.output(batch, *self.encode(batch))
 
     def output(self, batch: Batch, images: Encoded, captions: Encoded) -> Output:
@@ -232,6 +244,59 @@ class Backbone(nn.Module, ABC):
         except RuntimeError as error:
             found = " ".join(str(error).split())
             raise TrainingError(f"the weights do not fit {type(self).__name__}: {found}") from None
+
+
+def _compiled(network: Backbone, batch: Batch) -> Output:
+    """Run a network's forward pass as one graph; a new shape is compiled first."""
+    from torch._dynamo.exc import TorchDynamoException  # a second of imports
+
+    device, (_, longest) = batch.image_features.device, batch.caption_tokens.shape
+    padded = replace(
+        batch,
+        image_lengths=to_device(batch.image_lengths, device),
+        caption_tokens=functional.pad(batch.caption_tokens, (0, -longest % WORDS_AT_ONCE)),
+        caption_lengths=to_device(batch.caption_lengths, device),
+    )
+    try:
+        found = _graphs(device.type)(network, padded)
+    except TorchDynamoException as error:
+        raise TrainingError(
+            f"torch cannot compile backbone {network.name} ({why_not_compiled(error)}); train with --compile off"
+        ) from None
+    words = {} if network.pools else {"vectors": found.captions.vectors[:, :longest]}
+    return Output(
+        # the next step overwrites the results of a CUDA graph
+        found.similarities.clone(),
+        _kept(found.images, lengths=batch.image_lengths),
+        _kept(replace(found.captions, **words), lengths=batch.caption_lengths),
+        found.auxiliary.clone(),
+    )
+
+
+def _kept(side: Encoded, lengths: Tensor) -> Encoded:
+    tensors = {name: x.clone() for name, x in vars(side).items() if isinstance(x, Tensor)}
+    return replace(side, **{**tensors, "lengths": lengths})
+
+
+def why_not_compiled(error: Exception) -> str:
+    """Return the line of torch's message that says why it could not compile, or the name of the error."""
+    return str(error).split("raised:")[-1].strip().partition("\n")[0] or type(error).__name__
+
+
+@cache
+def _graphs(device: str) -> Callable[[Backbone, Batch], Output]:
+    torch._dynamo.config.recompile_limit = MOST_GRAPHS
+    torch._dynamo.config.allow_rnn = True  # a network's own GRU, which is only asked for its weights
+    # the same throughout a run
+    torch.compiler.assume_constant_result(memory_budget)  # type: ignore[no-untyped-call]
+    mode = "reduce-overhead" if device == "cuda" else None
+    return torch.compile(_pass, dynamic=False, mode=mode)
+
+
+def _pass(network: Backbone, batch: Batch) -> Output:
+    images = network.encode_images(batch.image_features, batch.image_lengths)
+    captions = network.encode_captions(batch.caption_tokens, batch.caption_lengths)
+    return network.output(batch, images, captions)
 
 
 class CosineBackbone(Backbone):

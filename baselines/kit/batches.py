@@ -100,7 +100,7 @@ def to_device(values: Tensor, device: torch.device) -> Tensor:
 
 def valid_items(lengths: Tensor, longest: int, device: torch.device) -> Tensor:
     """Bool ``(n, longest)`` on ``device``: True for the first ``lengths[i]`` items of row i."""
-    return to_device(torch.arange(longest) < lengths[:, None], device)
+    return to_device(torch.arange(longest, device=lengths.device) < lengths[:, None], device)
 
 
 @runtime_checkable

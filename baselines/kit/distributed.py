@@ -200,7 +200,7 @@ def of_all_captions(values: Tensor) -> Tensor:
     Args:
         values: float ``(block,)``, for this rank's captions while a matrix is split, else for all captions.
     """
-    n_captions = _captions_split.get()
+    n_captions = None if world_size() == 1 else _captions_split.get()
     return values if n_captions is None else _gather(values.detach()[None], n_captions)[0]
 
 

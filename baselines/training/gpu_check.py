@@ -7,7 +7,7 @@ The loss after the step is compared with the CPU's in float32.
 import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
-from itertools import pairwise
+from itertools import pairwise, product
 from statistics import median, quantiles
 from typing import Any, NamedTuple, get_args
 
@@ -70,12 +70,16 @@ def gpu_report(*, profiling: bool = False) -> Iterator[str]:
 
 
 def table(device: torch.device, sizes: Mapping[str, Size], steps: int = STEPS) -> Iterator[str]:
-    """Train every backbone in every precision; a backbone that fails says why, and the others follow."""
+    """Train every backbone in every precision; a backbone that fails says why, and the others follow.
 
-    def numbers(name: str, precision: str, size: Size) -> str:
+    On a GPU it also trains compiled, as ``train --compile on`` does.
+    """
+
+    def numbers(name: str, precision: str, size: Size, *, compiled: bool) -> str:
         expected = last_loss(training(name, size, "32-true", torch.device("cpu"), COMPARED), 2)
-        found = last_loss(training(name, size, precision, device, COMPARED), 2)
-        timing = timed(training(name, size, precision, device, size.pairs), device, steps)
+        found = last_loss(training(name, size, precision, device, COMPARED, compiled=compiled), 2)
+        step = training(name, size, precision, device, size.pairs, compiled=compiled)
+        timing = timed(step, device, steps)
         first, _, third = (1e3 * x for x in quantiles(timing.device, n=4))
         peak = "-" if timing.peak is None else f"{timing.peak / 2**30:.1f}"
         return (
@@ -84,36 +88,39 @@ def table(device: torch.device, sizes: Mapping[str, Size], steps: int = STEPS) -
         )
 
     yield TABLE_HEAD
-    yield from _rows(sizes, numbers)
+    yield from _rows(device, sizes, numbers)
 
 
 def profile_table(device: torch.device, sizes: Mapping[str, Size]) -> Iterator[str]:
     """Profile one step of every backbone in every precision."""
 
-    def numbers(name: str, precision: str, size: Size) -> str:
-        found = profiled(training(name, size, precision, device, size.pairs), device)
+    def numbers(name: str, precision: str, size: Size, *, compiled: bool) -> str:
+        found = profiled(training(name, size, precision, device, size.pairs, compiled=compiled), device)
         return (
             f"{size.pairs} | {1e3 * found.host:.1f} | {found.operations:,} | {found.kernels:,} | {found.copies:,} | "
             f"{found.synchronisations:,}"
         )
 
     yield PROFILE_HEAD
-    yield from _rows(sizes, numbers)
+    yield from _rows(device, sizes, numbers)
 
 
-def _rows(sizes: Mapping[str, Size], numbers: Callable[[str, str, Size], str]) -> Iterator[str]:
+def _rows(device: torch.device, sizes: Mapping[str, Size], numbers: Callable[..., str]) -> Iterator[str]:
+    compilation = (False, True) if device.type == "cuda" else (False,)
     for name, size in sizes.items():
-        for precision in get_args(Precision):
+        for compiled, precision in product(compilation, get_args(Precision)):
             try:
-                found = numbers(name, precision, size)
+                found = numbers(name, precision, size, compiled=compiled)
             except (RuntimeError, NclBenchError) as error:  # no memory, no such kernel
                 found = f"failed: {first_line(error)}"
             finally:
                 set_products("32-true")
-            yield f"| {name} | {precision} | {found} |"
+            yield f"| {name} | {precision}{', compiled' * compiled} | {found} |"
 
 
-def training(name: str, size: Size, precision: str, device: torch.device, pairs: int) -> Callable[[], Tensor]:
+def training(
+    name: str, size: Size, precision: str, device: torch.device, pairs: int, *, compiled: bool = False
+) -> Callable[[], Tensor]:
     """Return a gradient step on one batch, from the same weights on every device; it returns the loss before it."""
     set_products(precision)
     with torch.random.fork_rng(devices=[]):
@@ -124,7 +131,7 @@ def training(name: str, size: Size, precision: str, device: torch.device, pairs:
         tokens[torch.arange(20) >= lengths[:, None]] = 0
         images, regions = torch.rand(pairs, size.regions, size.dim), torch.full((pairs,), size.regions)
         batch = Batch(images, regions, tokens, lengths, torch.arange(pairs)).to(device)
-    network.mixed = precision == "bf16-mixed"
+    network.mixed, network.compiled = precision == "bf16-mixed", pairs if compiled else 0
     for module in network.modules():
         if isinstance(module, nn.Dropout):
             module.eval()

@@ -62,11 +62,18 @@ class Machine(Record):
         device: name of the GPU, or ``CPU, 2 threads``.
         block_bytes: memory for the temporary tensors of one block of comparisons, in bytes, see
             :func:`baselines.kit.batches.memory_budget`; None in runs of earlier versions.
+        compiled: whether the networks' forward passes were compiled.
     """
 
     torch: str
     device: str
     block_bytes: int | None = None
+    compiled: bool = False
+
+    @property
+    def stated_torch(self) -> str:
+        """The torch version of a submission, such as ``2.13.0, compiled``."""
+        return f"{self.torch}, compiled" if self.compiled else self.torch
 
 
 def machine_of(device: torch.device) -> Machine:

@@ -187,7 +187,7 @@ def _training(finished: Sequence[FinishedRun], last_epoch: float | None) -> Trai
     machines = [machine for run in described for machine in run.trained_on or ()]
     torches, devices = (
         " + ".join(dict.fromkeys(getattr(machine, key) for machine in machines))
-        for key in ("torch", "device")
+        for key in ("stated_torch", "device")
     )
     return Training(
         precision=described[0].precision,

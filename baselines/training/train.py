@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 from safetensors.torch import save
 
+from baselines.kit.backbone import why_not_compiled
 from baselines.kit.batches import Features, TrainingBatches, derive_seed, recorded_budget
-from baselines.kit.distributed import copy_first_rank, device_for, from_first_rank, rank
+from baselines.kit.distributed import copy_first_rank, device_for, from_first_rank, rank, world_size
 from baselines.kit.method import EpochPlan
 from baselines.methods import METHODS
 from baselines.training.job import (
@@ -46,6 +47,20 @@ from ncl_bench.progress import is_live, live_bar
 def _title(index: int, plan: EpochPlan) -> str:
     # by the run's own number: with a budget of steps, entries of the plan are repeated or skipped
     return f"epoch {index + 1}, {plan.phase}"
+
+
+def _compiles(device: torch.device) -> bool:
+    """Whether torch can compile for a device; if not, print why."""
+    problem = "several processes train"
+    if world_size() == 1:
+        try:
+            torch.compile(torch.sin)(torch.ones(8, device=device))
+        except Exception as error:  # torch raises many classes: no C++ compiler, no Triton, an old driver
+            problem = why_not_compiled(error)
+        else:
+            return True
+    print(f"WARNING: --compile on does not apply ({problem}); training is not compiled", file=sys.stderr)
+    return False
 
 
 class TrainingProgress:
@@ -137,6 +152,7 @@ class Trainer:
         features: ``mapped`` reads the training features from disk batch by batch, ``gpu`` keeps them on the device;
             ``auto`` chooses, see :func:`baselines.kit.batches.where_features_lie`.
         keep_estimates: keep the method's estimates of every epoch in the folder, for ``ncl-bench audit``.
+        compiled: compile the networks' forward passes; where torch cannot, a sentence says so and they are not.
     """
 
     def __init__(
@@ -147,6 +163,7 @@ class Trainer:
         *,
         features: Features = "auto",
         keep_estimates: bool = True,
+        compiled: bool = False,
     ) -> None:
         self.job, self.folder, self.features, self.keep_estimates = job, folder, features, keep_estimates
         if features == "gpu" and job.backbone.reads_images:
@@ -163,6 +180,7 @@ class Trainer:
                     f"--{option} needs a CUDA device, but training is on the {self.device.type}; leave it out, or "
                     "train on a GPU"
                 )
+        self.compiled = compiled and _compiles(self.device)
         self.train_split, self.dev_split = job.load("train"), job.load("dev")
         recipe = job.recipe
         trusted = trusted_rows(
@@ -217,7 +235,7 @@ class Trainer:
             return from_first_rank(self._conclude)
 
     def _record_machine(self) -> Machine:
-        machine = machine_of(self.device)
+        machine = machine_of(self.device).model_copy(update={"compiled": self.compiled})
         if self.epochs:
             # another size of blocks would change the last bits
             machine = self.folder.recorded_machine(machine)
@@ -300,6 +318,8 @@ class Trainer:
                 torch.manual_seed(derive_seed(self.job.seed, "networks", plan.round))
                 self.method.renew_networks()
                 self.method.to(self.device)
+        for network in self.method.networks:
+            network.compiled = self.job.recipe.batch_size if self.compiled else 0
         if index == 0 or plan.new_networks or plan.new_optimizers:
             self._make_optimizers(plan)
         for module, optimizer in self.step.optimizers.items():

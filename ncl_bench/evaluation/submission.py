@@ -197,7 +197,7 @@ class TrainingRecord(_Described):
     """What the trainer recorded while a run was trained."""
 
     torch: Text
-    """Version of torch; several are joined by " + "."""
+    """Version of torch, "2.13.0, compiled" for compiled networks; several are joined by " + "."""
     device: Text
     """Name of the GPU, or "CPU, 2 threads"; several are joined by " + "."""
     steps: Annotated[int, Field(ge=0)] | None = None

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ from support.parity import (
     TRAINED,
     Golden,
     encoded,
-    gradients_of,
     small_batch,
     small_network,
     state_of,
@@ -20,7 +18,7 @@ from support.parity import (
 )
 from support.rounding import assert_near
 
-from baselines.backbones import BACKBONES, build_backbone, encoders
+from baselines.backbones import BACKBONES, build_backbone
 from baselines.kit.batches import Batch
 from baselines.kit.distributed import set_products
 from baselines.published.weights import backbone_of, network_from
@@ -64,24 +62,6 @@ def test_a_device_computes_in_float32_what_double_precision_gives(name: str, dev
     found = similarities_and_gradients(name, device, torch.float32)
     expected = similarities_and_gradients(name, "cpu", torch.float64)
     assert_near(found, expected, 1e-3, scale=0.01)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_path_of_a_gpu_gives_the_numbers_of_the_path_of_a_cpu(name: str) -> None:
-    expected = everything(name)
-    with patch.object(encoders, "CPU_PATH", ()):
-        found = everything(name)
-    assert_near(found, expected, 1e-12, scale=1e-3)
-
-
-def everything(name: str) -> dict[str, torch.Tensor]:
-    """Similarities, auxiliary losses, gradients and statistics of a step in training, in double precision."""
-    network = without_dropout(small_network(name)).double().train()
-    batch = of_type(small_batch(4, LENGTHS), torch.float64)
-    output = network(batch)
-    (output.similarities.square().sum() + output.auxiliary.sum()).backward()
-    results = {"similarities": output.similarities.detach(), "auxiliary": output.auxiliary.detach()}
-    return results | gradients_of(network) | dict(network.named_buffers())
 
 
 RECURRENT = {"scan", "vse_infinity", "vsrn"}

@@ -177,7 +177,9 @@ def test_what_is_kept_and_what_is_made_again_give_the_same_bits(
 def test_blocks_hold_each_anchor_once_and_stay_within_the_budget() -> None:
     lengths = torch.tensor([5, 20, 8, 8, 13, 1])
     per_position = batches.CPU_BYTES // 2000
-    blocks = plan_blocks(lengths, torch.device("cpu"), n_items=100, bytes_per_position=per_position)
+    blocks = plan_blocks(
+        Encoded(torch.zeros(6, 20, 1), lengths), n_items=100, bytes_per_position=per_position
+    )
     assert sorted(torch.cat([block.anchors for block in blocks]).tolist()) == list(range(6))
     for block in blocks:
         assert block.longest == lengths[block.anchors].max()

@@ -1,0 +1,74 @@
+"""``train --compile on``: what is recorded, resumed, and said where torch cannot compile."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.few_digits import cut_short, digits_job, load_few, outcome, trained
+
+from baselines.kit import backbone
+from baselines.kit.backbone import Backbone
+from baselines.kit.batches import Batch
+from baselines.training.train import _compiles
+
+TRIPLET = {"name": "triplet", "epochs": 2}
+
+
+@pytest.fixture(autouse=True)
+def _few_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("baselines.training.job.load_dataset", load_few)
+
+
+def machines(run: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((run / "run.json").read_text())["trained_on"]
+    return found
+
+
+def test_a_run_records_that_it_is_compiled_and_resumes_with_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes, job = set(), digits_job(TRIPLET, recipe={"batch_size": 500})
+
+    def seen(network: Backbone, batch: Batch) -> Any:
+        shapes.add((len(batch), batch.caption_tokens.shape[1]))
+        return backbone._pass(network, batch)
+
+    monkeypatch.setattr(backbone, "_graphs", lambda device: seen)
+    monkeypatch.setattr("baselines.training.train._compiles", lambda device: True)
+    finished = trained(job, tmp_path / "whole", compiled=True)
+    assert shapes
+    assert all(pairs == 500 and words % 8 == 0 for pairs, words in shapes)
+    assert [machine["compiled"] for machine in machines(tmp_path / "whole")] == [True]
+    assert finished.folder.read_run().trained_on[0].stated_torch == f"{torch.__version__}, compiled"
+    cut_short(tmp_path / "whole", tmp_path / "resumed")
+    trained(job, tmp_path / "resumed", compiled=True)
+    assert outcome(tmp_path / "resumed") == outcome(tmp_path / "whole")
+
+
+def test_where_torch_cannot_compile_a_sentence_says_why_and_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(function: Any) -> Any:
+        raise RuntimeError(
+            "backend='inductor' raised:\nInvalidCxxCompiler: No working C++ compiler\n\nSet ..."
+        )
+
+    monkeypatch.setattr(torch, "compile", fail)
+    trained(digits_job(TRIPLET | {"epochs": 1}), tmp_path / "run", compiled=True)
+    said = "(InvalidCxxCompiler: No working C++ compiler); training is not compiled\n"
+    assert capsys.readouterr().err.endswith(said)
+    assert [machine["compiled"] for machine in machines(tmp_path / "run")] == [False]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_compiled_run_resumes_with_the_same_bits(tmp_path: Path) -> None:
+    assert _compiles(torch.device("cpu"))
+    recipe = {"backbone": {"name": "vse_infinity", "embed_size": 8, "word_dim": 4, "dropout": 0.3}}
+    job = digits_job(TRIPLET, recipe=recipe)
+    trained(job, tmp_path / "whole", compiled=True)
+    cut_short(tmp_path / "whole", tmp_path / "resumed")
+    trained(job, tmp_path / "resumed", compiled=True)
+    assert outcome(tmp_path / "resumed") == outcome(tmp_path / "whole")

@@ -184,7 +184,7 @@ def _prior(audit: Path, arrays: Any) -> Path:
     file = audit / WORK / JUDGE / PROJECTIONS
     if not file.is_file():
         raise TrainingError(
-            f"{audit} is no prior: expected the folder of an audit of 1,000 pairs or more with a sentence encoder, "
+            f"{audit} holds no prior: expected the folder of an audit of 1,000 pairs or more with a sentence encoder, "
             "with its folder work"
         )
     return file

@@ -11,7 +11,9 @@ from reader import Reader, forgetting
 SHOWN_ONLY = Counter(
     {
         "docs/add-a-dataset.md": 1,
-        "docs/audit.md": 7,
+        "docs/audit.md": 2,
+        "docs/audit-judge.md": 3,
+        "docs/audit-runs.md": 3,
         "docs/beyond-one-machine.md": 3,
         "docs/clip.md": 5,
         "docs/data.md": 2,
@@ -30,7 +32,7 @@ SHOWN_ONLY = Counter(
     }
 )
 """Blocks of each page that do not run here: they need a GPU, a cluster, the Hub, or minutes."""
-LONG = {"docs/audit.md", "docs/multi-gpu.md", "docs/noise.md"}
+LONG = {"docs/audit.md", "docs/audit-runs.md", "docs/multi-gpu.md", "docs/noise.md"}
 """Pages that take half a minute each."""
 
 

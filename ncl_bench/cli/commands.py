@@ -52,9 +52,6 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except NclBenchError as error:
-            error.arguments = {}  # who typed a command is told of options
-            raise
         except typer.BadParameter as error:  # typer lets pydantic's prefix through
             error.message = error.message.removeprefix("Value error, ")
             raise

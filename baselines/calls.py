@@ -306,9 +306,9 @@ def sweep(
         to: folder to write.
         noises: training noise, such as ``none`` or ``caption-40`` (default: none, caption-40, caption-60 and image-40).
         seeds: training seed (default: 0, 1 and 2).
-        table: table to train: a shipped one (docs/reproduce.md, docs/measured-tables.md), or a file.
+        table: table to train: a shipped one (docs/reproduce.md, docs/make-a-table.md), or a file.
         paper: with ``table``: train only the rows that this paper prints, such as NCR.
-        dataset: with ``table``: train on this dataset (docs/measured-tables.md).
+        dataset: with ``table``: train on this dataset (docs/make-a-table.md).
         noise_files: folder with the papers' noise files of unit image, which replace drawn noise (docs/noise.md).
         draws: draw the noise anew for every training seed, with the same seed (docs/noise.md).
         jobs: runs to train at once, one thread each.
@@ -377,7 +377,7 @@ def tune(
     Args:
         recipes: recipes with a ``search`` section; with ``table``, those of its recipes to tune.
         to: folder to write.
-        table: measured table whose recipes are tuned: a shipped one (docs/measured-tables.md), or a file.
+        table: measured table whose recipes are tuned: a shipped one (docs/make-a-table.md), or a file.
         trials: trials of each recipe; the first is the unchanged recipe (default: 12).
         noise: training noise of the trials (default: caption-60).
         seed: seed of training and of the drawn options (default: 1000).

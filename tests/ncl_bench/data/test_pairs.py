@@ -1,6 +1,7 @@
 """The picture, the caption and the index of a row are those that the table names."""
 
 import csv
+import gzip
 import io
 import json
 import re
@@ -521,3 +522,10 @@ def test_a_table_of_text_with_endless_columns_is_refused(tmp_path: Path) -> None
     (tmp_path / "rows.csv").write_text(f"{names}\n")
     with pytest.raises(DataError, match="has 10,001 columns, expected 10,000 at most"):
         read_pairs(tmp_path / "rows.csv")
+
+
+def test_a_packed_table_that_expands_too_far_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv.gz"
+    path.write_bytes(gzip.compress(b"image,caption\n" + b"a.jpg,\n" * 1_500_000))
+    with pytest.raises(DataError, match=r"rows\.csv\.gz holds over 10,000,000 bytes, .*; split it"):
+        read_pairs(path)

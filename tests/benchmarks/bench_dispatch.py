@@ -8,12 +8,16 @@ operation reads its arguments and writes its results; views and fresh memory are
 operation forward and one backward, so it is counted as that.
 
 What a GPU keeps in its caches, and what a kernel does inside, is not seen: seconds need a card.
+
+Compiled steps are counted as Inductor plans them for a CPU: after its fusion, one kernel is one operation, products are
+kernels of their own, and GRUs are loops over captions that are padded to 24 words. For a GPU, Inductor plans otherwise.
 """
 
 import weakref
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -23,6 +27,11 @@ from benchmarks.inputs import random_batch
 from benchmarks.published_loop import Loop
 from support.stand_in_device import DEVICE, tensors
 from torch import Tensor, nn
+from torch._inductor import config as inductor
+from torch._inductor import memory
+from torch._inductor.graph import GraphLowering
+from torch._inductor.scheduler import NopKernelSchedulerNode
+from torch._subclasses import FakeTensorMode
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -55,6 +64,7 @@ LIMITS = {
     "vsrn": Limit(1280, 18, 1.9),
     "imram": Limit(1760, 112, 6.7),
 }
+COMPILED_LIMITS = {"sgr": Limit(520, 74, 7.4), "saf": Limit(460, 44, 7.4)}
 COMPARING = ["sgr", "saf", "scan", "imram"]
 """Backbones that compare all items of all pairs, which their papers' code does caption by caption."""
 NO_KERNEL = {
@@ -67,6 +77,52 @@ NO_KERNEL = {
     "new_empty_strided",
 }
 """Operations that are not declared as views and still neither read nor write."""
+
+
+class Plan(NamedTuple):
+    """What Inductor plans for the forward and backward graph of a step.
+
+    Attributes:
+        kernels: number of kernels, after fusion.
+        moved: bytes that they read and write.
+        peak: estimate of the largest memory of a graph in bytes, what it reads included.
+    """
+
+    kernels: int
+    moved: int
+    peak: int
+
+
+def planned(name: str) -> Plan:
+    """Compile a step of a backbone at published size, up to the kernels' code, without values."""
+    size, graphs = published()[name], []
+
+    def plan(graph: GraphLowering) -> SimpleNamespace:
+        graph._update_scheduler()
+        nodes, inputs = graph.scheduler.nodes, set(graph.graph_inputs)
+        peak, _ = memory.estimate_peak_memory(
+            nodes, memory.get_freeable_input_buf(nodes, inputs), set(graph.get_output_names())
+        )
+        kernels = sum(not isinstance(node, NopKernelSchedulerNode) for node in nodes)
+        graphs.append(Plan(kernels, graph.count_bytes()[0], peak))
+        return SimpleNamespace(call=lambda inputs: graph.orig_gm(*inputs))
+
+    with (
+        patch.object(batches, "CPU_BYTES", CARD // SHARE_OF_BLOCK),
+        patch.object(GraphLowering, "compile_to_module", plan),
+        inductor.patch(force_disable_caches=True),
+        FakeTensorMode(allow_non_fake_inputs=True),
+    ):
+        network: Backbone = build_backbone(
+            name, size.config, feature_dim=size.dim, n_regions=size.regions, vocabulary_size=size.words
+        ).train()
+        network.compiled = size.pairs
+        output = network(random_batch(size.pairs, size.regions, size.dim, size.words))
+        loss = mean_triplet(output.similarities, 0.2).sum() + output.auxiliary.mean()
+        loss.backward()  # type: ignore[no-untyped-call]
+    assert len(graphs) == 2
+    kernels, moved, peaks = zip(*graphs, strict=True)
+    return Plan(sum(kernels), sum(moved), max(peaks))
 
 
 class Counts(TorchDispatchMode):
@@ -199,3 +255,13 @@ def test_a_small_card_recomputes_blocks_and_the_loop_takes_more_operations(name:
     assert small.peak <= whole.peak < loop.peak
     assert small.peak < SMALL_CARD
     assert small.operations.total() < loop.operations.total()
+
+
+@pytest.mark.parametrize("name", COMPILED_LIMITS)
+def test_a_compiled_step_stays_below_its_limits(name: str) -> None:
+    found, limit = planned(name), COMPILED_LIMITS[name]
+    numbers = f"{found.kernels:,} | {found.moved / 1e9:.1f} | {found.peak / 1e9:.1f}"
+    print(f"\n| {name} | compiled | {numbers} |", end="")
+    assert found.kernels < limit.operations
+    assert found.moved < 1e9 * limit.gigabytes
+    assert found.peak < 1e9 * limit.peak

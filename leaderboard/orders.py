@@ -17,7 +17,7 @@ from leaderboard.results import MEAN_OF_TWO
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.metrics import Float64Array
 
-DRAWS = 4_000
+ORDER_DRAWS = 4_000
 SEED = 0
 TAIL = 0.025
 """Share of the draws on either side."""
@@ -108,7 +108,7 @@ def kendall_tau(first: Float64Array, second: Float64Array) -> float:
 
 def tau_interval(tau: float, n: int) -> tuple[float, float]:
     """95 % interval of the tau of a bivariate normal population from the tau of a sample of ``n``."""
-    x, y = np.random.default_rng(SEED).standard_normal((2, DRAWS, n))
+    x, y = np.random.default_rng(SEED).standard_normal((2, ORDER_DRAWS, n))
     i, j = np.triu_indices(n, 1)
     of_x = np.sign(x[:, i] - x[:, j])
     room = 1 / (n * (n - 1))  # half a pair: equal taus differ in the last bits

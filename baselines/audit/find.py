@@ -45,7 +45,7 @@ from ncl_bench.progress import Advance, Progress, live_bar
 if TYPE_CHECKING:
     from baselines.audit.judge import Judged
 
-FEWEST = 50
+FEWEST_PICTURES = 50
 """Pairs with different pictures that a judgement needs."""
 FIRST_SHARE = 0.1
 """Of the pairs, the most suspicious first: what is called suspect where there are too few pairs for a share."""
@@ -295,7 +295,7 @@ def _refuse_few(
     """Refuse too few pictures, and say why they are few; a server may have sent one page in place of all."""
     rows = np.flatnonzero(reasons == "")
     n_pictures = len(np.unique(image_of[rows]))
-    if n_pictures < FEWEST:
+    if n_pictures < FEWEST_PICTURES:
         counts = pd.Series(reasons[reasons != ""]).value_counts()
         why = "".join(f"; {count:,} rows: {reason}" for reason, count in counts.items())
         try:
@@ -306,8 +306,8 @@ def _refuse_few(
         except DataError as error:
             why += f"; {str(error).partition(';')[0]}"
         raise DataError(
-            f"{own.form.name} has {n_pictures:,} different pictures with a caption, and at least {FEWEST} are needed "
-            f"to learn what fits{why}; add pairs"
+            f"{own.form.name} has {n_pictures:,} different pictures with a caption, and at least {FEWEST_PICTURES} are "
+            f"needed to learn what fits{why}; add pairs"
         )
     captions = {own.captions[row] for row in rows.tolist()}
     if len(captions) < 2:

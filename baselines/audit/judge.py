@@ -41,7 +41,7 @@ from ncl_bench.errors import TrainingError
 from ncl_bench.files import atomic_path
 from ncl_bench.progress import Advance
 
-MOST_REFERENCE = 5_000
+MOST_OTHERS = 5_000
 """Pairs of other folds among which LEMoN looks for neighbours."""
 SAMPLE, BETTER = 1_000, 3
 """Pairs whose captions are compared with every image, and how many of the best are named."""
@@ -357,7 +357,7 @@ def _measured(
     for number, fold in enumerate(folds):
         number_of_fold[fold.rows] = number
         # of other folds, where no pair of this image can vouch for it
-        reference = np.sort(random.permutation(fold.others)[:MOST_REFERENCE])
+        reference = np.sort(random.permutation(fold.others)[:MOST_OTHERS])
         near = unit(fold.images(reference)), unit(fold.captions(reference))
         sampled = unit(fold.captions(sample))
         # sorted, so that a draw can step over all pairs of its own image

@@ -18,7 +18,7 @@ from baselines.training.run_folder import RunFolder
 from baselines.training.step import now
 from baselines.training.train import Trainer, TrainingProgress
 
-TIMED = 10
+TIMED_STEPS = 10
 """Gradient steps that are timed; the one before them is not, because it also allocates memory."""
 
 
@@ -95,7 +95,7 @@ class _Stopwatch(TrainingProgress):
             self.seconds += time - self._begun[0]
             self.steps += count - self._begun[1]
         self._begun = (time, count) if count else None
-        if self.steps >= TIMED:
+        if self.steps >= TIMED_STEPS:
             raise _Timed
 
 
@@ -112,7 +112,7 @@ def _one_thread() -> Iterator[None]:
 def plan_to_print(plan: pd.DataFrame) -> Table:
     """A plan as a table, with the sums of its columns."""
     columns = (Column(str(name), justify="right") for name in plan)
-    told = f"hours: one run after the other, from {TIMED} steps timed here in one thread, without scoring and divisions"
+    told = f"hours: one run after the other, from {TIMED_STEPS} steps timed here in one thread, without scoring and divisions"
     caption = told if "hours" in plan else None
     table = Table(Column("left to do", overflow="fold"), *columns, caption=caption, caption_justify="left")
     formats = ["{:,.2f}" if name == "hours" else "{:,.0f}" for name in plan]

@@ -28,7 +28,7 @@ MOST_AGAIN = 100
 """Number of restarts after a job reached its time limit."""
 POLL = 20
 """Seconds between two queries of the queue; fewer for jobs that were just submitted."""
-PATIENCE = 15
+QUEUE_PATIENCE = 15
 """Seconds that the result of an ended job may take to appear on a shared file system."""
 
 
@@ -154,7 +154,7 @@ class Jobs:
     def _wait(self, job: Any, submitted: float) -> None:
         """Return when the job has a result or has ended without one."""
         held = time.monotonic()
-        while not _has_result(job) and time.monotonic() - held <= PATIENCE:
+        while not _has_result(job) and time.monotonic() - held <= QUEUE_PATIENCE:
             self._refuse_if_closed()
             if self._queue.holds(job.job_id, submitted):
                 held = time.monotonic()

@@ -49,7 +49,7 @@ class Option:
     env: str | None = None
 
 
-SHARED: dict[str, Option | None] = {
+OF_SEVERAL_CALLS: dict[str, Option | None] = {
     "settings": Option(metavar="NAME=VALUE"),
     "device": Option(metavar="[auto|cpu|cuda]"),
     "progress": None,
@@ -97,7 +97,7 @@ def made_from(*places: str, **forms: Option | None) -> Callable[[Callable[..., N
     """
 
     def made(command: Callable[..., None]) -> Callable[..., None]:
-        known = SHARED | forms
+        known = OF_SEVERAL_CALLS | forms
         left_out = {name for name, form in known.items() if form is None}
         declared = {each.name: each for place in places for each in _arguments(place, left_out)}
         written = {name: known.get(name) or Option() for name in declared}

@@ -10,7 +10,7 @@ from ncl_bench.errors import DataError, shorten, shown
 from ncl_bench.foreign import whole_number
 from ncl_bench.tables import read_table
 
-SHARED = 5
+SHARED_BY = 5
 """Captions that begin with a title, from which on the title counts as shared."""
 
 FEWEST = 30
@@ -27,10 +27,10 @@ Stratum = Literal["shared", "own"]
 
 
 def strata(captions: Sequence[str]) -> list[Stratum]:
-    """Whether at least ``SHARED`` captions begin with the same title (the words before the first comma)."""
+    """Whether at least ``SHARED_BY`` captions begin with the same title (the words before the first comma)."""
     titles = [caption.split(",")[0] for caption in captions]
     count = Counter(titles)
-    return ["shared" if count[title] >= SHARED else "own" for title in titles]
+    return ["shared" if count[title] >= SHARED_BY else "own" for title in titles]
 
 
 def read_pair_labels(

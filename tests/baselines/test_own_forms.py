@@ -41,7 +41,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A tiny encoder, a judge that knows, few pictures, and an empty folder and registry."""
     monkeypatch.setattr("baselines.encoders.load_encoder", lambda *_: tiny_encoder())
     monkeypatch.setattr("baselines.audit.judge.judge_pairs", judged)
-    monkeypatch.setattr("baselines.audit.find.FEWEST", 2)
+    monkeypatch.setattr("baselines.audit.find.FEWEST_PICTURES", 2)
     monkeypatch.chdir(tmp_path)
     before = dict(DATASETS)
     yield

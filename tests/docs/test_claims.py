@@ -416,7 +416,9 @@ def test_gsc_finds_most_before_the_epoch_that_dev_chose_as_the_audit_page_says(c
     for curve in gsc.curves[:3]:
         assert 0.82 <= max(curve.auroc) <= 0.835
         assert curve.auroc.index(max(curve.auroc)) < 6
-    assert "it peaks at 0.82 to 0.83 within the first six epochs" in " ".join(text("docs/audit-runs.md").split())
+    assert "it peaks at 0.82 to 0.83 within the first six epochs" in " ".join(
+        text("docs/audit-runs.md").split()
+    )
 
 
 def test_the_ablations_on_the_board_are_as_the_page_of_measured_tables_says(content: Content) -> None:

@@ -112,7 +112,7 @@ def _one_thread() -> Iterator[None]:
 def plan_to_print(plan: pd.DataFrame) -> Table:
     """A plan as a table, with the sums of its columns."""
     columns = (Column(str(name), justify="right") for name in plan)
-    told = f"hours: one run after the other, from {TIMED_STEPS} steps timed here in one thread, without scoring and divisions"
+    told = f"hours: one run after the other, from {TIMED_STEPS} steps timed here, without scoring and divisions"
     caption = told if "hours" in plan else None
     table = Table(Column("left to do", overflow="fold"), *columns, caption=caption, caption_justify="left")
     formats = ["{:,.2f}" if name == "hours" else "{:,.0f}" for name in plan]

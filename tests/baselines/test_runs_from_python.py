@@ -57,7 +57,7 @@ def test_a_table_is_narrowed_to_the_rows_of_a_paper(tmp_path: Path) -> None:
 
 
 def test_a_paper_needs_a_table() -> None:
-    with pytest.raises(NclBenchError, match="--paper selects rows of a table"):
+    with pytest.raises(NclBenchError, match="paper= selects rows of a table"):
         baselines.sweep("ncr/digits_vse_infinity", paper="NCR")
 
 

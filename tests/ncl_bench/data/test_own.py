@@ -246,7 +246,7 @@ def test_images_with_different_counts_of_captions_need_a_number() -> None:
     numbered = [(n, image) for ids in IDS.values() for n, image in enumerate(ids)]
     rows = [f"{image},a pet {c}" for n, image in numbered for c in range(2 + n % 3)]
     Path("captions.csv").write_text("\n".join(["image,caption", *rows]) + "\n")
-    with pytest.raises(DataError, match=r"have 2 to 4 captions, .*--captions-per-image with 2 at most"):
+    with pytest.raises(DataError, match=r"have 2 to 4 captions, .*captions_per_image= with 2 at most"):
         new()
     with pytest.raises(DataError, match="have 2 to 4 captions"):
         new(captions_per_image=3)

@@ -11,7 +11,6 @@ from support.few_digits import cut_short, digits_job, load_few, outcome, trained
 from baselines.kit import backbone
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch
-from baselines.training.train import _compiles
 
 TRIPLET = {"name": "triplet", "epochs": 2}
 
@@ -60,15 +59,3 @@ def test_where_torch_cannot_compile_a_sentence_says_why_and_the_run_goes_on(
     said = "(InvalidCxxCompiler: No working C++ compiler); training is not compiled\n"
     assert capsys.readouterr().err.endswith(said)
     assert [machine["compiled"] for machine in machines(tmp_path / "run")] == [False]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_a_compiled_run_resumes_with_the_same_bits(tmp_path: Path) -> None:
-    assert _compiles(torch.device("cpu"))
-    recipe = {"backbone": {"name": "vse_infinity", "embed_size": 8, "word_dim": 4, "dropout": 0.3}}
-    job = digits_job(TRIPLET, recipe=recipe)
-    trained(job, tmp_path / "whole", compiled=True)
-    cut_short(tmp_path / "whole", tmp_path / "resumed")
-    trained(job, tmp_path / "resumed", compiled=True)
-    assert outcome(tmp_path / "resumed") == outcome(tmp_path / "whole")

@@ -343,7 +343,7 @@ def test_a_noise_file_is_asked_for_and_must_be_the_same(tmp_path: Path) -> None:
 
 
 def test_nothing_is_overwritten_and_damaged_files_are_named(audited: Path, tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="exists already; choose a new folder with --to"):
+    with pytest.raises(TrainingError, match="exists already; choose a new folder with to="):
         write_audit([audited], audited)
     broken, unsaid, none = (tmp_path / name for name in ("broken", "unsaid", "none"))
     for copy, file, content in ((broken, "pairs.parquet", "PAR1"), (unsaid, "result.json", "{}")):

@@ -366,7 +366,7 @@ def test_what_cannot_be_judged_is_left_out_and_listed(given: Path) -> None:
     page = page_of(given / "audit")
     assert f"{rows[3][0]} = {rows[2][0]}" in page
     assert f"row 2 ({rows[1][0]})" in page
-    with pytest.raises(DataError, match="more rows cannot be judged; correct them, or leave --strict out"):
+    with pytest.raises(DataError, match="more rows cannot be judged; correct them, or leave strict=True out"):
         find_wrong_pairs(frame, images=given / "photos", strict=True)
     with pytest.raises(DataError, match=r"000\.png is not an image of a known format"):
         find_wrong_pairs(pd.concat([frame[:1], frame[6:]]), images=given / "photos", strict=True)
@@ -568,7 +568,7 @@ def test_pairs_given_as_runs_are_told_the_right_form(given: Path) -> None:
 @pytest.mark.parametrize(
     ("frame", "options", "sentence"),
     [
-        (lambda f: f.rename(columns={"caption": "words"}), {}, "columns image, words.*--caption-column"),
+        (lambda f: f.rename(columns={"caption": "words"}), {}, "columns image, words.*caption_column="),
         (lambda f: f, {"caption_column": "alt"}, "has no column alt, only image, caption"),
         (lambda f: f[:10], {}, "10 different pictures with a caption, and at least 50"),
         (lambda f: f.assign(caption="a dog"), {}, "all 60 captions are 'a dog'"),

@@ -15,7 +15,7 @@ from baselines.kit.batches import Features
 from baselines.training.grids import Job, planned_steps
 from baselines.training.job import TrainingJob
 from baselines.training.run_folder import RunFolder
-from baselines.training.step import now
+from baselines.training.step import seconds_of
 from baselines.training.train import Trainer, TrainingProgress
 
 TIMED_STEPS = 10
@@ -90,7 +90,7 @@ class _Stopwatch(TrainingProgress):
         self._begun = None  # between two epochs dev is scored
 
     def advance(self, n_pairs: int, loss: float | None = None) -> None:
-        count, time = self._trainer.step.count, now(self._trainer.device)
+        count, time = self._trainer.step.count, seconds_of(self._trainer.device)
         if self._begun is not None and count > self._begun[1]:
             self.seconds += time - self._begun[0]
             self.steps += count - self._begun[1]
@@ -112,7 +112,9 @@ def _one_thread() -> Iterator[None]:
 def plan_to_print(plan: pd.DataFrame) -> Table:
     """A plan as a table, with the sums of its columns."""
     columns = (Column(str(name), justify="right") for name in plan)
-    told = f"hours: one run after the other, from {TIMED_STEPS} steps timed here, without scoring and divisions"
+    told = (
+        f"hours: one run after the other, from {TIMED_STEPS} steps timed here, without scoring and divisions"
+    )
     caption = told if "hours" in plan else None
     table = Table(Column("left to do", overflow="fold"), *columns, caption=caption, caption_justify="left")
     formats = ["{:,.2f}" if name == "hours" else "{:,.0f}" for name in plan]

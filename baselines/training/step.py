@@ -124,13 +124,13 @@ class Budget:
     @contextmanager
     def training(self, networks: Sequence[Backbone], device: torch.device) -> Iterator[None]:
         """Add the captions that networks encode in this context, and its time."""
-        before, begun = sum(network.captions_encoded for network in networks), now(device)
+        before, begun = sum(network.captions_encoded for network in networks), seconds_of(device)
         try:
             yield
         finally:
             self.spending["captions"] += sum(network.captions_encoded for network in networks) - before
             if self.spending["plain_steps"]:  # unused seconds would make checkpoints of equal runs differ
-                self.spending["seconds"] += now(device) - begun
+                self.spending["seconds"] += seconds_of(device) - begun
 
     def time_plain_steps(
         self, network: Backbone, batches: TrainingBatches, gradient_clip: float | None, epoch: int
@@ -149,11 +149,11 @@ class Budget:
         ids = batches.pair_ids.numpy()
         for number in range(1 + TIMED):  # the first step is not timed: it also creates the optimiser's state
             chosen = random.choice(ids, min(batches.batch_size, len(ids)), replace=False)
-            begun = now(batches.device)
+            begun = seconds_of(batches.device)
             batch = batches.read(torch.from_numpy(chosen))
             step(copied, mean_triplet(copied(batch).similarities, MARGIN).sum(), batch)
             if number > 0:
-                self.spending["plain_seconds"] += now(batches.device) - begun
+                self.spending["plain_seconds"] += seconds_of(batches.device) - begun
                 self.spending["plain_steps"] += 1
 
     @property
@@ -168,7 +168,7 @@ class Budget:
         return cost
 
 
-def now(device: torch.device) -> float:
+def seconds_of(device: torch.device) -> float:
     """Return process time on a CPU, which the load of other processes does not change; wall time with a GPU."""
     if device.type != "cuda":
         return time.process_time()

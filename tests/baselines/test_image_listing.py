@@ -87,7 +87,7 @@ def test_lists_split_a_folder_and_leave_the_rest_out(tmp_path):
     ("text", "problem"),
     [
         ("name,en\na.jpg,one\n", "has the columns name, en, and none is called image"),
-        ("", "has the columns none, and none is called image"),
+        ("", "has no rows; expected a table of images and captions"),
         ("image\n", "has no rows"),
         ("image,en\n,one\n", "line 2: image is empty"),
         ("image,split\na.jpg,val\n", "line 2: split is 'val', expected one of train, dev, test; correct"),

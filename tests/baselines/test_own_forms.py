@@ -262,7 +262,7 @@ def test_what_is_refused_before_encoding_leaves_nothing_and_later_keeps_what_was
         ({"dev": N}, "would be train; choose other numbers"),
         ({"captions_per_image": 2}, "have 1 to 1 captions"),
         ({"caption_column": "image"}, "holds pictures|cannot hold both"),
-        ({"split_column": "fold"}, "no column fold, only text; correct --split-column"),
+        ({"split_column": "fold"}, "no column fold, only text; correct split_column="),
         ({"tokenizers": ["wrod"]}, "unknown tokenizer"),
     ):
         with pytest.raises(DataError, match=problem):

@@ -397,7 +397,7 @@ def test_a_plan_with_time_states_the_hours_of_steps_that_were_timed(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     ticks = itertools.count()
-    monkeypatch.setattr("baselines.training.plan.now", lambda device: 36.0 * next(ticks))
+    monkeypatch.setattr("baselines.training.plan.seconds_of", lambda device: 36.0 * next(ticks))
     asked = {
         "noises": ["none"],
         "seeds": [0, 1],

@@ -81,10 +81,10 @@ def test_captions_are_the_columns_asked_for(
         ("image,en,en", [], "has two columns en; rename one"),
         ("image,en, EN", [], "has two columns en; rename one"),
         ("image,Split,split", [], "has two columns split"),
-        ("image,text,width", ["en"], "no column of captions for --language en, only image, text, width"),
-        ("image,en,zh", ["en=image"], "no column of captions for --language en=image"),
+        ("image,text,width", ["en"], "no column of captions for --language=en, only image, text, width"),
+        ("image,en,zh", ["en=image"], "no column of captions for --language=en=image"),
         ("image,en,zh", ["klingon"], "--language is 'klingon', expected a language code"),
-        ("image,en,zh", ["en", "en"], "--language en repeats"),
+        ("image,en,zh", ["en", "en"], "--language=en repeats"),
     ],
 )
 def test_columns_that_are_unclear_are_refused_by_name(head: str, asked: list[str], problem: str) -> None:

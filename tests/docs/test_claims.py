@@ -192,12 +192,13 @@ def test_people_order_the_methods_otherwise_as_the_page_of_measured_tables_says(
     found = spearmanr([row.r_sum for row in rows], tau)[0]
     assert f"their correlation over the {len(rows)} recipes is {found:.2f}" in page
     by_people = [row.method for row in sorted(rows, key=lambda row: -row.people["expert_tau_c"])]
-    assert by_people.index("PC2") == 11
+    assert by_people.index("PC2") == 12
     assert max(by_people.index("RINCE"), by_people.index("InfoNCE")) < 7
     assert [row.method for row in sorted(rows, key=lambda row: -row.r_sum)][2] == "PC2"
     (pcsr,) = (row for row in rows if row.method == "PCSR")
     falls = [max(curve.dev) - curve.dev[-1] for curve in pcsr.curves]
-    assert f"last epochs are {min(falls):.0f} to {max(falls):.0f} points below its best ones" in page
+    words = " ".join(page.split())
+    assert f"last epochs are {min(falls):.0f} to {max(falls):.0f} points below its best ones on dev" in words
     few = Counter(
         row.condition.slug for row in content.rows if row.condition.dataset == "flickr8k" and row.n_seeds < 3
     )

@@ -124,7 +124,8 @@ def with_rank_intervals(rows: Sequence[Row], significance: SignificanceTest) -> 
 def ranked(rows: Sequence[Row], significantly_different: Differ) -> list[Row]:
     """Sort rows best first; a rank is one more than the number of better rows that differ significantly.
 
-    Preliminary rows take no rank and stand below all others: a lone lucky seed must not lead.
+    Preliminary rows take no rank and stand below all others: a lone lucky seed must not lead. A closed form takes a rank
+    with one result, but not where every trained row is preliminary: it would be first of a table that is not there yet.
 
     Ranks never improve down the list. A row is pushed down only by rows that differ significantly from it: if A and B,
     and B and C do not differ, but A and C do, the ranks are 1, 1 and 2.
@@ -138,6 +139,7 @@ def ranked(rows: Sequence[Row], significantly_different: Differ) -> list[Row]:
     )
     folded = _folded(ordered)
     leads = [lead for lead, *_ in folded if lead.ranked]
+    compared = not all(lead.closed_form for lead in leads)
     apart = significantly_different(leads)
     shown = [f"{lead.r_sum:.1f}" for lead in leads]
     placed: list[Row] = []
@@ -148,7 +150,7 @@ def ranked(rows: Sequence[Row], significantly_different: Differ) -> list[Row]:
                 above = place
             rank = max(rank, 1 + int(apart[:above, place].sum()))
             place += 1
-        own = rank if lead.ranked else None
+        own = rank if lead.ranked and compared else None
         facts = {"rank": own, "rank_interval": None}
         sources = tuple(other.source for other in also)
         placed.append(lead.model_copy(update=facts | {"also": sources}))

@@ -260,7 +260,7 @@ def test_the_two_units_differ_as_the_noise_page_says() -> None:
 def test_the_near_misses_of_the_noise_page_are_these(capsys: pytest.CaptureFixture[str]) -> None:
     blocks = [block for block in blocks_of(DOCS / "noise.md") if block.language in ("python", "text")]
     shown = [(one.text, two.text) for one, two in pairwise(blocks) if two.language == "text"]
-    assert len(shown) == 4
+    assert len(shown) == 5
     for example, printed in shown:
         exec(example, {})
         assert capsys.readouterr().out == printed

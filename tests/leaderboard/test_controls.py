@@ -107,6 +107,8 @@ def test_a_closed_form_under_a_noise_of_its_own_has_a_table_of_its_own(content: 
     _, alone = measured_tables(content)
     assert alone.title == "Digits, 200 test images, linear, 30 steps per network"
     assert [condition.noise_ratio for condition in alone.conditions] == [0.4]
+    (row,) = (row for row in content.rows if row.condition.noise_ratio == 0.4)
+    assert row.rank is None  # of no trained row with a rank is it first
 
 
 def test_a_closed_form_is_a_level_in_the_figures(content: Content) -> None:

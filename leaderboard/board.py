@@ -124,8 +124,8 @@ def with_rank_intervals(rows: Sequence[Row], significance: SignificanceTest) -> 
 def ranked(rows: Sequence[Row], significantly_different: Differ) -> list[Row]:
     """Sort rows best first; a rank is one more than the number of better rows that differ significantly.
 
-    Preliminary rows take no rank and stand below all others: a lone lucky seed must not lead. A closed form takes a rank
-    with one result, but not where every trained row is preliminary: it would be first of a table that is not there yet.
+    Preliminary rows take no rank and stand below all others: a lone lucky seed must not lead. A closed form takes a
+    rank with one result, but none where every trained row is preliminary: it would lead a table of one.
 
     Ranks never improve down the list. A row is pushed down only by rows that differ significantly from it: if A and B,
     and B and C do not differ, but A and C do, the ranks are 1, 1 and 2.

@@ -294,9 +294,8 @@ class Method(nn.Module, ABC):
         """
         if cls.closed_form:
             return 0
-        method = cls.__new__(
-            cls
-        )  # a plan is a function of the config alone, so networks and memories may be missing
+        # a plan is a function of the config alone, so networks and memories may be missing
+        method = cls.__new__(cls)
         method.config = config
         n_batches = math.ceil((n_pairs - cls.extra_clean_data(config)) / batch_size)
         return cls.n_networks * len(method.plan()) * n_batches

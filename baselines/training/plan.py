@@ -45,8 +45,9 @@ def plan_of(
         if job.finished or job.run.finished or len(job.members) > 1:
             continue
         row["runs"] += 1
-        row["steps"] += planned_steps(job)
-        if timed and "seconds" not in row and planned_steps(job):
+        steps = planned_steps(job)
+        row["steps"] += steps
+        if timed and "seconds" not in row and steps:
             row["seconds"] = seconds_per_step(job.training, device, features)
     plan = pd.DataFrame.from_dict(rows, orient="index").rename_axis("left to do")
     if timed:

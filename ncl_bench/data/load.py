@@ -18,7 +18,7 @@ from ncl_bench.data.similar_noise import draw_from_captions, load_similar
 from ncl_bench.data.spec import DatasetSpec, SplitName
 from ncl_bench.errors import DataError, NoiseError
 from ncl_bench.files import AnyPath
-from ncl_bench.noise.draw import Noise, NoiseUnit, check_noise, refuse_without_ratio
+from ncl_bench.noise.draw import OF_WORDS, Noise, NoiseUnit, check_noise, refuse_without_ratio
 from ncl_bench.noise.files import read_noise_file
 from ncl_bench.progress import Progress, silent
 
@@ -175,10 +175,11 @@ def train_noise(
         DataError: the dataset must be prepared first.
         NoiseError: a setting is refused, or the noise file must be made first.
     """
-    if unit == "similar" and not spec.embedded:
-        return load_similar(_needed(root, spec), spec, ratio, seed)
-    if unit == "noun" and not spec.embedded:
-        return draw_from_captions(_needed(root, spec), spec, unit, ratio, seed)
+    if unit in OF_WORDS and not spec.embedded:
+        place = _needed(root, spec)
+        if unit == "similar":
+            return load_similar(place, spec, ratio, seed)
+        return draw_from_captions(place, spec, unit, ratio, seed)
     return spec.draw_noise(noise_ratio=ratio, noise_unit=unit, seed=seed)
 
 

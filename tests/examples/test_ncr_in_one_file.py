@@ -5,30 +5,21 @@ from pathlib import Path
 import ncr_in_one_file as one_file
 import pytest
 import torch
-from support.few_digits import digits_job, load_few, trained
-from support.one_file import backbone_of, record_losses, seed_of_the_engine
+from support.few_digits import digits_job, trained
+from support.one_file import beside_the_engine
 
-import baselines.training.job
-from baselines.backbones import BACKBONES
-from baselines.kit import derive_seed
 from baselines.kit.mixture import clean_posterior, is_clean
 
 SCHEDULE = {"warmup_epochs": 2, "epochs": 2}  # the second epoch trains on noisy batches too
 
 
 def test_it_takes_the_steps_of_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    losses = record_losses(monkeypatch)
-    monkeypatch.setattr(one_file, "seed_of", seed_of_the_engine)
-    train = load_few("digits", split="train", noise_ratio=0.4)
-    torch.manual_seed(derive_seed(0, "networks", 0))
-    networks = [one_file.Network(train.feature_dim, train.vocabulary.size) for _ in "AB"]
+    losses, train, networks = beside_the_engine(one_file, monkeypatch)
     first = networks[0].word.weight.clone()
     assert len(list(one_file.algorithm_1(networks, train, **SCHEDULE))) == SCHEDULE["epochs"]
     of_one_file = losses[:]
     losses.clear()
 
-    monkeypatch.setitem(BACKBONES, "one_file", backbone_of(one_file))
-    monkeypatch.setattr(baselines.training.job, "load_dataset", load_few)
     method = SCHEDULE | {
         "name": "ncr",
         "label_shape": "paper",

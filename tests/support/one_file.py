@@ -6,9 +6,13 @@ from typing import Any
 import pytest
 import torch
 from pydantic import BaseModel
+from support.few_digits import load_few
 from torch import Tensor
 
+import baselines.training.job
+from baselines.backbones import BACKBONES
 from baselines.kit import CosineBackbone, Encoded, derive_seed
+from ncl_bench.data.paired import PairedDataset
 
 
 class NoOptions(BaseModel):
@@ -54,3 +58,20 @@ def record_losses(patch: pytest.MonkeyPatch) -> list[float]:
 
     patch.setattr(Tensor, "backward", recording)
     return found
+
+
+def beside_the_engine(
+    one_file: ModuleType, patch: pytest.MonkeyPatch
+) -> tuple[list[float], PairedDataset, list[Any]]:
+    """Let a program and the engine train the same two networks on the same few pairs.
+
+    Returns:
+        The losses of all steps from now on, the pairs, and the program's networks.
+    """
+    losses = record_losses(patch)
+    patch.setattr(one_file, "seed_of", seed_of_the_engine)
+    patch.setitem(BACKBONES, "one_file", backbone_of(one_file))
+    patch.setattr(baselines.training.job, "load_dataset", load_few)
+    train = load_few("digits", split="train", noise_ratio=0.4)
+    torch.manual_seed(derive_seed(0, "networks", 0))
+    return losses, train, [one_file.Network(train.feature_dim, train.vocabulary.size) for _ in "AB"]

@@ -114,6 +114,13 @@ def relevance(looking: Side, between: Tensor, weights: Tensor, among: Tensor) ->
     return cosines
 
 
+def unmixed(function: Callable[..., Tensor], looking: Side, *inputs: Side | Tensor) -> Tensor:
+    """Call ``function(looking, *inputs)`` without autocast: cosines need more than the 8 bits of bfloat16."""
+    own = looking.vectors
+    with torch.autocast(own.device.type, enabled=False):
+        return function(looking, *(x.to(own.dtype) if isinstance(x, Tensor) else x for x in inputs))
+
+
 def mean_over_items(values: Tensor, valid: Tensor | None) -> Tensor:
     """Mean over the items without padding: float ``(m, n, items)`` to ``(m, n)``."""
     if valid is None:

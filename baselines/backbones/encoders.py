@@ -130,7 +130,8 @@ def last_state(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
 def all_states(gru: nn.GRU, sequences: Tensor) -> Tensor:
     """States of a one-direction GRU over sequences of equal length, float ``(n, length, hidden_size)``."""
     if on_gpu_path(sequences) and not torch.compiler.is_compiling():
-        found: Tensor = gru(sequences)[0]
+        with torch.autocast(sequences.device.type, enabled=False):
+            found: Tensor = gru(sequences.to(gru.weight_hh_l0.dtype))[0]
         return found
     n, length, _ = sequences.shape
     return states(gru, sequences, torch.full((n,), length, device=sequences.device)).squeeze(2)
@@ -144,7 +145,11 @@ def states(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
         sequences: float ``(n, longest, input_size)``.
         lengths: int64 ``(n,)``, at least 1, in any order, on the CPU.
     """
-    n, longest, _ = sequences.shape
+    kind, (n, longest, _) = sequences.device.type, sequences.shape
+    # bfloat16 does not speed up products of single items, and cuDNN would take float16 in its place
+    if torch.is_autocast_enabled(kind):
+        with torch.autocast(kind, enabled=False):
+            return states(gru, sequences.float(), lengths)
     if torch.compiler.is_compiling():
         return padded_states(gru, sequences, lengths)
     if on_gpu_path(sequences):
@@ -153,9 +158,6 @@ def states(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
         read = sequences.flatten(0, 1).index_select(0, items)
         found = gru(PackedSequence(read, torch.tensor(order.sizes)))[0].data
         return in_rows(found, items, n, longest).view(n, longest, -1, gru.hidden_size)
-    if torch.is_autocast_enabled("cpu"):  # bfloat16 does not speed up products of single items
-        with torch.autocast("cpu", enabled=False):
-            return states(gru, sequences.float(), lengths)
     run = cast("Callable[..., Tensor]", _States.apply)
     return run(sequences, *_parameters(gru), reading_order(lengths, longest, 1 + gru.bidirectional))
 
@@ -207,7 +209,8 @@ def gru_step(state: Tensor, entering: Tensor, kept: Tensor) -> Tensor:
     gates, new = torch.split(entering, [2 * hidden, hidden], dim=-1)
     gates_kept, new_kept = torch.split(kept, [2 * hidden, hidden], dim=-1)
     reset, update = torch.sigmoid(gates + gates_kept).chunk(2, dim=-1)
-    return torch.lerp(torch.tanh(torch.addcmul(new, reset, new_kept)), state, update)
+    new = torch.tanh(torch.addcmul(new, reset, new_kept))
+    return torch.lerp(new.to(state.dtype), state, update.to(state.dtype))
 
 
 def in_rows(values: Tensor, items: Tensor, n: int, longest: int) -> Tensor:

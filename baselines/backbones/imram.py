@@ -40,6 +40,7 @@ from baselines.backbones.cross_attention import (
     mean_over_items,
     products,
     relevance,
+    unmixed,
 )
 from baselines.backbones.encoders import on_gpu_path, unit_length
 from baselines.kit.backbone import Encoded
@@ -145,11 +146,11 @@ class Direction(nn.Module):
     ) -> Iterator[Look]:
         """Iterate over the looks; arguments as in :meth:`forward`."""
         among, *shares = of_seen
-        between = scores = products(looking, seen)
+        between = scores = unmixed(products, looking, seen)
         memory, of_memory = looking.vectors[None], tuple(x[None] for x in of_looking)
         for step in range(self.steps):
             weights = attention(scores, seen.valid, self.sharpness)
-            yield Look(memory, weights, relevance(looking, between, weights, among))
+            yield Look(memory, weights, unmixed(relevance, looking, between, weights, among))
             if step + 1 < self.steps:
                 by_item = weights.flatten(2).transpose(1, 2)
                 found = [
@@ -162,13 +163,13 @@ class Direction(nn.Module):
                     scores = scores.masked_fill(~looking.valid, 0.0)
 
     def _updated(self, memory: Tensor, of_memory: tuple[Tensor, ...], found: list[Tensor]) -> Tensor:
-        sums = [ours + theirs for ours, theirs in zip(of_memory, found, strict=True)]
+        sums = [ours.to(theirs.dtype) + theirs for ours, theirs in zip(of_memory, found, strict=True)]
         if len(sums) == 2:
             candidate, gate = torch.tanh(sums[0]), torch.sigmoid(sums[1])
             memory = candidate + gate * (memory - candidate)
         else:
             candidate, gate = sums[0].chunk(2, dim=-1)
-            memory = torch.lerp(torch.tanh(candidate), memory, torch.sigmoid(gate))
+            memory = torch.lerp(torch.tanh(candidate), memory.to(candidate.dtype), torch.sigmoid(gate))
         return unit_length(memory) if self.memory_norm else memory
 
 
@@ -206,8 +207,7 @@ class IMRAM(CrossAttention):
         direction: Any = self.directions["t2i"]
 
         def compare(images: Side, captions: Side, *of_images: Tensor) -> Tensor:
-            found: Tensor = direction(captions, images, direction.of_looking(captions), of_images)
-            return found
+            return self.autocast(direction, captions, images, direction.of_looking(captions), of_images)
 
         return self._in_tiles(images, captions, direction.of_seen, compare, lambda regions, words: words)
 
@@ -215,8 +215,7 @@ class IMRAM(CrossAttention):
         direction: Any = self.directions["i2t"]
 
         def compare(images: Side, captions: Side, *of_images: Tensor) -> Tensor:
-            found: Tensor = direction(images, captions, of_images, direction.of_seen(captions))
-            return found.T
+            return self.autocast(direction, images, captions, of_images, direction.of_seen(captions)).T
 
         return self._in_tiles(images, captions, direction.of_looking, compare, lambda regions, words: regions)
 

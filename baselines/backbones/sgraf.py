@@ -247,6 +247,7 @@ class SGRAF(Backbone):
     ) -> Nodes:
         assert anchors.pooled is not None
         queries = anchors.vectors[block.anchors, : block.longest]
+        queries = functional.pad(queries, (0, 0, 0, block.longest - queries.shape[1]))
         weights = self.autocast(attention, queries, keys, valid)
         parts = self.autocast(
             attended_difference,
@@ -255,6 +256,7 @@ class SGRAF(Backbone):
             queries.flatten(0, 1),
             self.local_nodes.weight,
             self.local_nodes.bias,
+            block.places,
         )
         return Nodes(
             self._whole_nodes(whole, anchors.pooled[block.anchors], offset),

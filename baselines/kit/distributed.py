@@ -345,9 +345,13 @@ def _connect(processes: Processes, device: torch.device) -> None:
 
 
 def set_products(precision: str) -> None:
-    """Allow TF32 products for ``tf32`` only; by default cuDNN's GRU would use them for ``32-true`` too."""
-    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
-    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    """Allow TF32 products unless all are to be in float32; by default cuDNN's GRU would use them then too.
+
+    With ``bf16-mixed`` they are the products that are not in bfloat16.
+    """
+    allowed = precision != "32-true"
+    torch.set_float32_matmul_precision("high" if allowed else "highest")
+    torch.backends.cudnn.allow_tf32 = allowed
 
 
 def started_processes() -> Processes:

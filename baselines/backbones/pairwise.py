@@ -13,15 +13,13 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from baselines.backbones.encoders import on_gpu_path, unit_length
+from baselines.backbones.encoders import unit_length
 from baselines.kit.backbone import Encoded
 from baselines.kit.batches import memory_budget, to_device, valid_items
 
 SHARPNESS = 9.0
 SLOPE = 0.1
 HIDDEN = -1e9
-NODES_AT_ONCE = 8
-"""Divisor of a graph's nodes on a GPU, whose tensor cores read rows of aligned length alone."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +31,11 @@ class Block:
         longest: length of the longest anchor.
         valid: bool ``(anchors, longest)``, or ``(anchors, 1 + longest)`` with a global node first; None if there is no
             padding.
-        places: int32, positions without padding among all ``anchors * longest``; None for all.
     """
 
     anchors: Tensor
     longest: int
     valid: Tensor | None
-    places: Tensor | None = None
 
 
 def plan_blocks(
@@ -80,16 +76,10 @@ class LongestFirst(NamedTuple):
     def block(self, start: int, end: int, *, whole: bool) -> Block:
         """Build the block of anchors from ``start`` to ``end``; ``whole`` adds a global node before their positions."""
         longest, anchors, more = self.counts[start], self.order[start:end], int(whole)
-        if whole and on_gpu_path(anchors):
-            longest += -(1 + longest) % NODES_AT_ONCE
-        if not may_pad([*self.counts[start:end], longest]):
+        if not may_pad(self.counts[start:end]):
             return Block(anchors, longest, None)
-        lengths = self.lengths[start:end]
-        valid = valid_items(lengths + more, longest + more, anchors.device)
-        if torch.compiler.is_compiling() or not on_gpu_path(anchors):
-            return Block(anchors, longest, valid)
-        read = torch.arange(longest) < lengths[:, None]
-        return Block(anchors, longest, valid, to_device(read.flatten().nonzero()[:, 0].int(), anchors.device))
+        valid = valid_items(self.lengths[start:end] + more, longest + more, anchors.device)
+        return Block(anchors, longest, valid)
 
 
 def longest_first(anchors: Encoded) -> LongestFirst:

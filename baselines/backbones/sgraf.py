@@ -247,7 +247,6 @@ class SGRAF(Backbone):
     ) -> Nodes:
         assert anchors.pooled is not None
         queries = anchors.vectors[block.anchors, : block.longest]
-        queries = functional.pad(queries, (0, 0, 0, block.longest - queries.shape[1]))
         weights = self.autocast(attention, queries, keys, valid)
         parts = self.autocast(
             attended_difference,
@@ -256,7 +255,7 @@ class SGRAF(Backbone):
             queries.flatten(0, 1),
             self.local_nodes.weight,
             self.local_nodes.bias,
-            block.places,
+            None if block.valid is None else block.valid[:, 1:].flatten(),
         )
         return Nodes(
             self._whole_nodes(whole, anchors.pooled[block.anchors], offset),

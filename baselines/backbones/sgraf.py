@@ -80,6 +80,7 @@ class SGRAF(Backbone):
 
     similarity_range = (0.0, 1.0)
     fixed_regions = True
+    whole_nodes = 1
 
     def __init__(self, config: SGRAFConfig, feature_dim: int, n_regions: int, vocabulary_size: int) -> None:
         super().__init__()
@@ -255,7 +256,6 @@ class SGRAF(Backbone):
             queries.flatten(0, 1),
             self.local_nodes.weight,
             self.local_nodes.bias,
-            None if block.valid is None else block.valid[:, 1:].flatten(),
         )
         return Nodes(
             self._whole_nodes(whole, anchors.pooled[block.anchors], offset),

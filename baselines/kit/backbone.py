@@ -112,6 +112,8 @@ class Backbone(nn.Module, ABC):
     """Whether the backbone reads images and caption texts in place of region features and token ids."""
     tokenizer: ClassVar[str] = ""
     """Tokenizer of a backbone that does not read the dataset's tokens."""
+    whole_nodes: ClassVar[int] = 0
+    """Number of nodes that stand beside a caption's words: tensor cores want both together in aligned rows."""
     captions_encoded: int = 0
     """Number of captions that :meth:`captions_of` and :meth:`encode` have encoded: the cost of a training."""
     mixed: bool = False
@@ -254,7 +256,9 @@ def _compiled(network: Backbone, batch: Batch) -> Output:
     padded = replace(
         batch,
         image_lengths=to_device(batch.image_lengths, device),
-        caption_tokens=functional.pad(batch.caption_tokens, (0, -longest % WORDS_AT_ONCE)),
+        caption_tokens=functional.pad(
+            batch.caption_tokens, (0, -(longest + network.whole_nodes) % WORDS_AT_ONCE)
+        ),
         caption_lengths=to_device(batch.caption_lengths, device),
     )
     try:

@@ -65,7 +65,7 @@ def test_a_device_computes_in_float32_what_double_precision_gives(name: str, dev
 
 
 RECURRENT = {"scan", "vse_infinity", "vsrn"}
-"""Their outputs may hold no product in bfloat16 but those of recurrent units, which a CPU computes in float32."""
+"""Their outputs may hold no product in bfloat16 but those of recurrent units, which are computed in float32."""
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -88,7 +88,7 @@ def test_a_mixed_network_gives_float32_similarities_that_are_told_apart(name: st
     for half, exact in zip(found[True], found[False], strict=True):
         assert half.dtype == torch.float32
         assert half.unique().numel() > 0.9 * exact.unique().numel()
-        assert not torch.equal(half, exact) or (device == "cpu" and name in RECURRENT)
+        assert not torch.equal(half, exact) or name in RECURRENT
         assert_near(half, exact, 0.03 * network.similarity_range[1], scale=1)
 
 

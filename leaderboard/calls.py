@@ -4,8 +4,7 @@ import warnings
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from leaderboard.board import read_content
 from leaderboard.entries import Condition, Entry
@@ -13,11 +12,15 @@ from leaderboard.own_rows import chosen_boards
 from ncl_bench.arguments import checked_arguments
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.metrics import RECALLS
+from ncl_bench.extras import require
 from ncl_bench.files import AnyPath
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @checked_arguments()
-def load_results() -> pd.DataFrame:
+def load_results() -> "pd.DataFrame":
     """Load all rows of the leaderboard, printed and measured, as a frame.
 
     An installed package holds only the printed rows and warns about it; a clone of the repository holds all.
@@ -29,6 +32,9 @@ def load_results() -> pd.DataFrame:
         networks of two seeds; empty if a paper prints the number. Recalls (``i2t_r1`` ... ``t2i_r10``) and ``r_sum``
         are in percent, NaN if a paper does not print one.
     """
+    require("data", "pandas", needed_by="load_results")
+    import pandas as pd
+
     root = Path(__file__).parent
     if not (root / "results").is_dir():
         warnings.warn(
@@ -52,7 +58,7 @@ def table(
     every: bool = False,
     label: str = "",
     root: AnyPath | None = None,
-) -> pd.DataFrame:
+) -> "pd.DataFrame":
     """The table of a paper as a frame: the comparable rows of one dataset and noise, best first, yours among them.
 
     Example::
@@ -74,6 +80,9 @@ def table(
         for rows that take none (docs/protocol.md). Recalls, ``r_sum`` and its standard deviation over seeds,
         ``r_sum_std``, are in percent. ``mine`` marks your rows.
     """
+    require("data", "pandas", needed_by="the table as a frame or JSON")
+    import pandas as pd
+
     given = [mine] if isinstance(mine, str | PathLike) else list(mine)
     place = Path(__file__).parent if root is None else Path(root)
     boards, files, content = chosen_boards(

@@ -138,13 +138,14 @@ def table(
     Example: ncl-bench leaderboard table --dataset flickr30k --noise caption-40 --format latex
     """
     from leaderboard import exports
-    from leaderboard import table as run
     from leaderboard.own_rows import chosen_boards
     from ncl_bench.progress import bar, say
 
     if root != ROOT:
         _require(root)
     if as_json:
+        from leaderboard.calls import table as run
+
         frame = run(**given, mine=mine, root=root)
         typer.echo(frame.to_json(orient="records", indent=2))
         return

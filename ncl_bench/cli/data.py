@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ncl_bench.cli.options import Option, made_from
+from ncl_bench.extras import require
 from ncl_bench.files import as_path
 
 datasets_app = typer.Typer(
@@ -77,6 +78,8 @@ def new(name: str, **given: Any) -> None:
 
     Example: ncl-bench datasets new pets --features features --captions captions.csv --to data
     """
+    if given["features"] is None:
+        require("features", "torch", needed_by="`datasets new` without --features")  # brings `data` too
     from ncl_bench.data.own import new_dataset
     from ncl_bench.plugins import command_name
     from ncl_bench.progress import bar, hint

@@ -21,7 +21,7 @@ from ncl_bench.plugins import command_name
 
 State = Literal["ok", "absent", "broken"]
 NEEDED = {
-    "data": "to prepare datasets",
+    "data": "to prepare datasets and for frames",
     "baselines": "to train and score",
     "features": "to make features of images",
     "leaderboard": "to build the leaderboard and draw pictures",

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.errors import DataError
+from ncl_bench.extras import require
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,6 +61,7 @@ class Judgements:
 
     def to_pandas(self) -> "pd.DataFrame":
         """A frame with one row per judged pair."""
+        require("data", "pandas", needed_by="to_pandas")
         import pandas as pd
 
         return pd.DataFrame(self.rows, columns=list(JUDGEMENT_COLUMNS[self.kind]))

@@ -29,6 +29,7 @@ from ncl_bench.data.vocabulary import Vocabulary
 from ncl_bench.errors import DataError, RowError, shorten, unknown_name
 from ncl_bench.extras import require
 from ncl_bench.noise.draw import Noise
+from ncl_bench.rendering import html_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -168,8 +169,6 @@ class PairedDataset(_TorchDataset):
 
     def _repr_html_(self) -> str:
         """HTML table for notebooks."""
-        import pandas as pd
-
         facts = {
             "captions": f"{len(self):,}",
             "images": f"{self.n_images:,}",
@@ -177,7 +176,7 @@ class PairedDataset(_TorchDataset):
             "noise": self._moved,
             "first caption": "no text" if self.captions is None else self.captions[0],
         }
-        return pd.DataFrame({f"{self.name}/{self.split}": facts}).to_html()
+        return html_table(facts.items(), ("", f"{self.name}/{self.split}"))
 
     @property
     def _features(self) -> str:

@@ -28,8 +28,10 @@ from ncl_bench.evaluation.protocol import (
 from ncl_bench.evaluation.ranks import Counted, Ranks
 from ncl_bench.evaluation.results import Interval
 from ncl_bench.evaluation.submission import Split
+from ncl_bench.extras import require
 from ncl_bench.files import AnyPath, as_path
 from ncl_bench.progress import Progress, silent
+from ncl_bench.rendering import html_table
 from ncl_bench.schema import Record
 
 if TYPE_CHECKING:
@@ -87,6 +89,7 @@ class Comparison(Record):
 
     def to_pandas(self) -> "pd.DataFrame":
         """Return a frame with one row per protocol, or measure of agreement with people."""
+        require("data", "pandas", needed_by="to_pandas")
         import pandas as pd
 
         rows = [
@@ -119,8 +122,9 @@ class Comparison(Record):
 
     def _repr_html_(self) -> str:
         """HTML table for notebooks, followed by the notes."""
+        rows = [(_title(name), *_texts(name, found)) for name, found in self.differences.items()]
         notes = "".join(f"<p>{escape(line)}</p>" for line in (*verdicts(self), *self.notes))
-        return self.to_pandas().round(1).to_html(index=False) + notes
+        return html_table(rows, ("", *self.names, "difference", "95 % interval")) + notes
 
 
 def verdicts(comparison: Comparison) -> list[str]:
@@ -138,16 +142,22 @@ def comparison_table(comparison: Comparison) -> "Table":
 
     table = Table("", Column("side", overflow="fold"), Column("value", justify="right", no_wrap=True))
     for name, found in comparison.differences.items():
-        digits = 3 if name.endswith("auroc") else 1
-        for row, (side, value, spread) in enumerate(
-            zip(comparison.names, found.values, found.spreads, strict=True)
-        ):
-            text = f"{value:.{digits}f}" if spread is None else f"{value:.{digits}f} ± {spread:.{digits}f}"
-            table.add_row("" if row else _title(name), side, text)
-        low, high = found.interval
-        text = f"{found.difference:+.{digits}f}\n{low:+.{digits}f} to {high:+.{digits}f}"
-        table.add_row("", "difference\n95 % interval", text, end_section=True)
+        first, second, difference, interval = _texts(name, found)
+        table.add_row(_title(name), comparison.names[0], first)
+        table.add_row("", comparison.names[1], second)
+        table.add_row("", "difference\n95 % interval", f"{difference}\n{interval}", end_section=True)
     return table
+
+
+def _texts(name: str, found: Difference) -> tuple[str, str, str, str]:
+    """The values of both sides, their difference and its interval, as they are shown."""
+    digits = 3 if name.endswith("auroc") else 1
+    first, second = (
+        f"{value:.{digits}f}" if spread is None else f"{value:.{digits}f} ± {spread:.{digits}f}"
+        for value, spread in zip(found.values, found.spreads, strict=True)
+    )
+    low, high = found.interval
+    return first, second, f"{found.difference:+.{digits}f}", f"{low:+.{digits}f} to {high:+.{digits}f}"
 
 
 def difference_samples(first: Ranks, second: Ranks, images_per_fold: int) -> Float64Array:

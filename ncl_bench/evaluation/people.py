@@ -276,10 +276,9 @@ def _said(judgements: Judgements) -> NDArray[np.int64]:
 
 def agreement_in_order(said: Mapping[str, NDArray[np.uint8]]) -> dict[str, float]:
     """Compute the measures from :func:`in_order` alone: name from ``MEASURES`` to value."""
-    if not said:  # the imports take a second, and most rows have no judgements
+    if not said:  # the import takes a second, and most rows have no judgements
         return {}
     from scipy.stats import kendalltau
-    from sklearn.metrics import roc_auc_score
 
     found = {}
     for kind, codes in said.items():
@@ -287,12 +286,12 @@ def agreement_in_order(said: Mapping[str, NDArray[np.uint8]]) -> dict[str, float
             place, ratings = _experts_in_order(codes)
             tau = kendalltau(np.repeat(place, ratings.shape[1]), ratings.ravel(), variant="c")
             found["expert_tau_c"] = 100 * float(tau.statistic)
-            found["expert_auroc"] = float(roc_auc_score(ratings[:, 1] >= DESCRIBES, place))  # 1: the median
+            found["expert_auroc"] = _auroc(place, ratings[:, 1] >= DESCRIBES)[0]  # 1: the median
         else:
             place, code = np.cumsum(codes < TIED), codes % TIED
             own, yes, no = code >> 6 == 1, code >> 3 & 7, code & 7
             found["crowd_tau_b"] = 100 * float(kendalltau(place, yes / (yes + no), variant="b").statistic)
-            found["crowd_auroc"] = float(roc_auc_score((yes > no)[~own], place[~own]))
+            found["crowd_auroc"] = _auroc(place[~own], (yes > no)[~own])[0]
     return found
 
 
@@ -334,7 +333,7 @@ def _tau_c(scores: Float64Array, ratings: Float64Array) -> Statistic:
     return value, influence.reshape(-1, people).sum(axis=1)
 
 
-def _auroc(scores: Float64Array, positive: NDArray[np.bool_]) -> Statistic:
+def _auroc(scores: NDArray[np.generic], positive: NDArray[np.bool_]) -> Statistic:
     """Area under the ROC curve: the probability that a positive pair scores above a negative one, ties half."""
     others = np.where(positive, np.sum(~positive), np.sum(positive)).astype(np.float64)
     value, influence = _ratio(concordance(scores, positive), others, others, 0.5)
@@ -355,11 +354,11 @@ def _times(values: NDArray[np.generic]) -> Float64Array:
     return found
 
 
-def concordance(scores: Float64Array, judged: NDArray[np.generic]) -> Float64Array:
+def concordance(scores: NDArray[np.generic], judged: NDArray[np.generic]) -> Float64Array:
     """Concordant minus discordant partners of each observation, float64 ``(n,)``.
 
     Args:
-        scores: float ``(n,)``.
+        scores: ``(n,)``, numbers.
         judged: ``(n,)``, few different values.
     """
     order = np.argsort(scores, kind="stable")

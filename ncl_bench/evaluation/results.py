@@ -9,8 +9,10 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from ncl_bench.errors import SubmissionError, first_problem
 from ncl_bench.evaluation.metrics import RECALLS
+from ncl_bench.extras import require
 from ncl_bench.files import write_text
 from ncl_bench.foreign import readable
+from ncl_bench.rendering import html_table
 from ncl_bench.schema import Record
 
 if TYPE_CHECKING:
@@ -152,6 +154,7 @@ class Evaluation(_Finite):
 
     def to_pandas(self) -> "pd.DataFrame":
         """Return a frame with one row per protocol and direction."""
+        require("data", "pandas", needed_by="to_pandas")
         import pandas as pd
 
         rows = []
@@ -178,12 +181,9 @@ class Evaluation(_Finite):
 
     def _repr_html_(self) -> str:
         """HTML table for notebooks, followed by the notes."""
-        import pandas as pd
-
-        heads = ("protocol", "", *SHOWN_COLUMNS)
-        frame = pd.DataFrame(_rows(self, "{} ({})"), columns=pd.Index(heads))
+        table = html_table(_rows(self, "{} ({})"), ("protocol", "", *SHOWN_COLUMNS))
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
-        return f"<p>{escape(_title(self))}</p>{frame.to_html(index=False)}{notes}"
+        return f"<p>{escape(_title(self))}</p>{table}{notes}"
 
     def __str__(self) -> str:
         return as_text(self)
@@ -252,6 +252,7 @@ class Result(_Finite):
 
     def to_pandas(self) -> "pd.DataFrame":
         """Return a frame with one row per split, protocol and direction."""
+        require("data", "pandas", needed_by="to_pandas")
         import pandas as pd
 
         frames = {split: evaluation.to_pandas() for split, evaluation in self.splits.items()}

@@ -92,6 +92,9 @@ def test_submissions_are_evaluated_and_compared(run: Callable, tmp_path: Path) -
     assert json.loads(run("compare", first, second, "--json").out) == json.loads(found.to_json())
     assert max(map(len, str(found).split("note:")[0].splitlines())) <= 80
     assert found.names == (str(first), str(second))
+    shown = found._repr_html_()
+    assert f"<th>{first}</th><th>{second}</th>" in shown
+    assert f"<td>rSum, 200</td><td>{found.differences['200'].values[0]:.1f}</td>" in shown
     with pytest.raises(SubmissionError, match="a side of the comparison is empty"):
         ncl_bench.compare([], second)
 

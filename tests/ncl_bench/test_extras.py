@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from support import miniatures
 
+from leaderboard import load_results
 from ncl_bench import extras, load_dataset, prepare
 from ncl_bench.data import DATASETS
 from ncl_bench.data.tokenizers import _jieba, train_bpe
@@ -88,19 +89,33 @@ def test_a_command_on_pictures_names_the_one_extra_that_brings_all(
 
 WITHOUT = """
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 import numpy as np
-for name in ("datasets", "huggingface_hub", "jieba", "tokenizers", "torch", "jinja2", "matplotlib"):
-    sys.modules[name] = None  # importing it fails
+OTHERS = "datasets huggingface_hub jieba tokenizers torch jinja2 matplotlib pandas sklearn joblib".split()
+class Without(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.partition(".")[0] in OTHERS else super().find_spec(name, path, target)
+sys.meta_path = [Without if each is PathFinder else each for each in sys.meta_path]
 import ncl_bench
 from support import miniatures
 from ncl_bench.data.prepared import load_prepared
 train = load_prepared(Path({root!r}), miniatures.SPECS["flickr30k"], "train")
 train.read([3, 1])
 assert len(train.captions.tolist()) == len(train) and train.image_ids[1]
-assert len(ncl_bench.load_dataset("digits", noise_ratio=0.4)) == 10_000
+digits = ncl_bench.load_dataset("digits", noise_ratio=0.4)
+assert len(digits) == 10_000 and "<td>10,000</td>" in digits._repr_html_()
 scores = np.eye(1000, dtype=np.float32).repeat(5, axis=1)
-assert ncl_bench.evaluate(scores, dataset="flickr30k").r_sum == 600
+result = ncl_bench.evaluate(scores, dataset="flickr30k")
+assert result.r_sum == 600 and "600.0" in str(result) and "<td>600.0 (" in result._repr_html_()
+for call in (result.to_pandas, lambda: ncl_bench.new_dataset):
+    try:
+        call()
+    except ncl_bench.NclBenchError as refusal:
+        assert "needs pandas; install with: pip install " in str(refusal), refusal
+    else:
+        raise AssertionError("pandas is not needed")
 """
 
 
@@ -120,6 +135,7 @@ def test_the_base_installation_loads_and_evaluates(tmp_path: Path, monkeypatch: 
     [
         ("datasets", lambda to: prepare("digits", to=to), "prepare needs datasets"),
         ("datasets", lambda to: load_dataset("digits").to_hf(), "to_hf needs datasets"),
+        ("pandas", lambda to: load_results(), "load_results needs pandas"),
         ("jieba", lambda to: _jieba.__wrapped__(), "tokenizer jieba needs jieba"),
         ("tokenizers", lambda to: train_bpe(["a"], to), "tokenizer bpe needs tokenizers"),
     ],

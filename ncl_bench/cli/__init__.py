@@ -15,7 +15,7 @@ TRACEBACK = "NCL_BENCH_TRACEBACK"
 _ROOMS = ("baselines", "leaderboard")
 """Packages installed with this one. ``baselines`` is also the name of a well-known package."""
 
-_TO_TRAIN = ("torch", "tensorboard", "jinja2", "pandas", "sklearn")
+_TO_TRAIN = ("torch", "tensorboard", "jinja2", "huggingface_hub", "pandas", "pyarrow", "sklearn")
 """What the extra ``baselines`` brings; what needs a part of it asks for its own extra (:mod:`ncl_bench.extras`)."""
 
 

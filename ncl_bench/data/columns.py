@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.errors import DataError, RowError, first_line, shorten
+from ncl_bench.extras import require
 
 Int64Array = NDArray[np.int64]
 FloatArray = NDArray[np.floating]
@@ -174,6 +175,7 @@ class TableColumn(Sequence[Any]):
 
     @cached_property
     def _column(self) -> Any:
+        require("data", "pyarrow", needed_by=f"column {self._name} of a prepared dataset")
         import pyarrow as pa
 
         try:

@@ -78,6 +78,7 @@ def write_judgements(path: Path, judgements: Judgements) -> None:
 
 def read_judgements(path: Path, kind: str, captions_per_image: int) -> Judgements:
     """Read what :func:`write_judgements` wrote."""
+    require("data", "pyarrow", needed_by=f"judgements by {kind}s")
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -92,7 +92,7 @@ import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
 import numpy as np
-OTHERS = "datasets huggingface_hub jieba tokenizers torch jinja2 matplotlib pandas sklearn joblib".split()
+OTHERS = "datasets huggingface_hub jieba tokenizers torch jinja2 matplotlib pandas pyarrow sklearn joblib".split()
 class Without(PathFinder):
     @classmethod
     def find_spec(cls, name, path=None, target=None):
@@ -102,20 +102,25 @@ import ncl_bench
 from support import miniatures
 from ncl_bench.data.prepared import load_prepared
 train = load_prepared(Path({root!r}), miniatures.SPECS["flickr30k"], "train")
-train.read([3, 1])
-assert len(train.captions.tolist()) == len(train) and train.image_ids[1]
+assert len(train.read([3, 1]).caption_tokens) == 2 and "no synthetic noise" in repr(train)
 digits = ncl_bench.load_dataset("digits", noise_ratio=0.4)
 assert len(digits) == 10_000 and "<td>10,000</td>" in digits._repr_html_()
 scores = np.eye(1000, dtype=np.float32).repeat(5, axis=1)
 result = ncl_bench.evaluate(scores, dataset="flickr30k")
 assert result.r_sum == 600 and "600.0" in str(result) and "<td>600.0 (" in result._repr_html_()
-for call in (result.to_pandas, lambda: ncl_bench.new_dataset):
+needs = {{
+    "to_pandas needs pandas": result.to_pandas,
+    "a table of images and captions needs pandas": lambda: ncl_bench.new_dataset,
+    "column caption of a prepared dataset needs pyarrow": lambda: train.captions[3],
+    "column image_id of a prepared dataset needs pyarrow": lambda: list(train.image_ids),
+}}
+for words, call in needs.items():
     try:
         call()
     except ncl_bench.NclBenchError as refusal:
-        assert "needs pandas; install with: pip install " in str(refusal), refusal
+        assert f"{{words}}; install with: pip install " in str(refusal) and "[data]" in str(refusal), refusal
     else:
-        raise AssertionError("pandas is not needed")
+        raise AssertionError(words)
 """
 
 

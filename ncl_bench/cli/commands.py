@@ -5,14 +5,16 @@
 and what encodes pictures in ``ncl_bench.features``.
 """
 
+import inspect
 import re
 from collections.abc import Callable, Mapping
+from copy import copy
 from functools import wraps
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
-from typer.main import get_group
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command, get_command_name, get_group
 
 from ncl_bench import __version__
 from ncl_bench.errors import NclBenchError
@@ -70,23 +72,47 @@ class _Commands(TyperGroup):
 
 
 def _command(name: str, place: str) -> Any:
-    command, alone = imported(place), typer.Typer()
-    if isinstance(command, typer.Typer):
-        alone.add_typer(command, name=name)
-    else:
+    command, alone = imported(place), typer.Typer(add_completion=False)
+    if not isinstance(command, typer.Typer):
         alone.command(name)(command)
-    found = get_group(alone).commands[name]
+        return _Listed(alone.registered_commands[0])
+    group = copy(command)
+    group.registered_commands = []  # Typer would make their options
+    alone.add_typer(group, name=name)
+    found: Any = get_group(alone).commands[name]
     _finish(found)
+    found.commands |= {each.name: each for each in map(_Listed, command.registered_commands)}
     return found
+
+
+class _Listed(TyperCommand):
+    """A command that Typer makes when anything but its line in a list is asked for, as its options take time."""
+
+    def __init__(self, registered: Any) -> None:
+        line = {
+            name: getattr(registered, name)
+            for name in ("short_help", "hidden", "deprecated", "rich_help_panel")
+        }
+        line["help"] = registered.help or inspect.getdoc(registered.callback)
+        line["name"] = registered.name or get_command_name(registered.callback.__name__)
+        super().__init__(**line)
+        # without the defaults of a command, so that the made one is asked for them
+        self.__dict__ = line | {"_registered": registered}
+
+    def __getattr__(self, name: str) -> Any:
+        alone = typer.Typer(add_completion=False)
+        alone.registered_commands = [self._registered]
+        made = get_command(alone)
+        _finish(made)
+        vars(self).update(vars(made))
+        return object.__getattribute__(self, name)
 
 
 def _finish(command: Any) -> None:
     """Hide the types of flags, and let what the command refuses be told of its options."""
     params = _without_flag_types(command.get_params(typer.Context(command)))
-    if command.callback:  # a group of commands has none
+    if command.callback:  # a group of commands may have none
         command.callback = _told_of_options(command.callback, {each.name: each.opts[0] for each in params})
-    for each in getattr(command, "commands", {}).values():
-        _finish(each)
 
 
 def _told_of_options(work: Callable[..., Any], options: Mapping[str, str]) -> Callable[..., Any]:

@@ -8,9 +8,9 @@ importing what trains takes seconds and needs torch, and ``--help`` needs neithe
 import ast
 import inspect
 import re
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, wraps
+from functools import cache, cached_property, update_wrapper
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -95,40 +95,59 @@ def made_from(*places: str, **forms: Option | None) -> Callable[[Callable[..., N
         places: ``module:function``, or ``module:Class`` of a dataclass.
         forms: what the terminal writes otherwise; None leaves an argument out.
     """
+    return lambda command: _Made(command, places, OF_SEVERAL_CALLS | forms)
 
-    def made(command: Callable[..., None]) -> Callable[..., None]:
-        known = OF_SEVERAL_CALLS | forms
-        left_out = {name for name, form in known.items() if form is None}
-        declared = {each.name: each for place in places for each in _arguments(place, left_out)}
-        written = {name: known.get(name) or Option() for name in declared}
-        options = {name: form.name or _option(declared[name]) for name, form in written.items()}
-        parameters = [_parameter(declared[name], form, options) for name, form in written.items()]
+
+class _Made:
+    """A command with the arguments of calls.
+
+    Their sources are read when the signature is asked for: a list of commands shows none of it, and all of them have
+    33 sources.
+    """
+
+    def __init__(
+        self, command: Callable[..., None], places: Sequence[str], known: Mapping[str, Option | None]
+    ) -> None:
+        update_wrapper(self, command)
+        self.__annotations__ = {}  # Typer prefers them to the signature, which has them too
+        self._command, self._places, self._known = command, places, known
+
+    @cached_property
+    def _declared(self) -> dict[str, _Argument]:
+        left_out = {name for name, form in self._known.items() if form is None}
+        return {each.name: each for place in self._places for each in _arguments(place, left_out)}
+
+    @cached_property
+    def _forms(self) -> dict[str, Option]:
+        return {name: self._known.get(name) or Option() for name in self._declared}
+
+    @cached_property
+    def _options(self) -> dict[str, str]:
+        return {name: form.name or _option(self._declared[name]) for name, form in self._forms.items()}
+
+    @cached_property
+    def __signature__(self) -> inspect.Signature:
+        parameters = [
+            _parameter(self._declared[name], form, self._options) for name, form in self._forms.items()
+        ]
         parameters += [
             each
-            for each in inspect.signature(command).parameters.values()
-            if each.name not in written and each.kind is not each.VAR_KEYWORD
+            for each in inspect.signature(self._command).parameters.values()
+            if each.name not in self._forms and each.kind is not each.VAR_KEYWORD
         ]
-
         # what is required comes first, as in a signature of Python
-        signature = inspect.Signature(sorted(parameters, key=lambda each: each.default is not MISSING))
+        return inspect.Signature(sorted(parameters, key=lambda each: each.default is not MISSING))
 
-        @wraps(command)
-        def run(*positions: Any, **named: Any) -> None:
-            bound = signature.bind(*positions, **named)
-            bound.apply_defaults()
-            given = bound.arguments
-            for name, option in options.items():
-                if option.startswith("--no-"):
-                    given[name] = not given[name]
-                elif given[name] is None and declared[name].default == ():
-                    given[name] = ()
-            command(**given)
-
-        run.__signature__ = signature  # type: ignore[attr-defined]
-        run.__annotations__ = {each.name: each.annotation for each in parameters}
-        return run
-
-    return made
+    def __call__(self, *positions: Any, **named: Any) -> None:
+        bound = self.__signature__.bind(*positions, **named)
+        bound.apply_defaults()
+        given = bound.arguments
+        for name, option in self._options.items():
+            if option.startswith("--no-"):
+                given[name] = not given[name]
+            elif given[name] is None and self._declared[name].default == ():
+                given[name] = ()
+        self._command(**given)
 
 
 def _option(argument: _Argument) -> str:

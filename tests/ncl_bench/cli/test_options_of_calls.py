@@ -1,6 +1,8 @@
 """Arguments and options of commands that are made from calls."""
 
 import inspect
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -189,3 +191,15 @@ def test_every_help_is_a_plain_sentence(name: str) -> None:
         assert text.endswith("."), parameter.name
         assert "``" not in text, parameter.name
         assert ":`" not in text, parameter.name
+
+
+@pytest.mark.parametrize(
+    ("words", "reads"), [("--help", False), ("leaderboard --help", False), ("train --help", True)]
+)
+def test_a_list_of_commands_reads_the_source_of_no_call(words: str, reads: bool) -> None:
+    code = (
+        "import sys; from ncl_bench.cli import main, options\n"
+        f"options._names, sys.argv[1:] = None, {words.split()!r}; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode != 0) == reads, done.stderr

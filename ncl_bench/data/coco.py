@@ -130,6 +130,7 @@ def read_labels(image_ids: Iterable[object]) -> Labels:
     # the package lists five captions per image, in the order of Karpathy's split
     per_image = len(captions) // len(found)
     images = [owners[caption][0] for caption in captions[::per_image].tolist()]
+    # labels go by position, so images in another order would get each other's
     for place, (ours, expected) in enumerate(zip(found, images, strict=True)):
         if ours != str(expected):
             raise ScoresError(
@@ -155,6 +156,7 @@ def _read(path: Any) -> dict[int, list[int]]:
 
 def _matches(labels: dict[int, list[int]], queries: dict[int, int], items: dict[int, int]) -> Matches:
     ordered = sorted((queries[query], matches) for query, matches in labels.items())
+    # a match outside the split is never found, but the totals below count it
     inside = [(query, items[item]) for query, matches in ordered for item in matches if item in items]
     query, item = np.array(inside, np.int64).T
     return Matches(query, item, np.array([len(matches) for _, matches in ordered], np.int64))

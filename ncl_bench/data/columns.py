@@ -88,6 +88,7 @@ def row_numbers(rows: Any, n: int) -> Int64Array:
         return np.flatnonzero(chosen)
     if chosen.ndim != 1:
         raise RowError(f"rows have shape {chosen.shape}, expected one list of row numbers, such as [3, 0]")
+    # an empty list becomes an array of float64, which the check of whole numbers would refuse
     if chosen.size == 0:
         return np.empty(0, np.int64)
     if chosen.dtype.kind not in "iu":
@@ -134,6 +135,7 @@ class TokenTable:
         columns = np.arange(lengths.max(initial=0))
         valid = columns < lengths[:, None]
         tokens = np.zeros(valid.shape, dtype=np.int64)
+        # one assignment per batch: a mask is read row by row, which is the order of the tokens
         tokens[valid] = self.ids[(starts[:, None] + columns)[valid]]
         return tokens, lengths
 
@@ -142,6 +144,7 @@ class TokenTable:
         rows = row_numbers(rows, len(self))
         lengths = self.offsets[rows + 1] - self.offsets[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        # from the place of a token in the result to its place here
         shift = np.repeat(self.offsets[rows] - offsets[:-1], lengths)
         return TokenTable(self.ids[np.arange(offsets[-1]) + shift], offsets)
 
@@ -153,6 +156,7 @@ def _parts_of(folder: Path, name: str) -> Iterator[Any]:
     state = json.loads((folder / "state.json").read_bytes())
     for entry in state["_data_files"]:
         file = entry["filename"]
+        # a folder from somebody else may name any file of this machine
         if Path(file).name != file:
             raise DataError(f"{folder} names the file {file!r}, which is not in the folder")
         with pa.memory_map(str(folder / file)) as mapped, pa.ipc.open_stream(mapped) as stream:
@@ -205,6 +209,7 @@ class TableColumn(Sequence[Any]):
     def __getitem__(self, index: slice) -> "TableColumn": ...
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
+            # a range stays a range, so no list of all rows is made
             return self._at(self._rows[index])
         return self._column[int(self._rows[index])].as_py()
 

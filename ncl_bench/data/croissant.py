@@ -85,6 +85,7 @@ def _downloaded(origin: Origin) -> list[dict[str, Any]]:
     # files inside the archive, if there is one; else as their authors give them
     inside = {"containedIn": {"@id": known[0]["@id"]}} if known else {}
     for split in SPLITS:
+        # with a *, because a download may have them in a folder of any name
         names = [f"*{name}" for name in origin.split_files(split)]
         known.append(
             {

@@ -178,6 +178,7 @@ def digits_split(split: str) -> DigitsSplit:
     # every split has a generator of its own, so one can be loaded alone
     part = SPLITS.index(split)
     scenes, features = _compose(split, np.random.RandomState(CONTENT_SEED + part))
+    # seeds of their own: another language, or another split, changes no caption
     captions = {
         language: tuple(
             write_captions(
@@ -351,6 +352,7 @@ class Writer:
 
 
 def _english_article(sentence: str) -> str:
+    # of ten digits, eight alone begins with a vowel that is spoken
     for vowel in ("eight", "8"):
         sentence = sentence.replace(f"a {vowel}", f"an {vowel}")
     return sentence

@@ -116,8 +116,10 @@ def _member_fault(info: zipfile.ZipInfo, archive_bytes: int) -> str | None:
     path = PurePosixPath(info.filename)
     if not info.filename:
         return "has no name"
+    # a backslash and a colon lead out on Windows, and no published name has one
     if path.is_absolute() or ".." in path.parts or "\\" in info.filename or ":" in info.filename:
         return "leads out of the archive"
+    # Unix programs keep the mode of a file there
     if stat.S_ISLNK(info.external_attr >> 16):
         return "is a symbolic link"
     if info.flag_bits & 1:
@@ -144,6 +146,7 @@ def features_folder(download: Download, wanted: str, folders: Sequence[str]) -> 
         DataError: no such folder, or more than one.
     """
     found = [PurePosixPath(name).parent for name in download.sizes if PurePosixPath(name).name == wanted]
+    # a download may hold the features of several datasets, with files of the same names
     named = [folder for folder in found if folder.name in ("", *folders)]
     if len(named) == 1:
         return "" if named[0].name == "" else f"{named[0]}/"

@@ -128,6 +128,7 @@ class Flickr8K(DatasetSpec):
     def _check_encoding(self, download: Download, path: str) -> None:
         name = f"{download.place}/{path}"
         encoding = parse_encoding(read_text(download, path), name)
+        # by the hash: a name of an encoder may stand for other weights
         if (encoding.weights_sha256, encoding.grid, encoding.pca) != (WEIGHTS_SHA256, GRID, None):
             raise DataError(
                 f"{name}: the features come from {encoding.encoder} with other weights, another grid or a projection, "

@@ -60,6 +60,7 @@ def push_to_hub(folder: Path, repository: str, *, api: Any = None) -> tuple[str,
     names = check_upload(manifest.name)
     api = HfApi() if api is None else api
     try:
+        # the first call tells whether the Hub answers; uploads may take as long as they need
         answered(partial(api.create_repo, repository, repo_type="dataset", private=True, exist_ok=True))
         for file in ("README.md", *(own.vocabulary for own in manifest.tokenizations)):
             api.upload_file(
@@ -81,6 +82,7 @@ def _captions(folder: Path, manifest: Manifest, split: str) -> Any:
     table = datasets.load_from_disk(str(folder / "captions" / split))
     for own in manifest.tokenizations:
         ids, offsets = (np.load(folder / name, allow_pickle=False) for name in own.token_files(split))
+        # the outer offsets are the ends of the array, where np.split would add empty captions
         lists = np.split(ids, offsets[1:-1])
         kind = datasets.List(datasets.Value("int32"))
         table = table.add_column(f"tokens_{own.name}", lists, feature=kind)
@@ -145,6 +147,7 @@ def fetch_archive(name: str, *, api: Any = None, fetch: Any = None) -> Path:
     try:
         listed = answered(partial(api.list_repo_commits, archive.repository, repo_type="dataset"))
         commits = [commit.commit_id for commit in listed]
+        # the client takes whole hashes only
         revision = next(commit for commit in commits if commit.startswith(archive.revision))
         path = Path(fetch(archive.repository, archive.name, repo_type="dataset", revision=revision))
     except Exception as error:  # the client raises many types: network, offline mode, missing commit
@@ -190,6 +193,7 @@ def answered(ask: Callable[[], Any]) -> Any:
             answer.set_exception(error)
         answers.put(answer)
 
+    # a daemon, because a call that waits for ever must not keep the program alive
     threading.Thread(target=wait, daemon=True).start()
     try:
         return answers.get(timeout=PATIENCE).result()

@@ -71,6 +71,7 @@ def add_images(
         every = [image_id for split in ids for image_id in ids[split]]
         file_of, journal = _named_files(spec, source, every, names), None
         missing = next((image_id for image_id in every if image_id not in file_of), None)
+        # files come first: pictures that rows hold are unpacked before one of them is found
         if missing is not None and names is None and rows_in(source):
             rows = OwnSource(source, images, image_column)
             journal = Journal(work, ids)
@@ -111,6 +112,7 @@ def _named_files(
             raise DataError(f"{names} has no image {unnamed[0]}; add a line for it")
         name_of = {image_id: listed[normalized(image_id)] for image_id in every}
     for name in name_of.values():
+        # for its refusal of a path that leads out; the index below finds the file
         picture_path(source, name, where)
     found, _ = FileIndex(source).find_all(list(dict.fromkeys(name_of.values())), where, by_name=False)
     missing = next((name for name in name_of.values() if name not in found), None)
@@ -123,6 +125,7 @@ def _check_one_image_each(ids: Mapping[str, Sequence[str]], paths: Mapping[str, 
     serves: dict[Path, str] = {}
     for split in ids:
         for image_id, path in zip(ids[split], paths[split], strict=True):
+            # an id may lack the ending of its file, so the ids a and a.jpg find one file
             if serves.setdefault(path, image_id) != image_id:
                 raise DataError(
                     f"{path} would be the image of {serves[path]} and of {image_id}; name every file by the whole id "

@@ -88,8 +88,10 @@ def read_keep(folder: Path, train: PairedDataset) -> tuple[Int64Array, Kept]:
     listed = folder / KEEP_CSV
     try:
         kept = Kept.model_validate(json.loads(said.read_bytes()))
+    # before the next clause, because pydantic's error is a ValueError
     except ValidationError as error:
         raise DataError(f"{said}: {first_problem(error)}; {_REMAKE}") from None
+    # a file of ten thousand brackets ends the reader of JSON by the second one
     except (ValueError, RecursionError):
         raise DataError(f"{said} is damaged; {_REMAKE}") from None
     for name, theirs, ours in (
@@ -104,12 +106,15 @@ def read_keep(folder: Path, train: PairedDataset) -> tuple[Int64Array, Kept]:
             )
     what = f"the list {expected}"
     size, largest = readable(listed, DataError, what).stat().st_size, LONGEST_LINE * (1 + len(train))
+    # before it is read: a wrong file may have gigabytes
     if size > largest:
         raise DataError(f"{listed} has {size:,} bytes, expected at most {largest:,}; {_REMAKE}")
     ids = read_pair_ids(listed, DataError, what)
+    # the hash of noise files serves any list of int64
     if noise_sha256(ids) != kept.sha256:
         raise DataError(f"{listed} does not hold the pairs that {KEEP_JSON} states; {_REMAKE}")
     rows = np.flatnonzero(np.isin(train.pair_ids, ids))
+    # an id that is listed twice, or is no pair of train, makes fewer rows than ids
     if not len(rows) == len(ids) == kept.n_kept <= kept.n_pairs <= len(train):
         raise DataError(
             f"{listed} holds {len(ids):,} pairs, {len(rows):,} of them of {train.name}/train, of {len(train):,}; "

@@ -181,6 +181,7 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
+        # fails the validation below, which says that the manifest is damaged
         content = None
     # before validation: another layout has other keys, and deserves its own sentence
     found = content.get("layout_version") if isinstance(content, dict) else None

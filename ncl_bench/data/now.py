@@ -135,6 +135,7 @@ SPEC = NoiseOfWeb(
     noise="natural",
     protocols=("1k",),
     languages=("zh", "en", "ja", "ru"),
+    # a caption may mix languages, so all of them share one list of ids
     tokenizers={"zh": "jieba", "en": "jieba", "ja": "jieba", "ru": "jieba"},
     origin=ORIGIN,
     shipped_tokenizers=tuple(VOCABULARY_SIZES),

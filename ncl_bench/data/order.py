@@ -50,6 +50,7 @@ def order_of_download(spec: DatasetSpec, place: Path, split: str) -> str:
         raise DataError(f"{spec.name} is embedded, so its order is known; leave the download out")
     download = open_download(place)
     names = spec.origin.split_files(split)
+    # by the captions, because the features, names[0], need not be there
     folder = PurePosixPath(find_file(download, names[1])).parent
     paths = [str(folder / name) for name in names]
     return order_of_captions(spec, spec.read_captions(download, paths, split))

@@ -236,7 +236,9 @@ def _asked(source: OwnSource, form: Form, columns: Sequence[str], languages: Seq
             raise DataError(
                 f"--language is {shorten(each)}, expected a language code such as en or zh, or with its column: en=text"
             )
+        # a column may be named by the code, or by a word for the language, such as English
         names = [wanted] if wanted else [language, *(name for name in columns if language_tag(name) == tag)]
+        # a column `caption` can only be in the one language that was asked for
         if len(languages) == 1 and not wanted:
             names += [name for name in columns if name.casefold() == "caption"]
         found = next((name for name in names if name in columns), None)
@@ -267,6 +269,7 @@ def _named(source: OwnSource, form: Form, columns: Sequence[str]) -> dict[str, s
         raise DataError(f"{source.name} has the columns {listed(captions)}; choose one with --caption-column")
     if plain and not chosen:
         return {"en": plain[0]}
+    # a column `caption` beside those of languages, or two of one language
     if captions or len(chosen) < len(spoken):
         both = [name for name in others if name in spoken or name in captions]
         raise DataError(

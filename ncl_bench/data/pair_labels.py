@@ -64,6 +64,7 @@ def read_pair_labels(
         if pair in found:
             raise DataError(f"{where}: pair {pair} has a label already; keep one line for each pair")
         theirs, ours = row.get("image_id") or "", (image_ids or {}).get(pair)
+        # pair ids are plain numbers: labels of other data would fit them too
         if theirs and ours and theirs != ours:
             raise DataError(
                 f"{where}: pair {pair} has the image {shown(theirs)}, but {ours} in {spec.name}; give labels of "

@@ -76,6 +76,7 @@ HF_ROWS = 256
 
 
 def _is_whole(value: Any) -> bool:
+    # True is an Integral too, and would be row 1
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
@@ -246,6 +247,7 @@ class PairedDataset(_TorchDataset):
         if index >= n_shards:
             raise DataError(f"index is {index}, expected 0 to {n_shards - 1} for {n_shards} shards")
         size, rest = divmod(len(self), n_shards)
+        # the first shards have one pair more, as many as remain
         start = index * size + min(index, rest)
         return self.subset(np.arange(start, start + size + (index < rest)))
 
@@ -260,6 +262,7 @@ class PairedDataset(_TorchDataset):
             DataError: ``n_images`` is not a whole number, or too small.
         """
         n_images = min(n_images, self.n_images)
+        # by the pairing, because noise gives a caption an image of another place
         part = self.subset(np.flatnonzero(self.caption_to_image < n_images))
         part = replace(
             part, image_features=self.image_features[:n_images], image_ids=self.image_ids[:n_images]
@@ -268,6 +271,7 @@ class PairedDataset(_TorchDataset):
 
     def in_ram(self) -> "PairedDataset":
         """Read the features into memory; another process maps the files again."""
+        # by rows: a slice of features on disk would stay on disk
         copy = replace(self, image_features=self.image_features[np.arange(self.n_images)])
         again = vars(self).get("_again")
         return copy if again is None else copy.pickled_as(again)
@@ -281,6 +285,7 @@ class PairedDataset(_TorchDataset):
         Args:
             again: returns this dataset in any process.
         """
+        # no field of the frozen class, because `replace` would hand it on
         object.__setattr__(self, "_again", again)
         return self
 
@@ -350,6 +355,7 @@ class PairedDataset(_TorchDataset):
                 raise DataError(unknown_name("column", name, (*BATCH_COLUMNS, *MORE_COLUMNS)))
         missing = {"caption": self.captions, "image": self.images}
         for name in columns:
+            # `self` stands for the columns that every dataset has
             if missing.get(name, self) is None:
                 raise DataError(f"{self.name}/{self.split} holds no {name}s; leave the column {name!r} out")
         return replace(self, columns=columns)

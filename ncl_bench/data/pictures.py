@@ -60,6 +60,7 @@ def open_picture(
     """
     from PIL import Image, UnidentifiedImageError
 
+    # Pillow lists its rarer formats only after this
     Image.init()
     name = name or str(source)
     known = [each for each in PICTURE_FORMATS if each in Image.OPEN]
@@ -69,6 +70,7 @@ def open_picture(
             size = picture.size
             if at_least is not None:
                 picture.draft(None, (at_least, at_least))
+            # MPO is a JPEG with more pictures behind it
             scans = _Scans.of(content) if picture.format in ("JPEG", "MPO") else _Scans()
             needed = len(content) + _decoded_bytes(picture, content)
             if scans.number > 1:  # the decoder keeps every coefficient, at full size
@@ -166,11 +168,13 @@ class _Scans:
             if marker == 0x01 or marker == 0xD8:  # no length follows
                 continue
             segment = content[place : place + int.from_bytes(content[place : place + 2], "big")]
+            # a length below 2 is damage, and must not hold the walk up
             place += max(2, len(segment))
             if marker == 0xDA and len(segment) > 3 and len(segment) >= 6 + 2 * segment[2]:
                 number += 1
                 first, last, bits = segment[3 + 2 * segment[2] :][:3]
                 for component in segment[3 : 3 + 2 * segment[2] : 2]:
+                    # the lower half counts the bits that later scans must bring
                     low |= {(component, each): bits & 15 for each in range(first, min(last, 63) + 1)}
         return cls(number, any(low.values()))
 

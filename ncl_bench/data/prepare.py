@@ -127,6 +127,7 @@ def prepare(
     require("data", "datasets", needed_by="prepare")
     spec = dataset_spec(name)
     if push_to_hub:
+        # before an hour of work, as the licence may permit no upload
         check_upload(name)
     found = downloaded(name, place) if download else as_path(place)
     chosen = to or os.environ.get(ROOT_VARIABLE)
@@ -193,6 +194,7 @@ def _with_vocabulary(
         return options
     found = find_vocabulary(spec, place)
     if found:
+        # for its refusal: a damaged file is told before anything is written
         load_vocabulary(found)
     return replace(options, vocabulary=found)
 
@@ -235,6 +237,7 @@ def _settings_key(spec: DatasetSpec, material: Material, options: PrepareOptions
     files = (options.tokenizer_file, options.vocabulary)
     settings = {
         "layout": LAYOUT_VERSION,
+        # another version may write other bytes
         "tool": __version__,
         "name": spec.name,
         "images": dict(spec.images),
@@ -301,6 +304,7 @@ def _write(
             write_judgements(folder / JUDGEMENTS / f"{split}_{kind}.parquet", judgements)
         path = folder / "features" / f"{split}.npy"
         written = journal.result(f"write {split}")
+        # the journal may say that a file is written which somebody has deleted since
         if written is None or not path.is_file() or path.stat().st_size != written["bytes"]:
             with progress(f"writing {split}", spec.images[split]) as advance:
                 written = _write_features(path, spec, split, content, dtype, advance)
@@ -336,6 +340,7 @@ def _write(
         checked=findings.checked,
         warnings=(*findings.warnings, *filter(None, vocabulary), *unknown),
     )
+    # the manifest lists the card too, so its files are added when the card is written
     write_text(folder / "README.md", render_card(spec, manifest))
     write_manifest(folder, manifest.model_copy(update={"files": records_of(folder, known)}))
 

@@ -57,6 +57,7 @@ def load_similar(root: Path, spec: DatasetSpec, ratio: float, seed: int | None) 
     if path.exists():
         caption_to_image, record = read_noise_file(path, spec, "similar")
         n_wrong = round(record.realised_ratio * len(caption_to_image))
+        # rounded down, as in the draw
         if n_wrong != int(ratio * len(caption_to_image)):
             raise NoiseError(
                 f"noise file {path} moves {n_wrong:,} captions, expected {int(ratio * len(caption_to_image)):,}; "

@@ -308,6 +308,7 @@ class DatasetSpec:
         """
         unit = "caption" if unit in OF_WORDS else unit
         shared = (file.seed for file in self.noise_files if (file.unit, file.ratio) == (unit, ratio))
+        # the seed of a file that no seed draws is None
         return next(shared, None) or 0
 
     def train_captions(self) -> Sequence[str] | None:
@@ -341,6 +342,7 @@ class DatasetSpec:
         """
         if captions is None and noise_unit in OF_WORDS:
             drawn, record = _noise_of_words(self, noise_unit, noise_ratio, seed)
+            # the cached array serves all callers, and one may write to it
             return drawn.copy(), record
         return draw_noise(
             self.images["train"],

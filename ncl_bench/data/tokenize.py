@@ -95,6 +95,7 @@ def _tokenize_chunks(chunks: list[list[str]], name: str, file: Path | None) -> I
         yield from pool.map(_tokenize_in_worker, chunks)
 
 
+# made once in each worker process, because a tokenizer may read a dictionary first
 _worker_tokenizer: list[Tokenizer] = []
 
 

@@ -108,6 +108,7 @@ def _jieba() -> Tokenizer:
 @cache
 def _char() -> Tokenizer:
     """A letter keeps its vowel signs and tone marks; the zero-width space is a blank."""
+    # the last range selects a variant of the letter before it
     letters = re.compile(f"[{UNSPACED}][{marks()}\U000e0100-\U000e01ef]*")
 
     def split(caption: str) -> list[str]:
@@ -193,6 +194,7 @@ def default_tokenizer(language: str) -> str:
         language: any name that :func:`ncl_bench.data.languages.language_tag` knows, or another word.
     """
     code, _, rest = (language_tag(language) or language).partition("-")
+    # zh-Latn is Pinyin, which has blanks
     return "word" if rest.startswith("Latn") else _OF_LANGUAGE.get(code, "word")
 
 

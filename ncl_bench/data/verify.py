@@ -94,6 +94,7 @@ def find_vocabulary(spec: DatasetSpec, place: Path) -> Path | None:
     origin = spec.origin
     if origin.vocabulary is None:
         return None
+    # absolute, because the parent of `.` is `.` itself
     folders = [place, *(place / name for name in origin.folders), place.absolute().parent]
     files = (folder / below / origin.vocabulary.name for folder in folders for below in (".", "vocab"))
     return next((file for file in files if file.is_file()), None)
@@ -145,6 +146,7 @@ def verify(
         FileRecord(name=path, bytes=download.sizes[path], sha256=digests[path]) for path in sorted(digests)
     ]
     files += [hashed(vocabulary, origin.vocabulary)] if vocabulary else []
+    # by its size first: hashing another zip file would take minutes for nothing
     if origin.archive and download.place.is_file() and download.place.stat().st_size == origin.archive.bytes:
         files.append(hashed(download.place, origin.archive))
     warnings = (

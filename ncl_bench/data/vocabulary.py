@@ -96,6 +96,7 @@ def vocabulary_from_counts(counts: Mapping[str, int], *, threshold: int = 4) -> 
         counts: occurrences of each word in the training captions.
         threshold: smallest count, at least 1.
     """
+    # byte-pair encoding writes <unk> for what it does not know; it must not get a second id
     kept = [word for word, count in counts.items() if count >= threshold and word not in SPECIAL_WORDS]
     # ties by spelling: the ids depend on the counts alone, not on the order of the captions
     words = (*SPECIAL_WORDS, *sorted(kept, key=lambda word: (-counts[word], word)))
@@ -164,7 +165,9 @@ def parse_vocabulary(content: bytes, name: str) -> Vocabulary:
 def _fields(data: Any, name: str) -> tuple[dict[str, int], dict[str, str], int]:
     try:
         word_to_id, id_to_word, size = data["word2idx"], data["idx2word"], data["idx"]
+        # not isinstance, because true and false are whole numbers to it
         whole = isinstance(id_to_word, dict) and all(type(i) is int for i in (size, *word_to_id.values()))
+        # an escape in JSON may be half a character, which no file can hold
         "".join(word_to_id).encode()
     except (TypeError, KeyError, AttributeError, UnicodeEncodeError):
         whole = False

@@ -66,6 +66,7 @@ class ItemLine:
 def rows() -> tuple[ItemLine, ...]:
     """Every picture, in the order of the features."""
     lines = read_table(FILES / "items.tsv", DataError)[1]
+    # the columns are the fields of a line, in this order
     return tuple(ItemLine(number, *row.values()) for number, (_, row) in enumerate(lines))
 
 
@@ -87,6 +88,7 @@ def thumbnails(sheet: str) -> dict[str, NDArray[np.uint8]]:
     shown = [name for name, its_sheet in sheets().items() if its_sheet == sheet]
     with open_picture(FILES / f"thumbnails_{sheet}.webp") as picture:
         pixels = np.asarray(picture.convert("RGB"))
+    # a row of pixels runs through all thumbnails of a line, so axes change places
     tiles = (
         pixels.reshape(-1, THUMBNAIL, THUMBNAILS_IN_A_LINE, THUMBNAIL, 3)
         .swapaxes(1, 2)

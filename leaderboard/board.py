@@ -20,9 +20,9 @@ from ncl_bench.evaluation.people import Agreement
 from ncl_bench.names import lookalike
 from ncl_bench.papers import (
     PUBLISHED,
+    DetectionLine,
     Family,
     Paper,
-    PrintedDetection,
     base_name,
     family_of,
     read_families,
@@ -314,7 +314,7 @@ class Content:
     rows: list[Row]
     families: dict[str, Family]
     papers: dict[str, Paper]
-    printed_detection: tuple[PrintedDetection, ...]
+    printed_detection: tuple[DetectionLine, ...]
     significantly_different: SignificanceTest
 
 

@@ -30,7 +30,7 @@ from leaderboard.row_files import REPRODUCED, Header, Results, RowFile, SeedReco
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.ranks import Counted, Ranks
-from ncl_bench.papers import PrintedDetection, read_families, read_papers, read_printed_detection
+from ncl_bench.papers import DetectionLine, read_families, read_papers, read_printed_detection
 from ncl_bench.progress import Progress, silent
 from ncl_bench.schema import Record
 from ncl_bench.yaml import read_short
@@ -536,10 +536,10 @@ def _compare_published(base: Path, root: Path) -> None:
         _compare(record, now[key], what)
 
 
-def _printed(folder: Path) -> dict[tuple[str, ...], Record | PrintedDetection]:
+def _printed(folder: Path) -> dict[tuple[str, ...], Record | DetectionLine]:
     """Everything that is printed in papers, by what it is and where it stands."""
-    found: dict[tuple[str, ...], Record | PrintedDetection] = {}
-    records: list[tuple[tuple[str, ...], Record | PrintedDetection]] = [
+    found: dict[tuple[str, ...], Record | DetectionLine] = {}
+    records: list[tuple[tuple[str, ...], Record | DetectionLine]] = [
         *((("source", name), paper) for name, paper in read_papers(folder).items()),
         *(
             (_place_of_row(entry), _without_remark(entry))
@@ -560,7 +560,7 @@ def _place_of_row(entry: Entry) -> tuple[str, ...]:
     return "row", entry.method, entry.backbone, "of", entry.source, entry.table, "in", entry.condition.slug
 
 
-def _place_of_detection(line: PrintedDetection) -> tuple[str, ...]:
+def _place_of_detection(line: DetectionLine) -> tuple[str, ...]:
     return (
         "detection row",
         line.method,
@@ -580,7 +580,7 @@ def _without_remark(entry: Entry) -> Entry:
     return entry.model_copy(update={"notes": notes})
 
 
-def _compare(before: Record | PrintedDetection, after: Record | PrintedDetection, where: str) -> None:
+def _compare(before: Record | DetectionLine, after: Record | DetectionLine, where: str) -> None:
     changed = [name for name, value in vars(before).items() if value != getattr(after, name)]
     if changed:
         raise SubmissionError(f"{where}: {changed[0]} is changed; {_ALLOWED}")

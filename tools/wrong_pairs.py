@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import average_precision_score, roc_auc_score
 
 from baselines.audit.judge import judge_pairs
 from ncl_bench.data import true_correspondence
 from ncl_bench.data.load import load_dataset
+from ncl_bench.evaluation.detection import detection
 
 
 def main() -> None:
@@ -56,9 +56,10 @@ def main() -> None:
         ("lemon", found.table["lemon"]),
     ):
         order = np.argsort(clean.to_numpy(), kind="stable")
+        each = detection(clean.to_numpy(), ~wrong, None)
         print(
-            f"{name}: AUROC {roc_auc_score(wrong, -clean):.3f}, average precision "
-            f"{average_precision_score(wrong, -clean):.3f}, first N {wrong[order[:n]].sum()}, "
+            f"{name}: AUROC {each.auroc:.3f}, average precision "
+            f"{each.average_precision_wrong:.3f}, first N {wrong[order[:n]].sum()}, "
             f"first 2N {wrong[order[: 2 * n]].sum()}"
         )
 

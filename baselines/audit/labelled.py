@@ -36,8 +36,8 @@ class Estimate(Record):
     high: float
 
 
-class LabelledDetection(Record):
-    """How well an estimate separates pairs of one label from those that match, weighted.
+class Estimates(Record):
+    """The measures of a :class:`~ncl_bench.evaluation.detection.Detection` of all pairs, estimated from a sample.
 
     Attributes:
         n: pairs of the label.
@@ -82,7 +82,7 @@ class LabelledPairs(Record):
     strata: dict[str, Stratum]
     first: dict[int, dict[str, int]]
     seed: int
-    detection: dict[str, dict[str, LabelledDetection]] = Field(default_factory=dict)
+    detection: dict[str, dict[str, Estimates]] = Field(default_factory=dict)
 
 
 def suspicious_first(table: pd.DataFrame, chosen_by: str) -> Int64Array:
@@ -142,7 +142,7 @@ def labelled_pairs(
     weight = np.array([size[name] / max(1, drawn[name]) for name in group.tolist()])
     seed = derive_seed(seed, "audit", "labels")
     count = Counter(label.tolist())
-    detection: dict[str, dict[str, LabelledDetection]] = {}
+    detection: dict[str, dict[str, Estimates]] = {}
     for column in columns if min(count["wrong"], count["matches"]) >= FEWEST else ():
         values = table[column].to_numpy(np.float64, na_value=np.nan)
         for other in ("wrong", "partly"):
@@ -179,7 +179,7 @@ def _detection(
     weight: Float64Array,
     group: NDArray[np.object_],
     seed: int,
-) -> LabelledDetection:
+) -> Estimates:
     random = np.random.default_rng(seed)
     drawn = np.zeros((RESAMPLES, len(values)))
     for name in np.unique(group):
@@ -187,7 +187,7 @@ def _detection(
         drawn[:, rows] = random.multinomial(len(rows), np.full(len(rows), 1 / len(rows)), RESAMPLES)
     point = weighted_measures(values, wrong, weight, np.ones((1, len(values))))
     again = weighted_measures(values, wrong, weight, drawn)
-    return LabelledDetection(
+    return Estimates(
         n=int(wrong.sum()),
         n_matches=int((~wrong).sum()),
         **{
@@ -203,7 +203,7 @@ def _detection(
 def weighted_measures(
     values: Float64Array, wrong: NDArray[np.bool_], weight: Float64Array, drawn: Float64Array
 ) -> dict[str, Float64Array]:
-    """The measures of :class:`LabelledDetection` for several resamples at once.
+    """The measures of :class:`Estimates` for several resamples at once.
 
     Args:
         values: float64 ``(n,)``, larger means more likely to match.

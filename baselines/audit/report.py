@@ -26,10 +26,10 @@ from baselines.audit.pairs import (
     open_runs,
     pair_table,
 )
-from baselines.audit.result import Audit, AuditedRun, AuditResult, EpochDetection, LemonRecord, counts
+from baselines.audit.result import Audit, AuditedEpoch, AuditedRun, AuditResult, LemonRecord, counts
 from baselines.kit.distributed import device_for
 from baselines.methods import METHODS
-from baselines.training.measures import Detection, detection, hidden_correspondence
+from baselines.training.measures import hidden_correspondence
 from baselines.training.scoring import embed
 from baselines.training.statement import CLEAN_PROBABILITY
 from ncl_bench.arguments import checked_arguments
@@ -39,6 +39,7 @@ from ncl_bench.data.load import refuse_damage
 from ncl_bench.data.pair_labels import LABELS
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import ScoresError, TrainingError
+from ncl_bench.evaluation.detection import Detection, detection
 from ncl_bench.evaluation.pages import Gallery
 from ncl_bench.evaluation.scores import check_embeddings, read_array
 from ncl_bench.files import atomic_folder, sole_owner
@@ -401,7 +402,7 @@ def _runs(audited: AuditedRuns) -> list[AuditedRun]:
     ]
 
 
-def _epochs(audited: AuditedRuns, truth: NDArray[np.bool_], threshold: float) -> list[EpochDetection]:
+def _epochs(audited: AuditedRuns, truth: NDArray[np.bool_], threshold: float) -> list[AuditedEpoch]:
     """How well the clean probability of each run finds the wrong pairs after every stored epoch."""
     found = []
     for number, audited_run in enumerate(audited.runs):
@@ -409,7 +410,7 @@ def _epochs(audited: AuditedRuns, truth: NDArray[np.bool_], threshold: float) ->
             each = detection_of(clean_probability(audited, epoch, run=number), truth, threshold)
             if each is not None:
                 run = str(audited_run.folder.path)
-                found.append(EpochDetection(run=run, epoch=epoch, detection=each))
+                found.append(AuditedEpoch(run=run, epoch=epoch, detection=each))
     return found
 
 

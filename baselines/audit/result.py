@@ -20,10 +20,10 @@ from pydantic import Field, ValidationError
 from baselines.audit.labelled import LabelledPairs
 from baselines.audit.labels import VERSION, Label, Suspicion
 from baselines.audit.lemon import LemonSetting
-from baselines.training.measures import Detection
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pairs.frames import csv_of
 from ncl_bench.errors import TrainingError, first_problem
+from ncl_bench.evaluation.detection import Detection
 from ncl_bench.files import atomic_path, write_text
 from ncl_bench.foreign import readable
 from ncl_bench.noise.draw import Noise
@@ -46,7 +46,7 @@ class AuditedRun(Record):
     has_clean_probability: bool
 
 
-class EpochDetection(Record):
+class AuditedEpoch(Record):
     """How well a run's clean probability finds the wrong pairs after an epoch, counted from 0."""
 
     run: str
@@ -118,7 +118,7 @@ class AuditResult(Record):
     runs: tuple[AuditedRun, ...] = ()
     detection: dict[str, Detection] = Field(default_factory=dict)
     first_wrong: int | None = None
-    epochs: tuple[EpochDetection, ...] = ()
+    epochs: tuple[AuditedEpoch, ...] = ()
     lemon: LemonRecord | None = None
     labelled: LabelledPairs | None = None
 

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from baselines.kit.method import Method
 from baselines.methods import METHODS
 from baselines.training.job import FinishedRun, TrainingJob, trusted_rows, with_own_images
-from baselines.training.measures import Epoch, detection, division, hidden_correspondence
+from baselines.training.measures import Epoch, hidden_correspondence
 from baselines.training.recipe import Recipe, own_name, shipped_name
 from baselines.training.run_folder import Imported
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.keep import Kept
 from ncl_bench.data.paired import PairedDataset
+from ncl_bench.evaluation.detection import detection, division
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION, known_order
 from ncl_bench.evaluation.submission import (
     DetectedPairs,

@@ -33,7 +33,7 @@ from baselines.training.job import (
     trusted_rows,
     with_own_images,
 )
-from baselines.training.measures import Curves, Epoch, checked_estimate, hidden_correspondence, separation
+from baselines.training.measures import Curves, Epoch, checked_estimate, diagnose, hidden_correspondence
 from baselines.training.run_folder import Machine, Outcome, RunFolder, machine_of
 from baselines.training.scoring import score
 from baselines.training.step import Budget, OptimiserStep, StepsSpent, load_optimizer
@@ -394,7 +394,7 @@ class Trainer:
             loss=means.pop("loss", None),
             terms=means,
             diagnosis={
-                name: separation(each[self.judged], truth)
+                name: diagnose(each[self.judged], truth)
                 for name, each in estimates.items()
                 if truth is not None
             },

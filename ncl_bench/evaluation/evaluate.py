@@ -15,7 +15,7 @@ from ncl_bench import __version__
 from ncl_bench.data import DATASETS
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import ScoresError, SubmissionError
-from ncl_bench.evaluation.metrics import correspondence_metrics
+from ncl_bench.evaluation.detection import separation
 from ncl_bench.evaluation.protocol import (
     PROTOCOL_VERSION,
     Sides,
@@ -169,7 +169,9 @@ def evaluate_submission(
     track = None
     if opened.probabilities is not None and opened.correspondence is not None:
         track = CorrespondenceResult(
-            **correspondence_metrics(opened.probabilities, opened.correspondence),
+            **separation(opened.probabilities, opened.correspondence).model_dump(),
+            # 0.5 counts as clean: Algorithm 1 of NCR has >= there
+            accuracy=100.0 * float(np.mean((opened.probabilities >= 0.5) == opened.correspondence)),
             pairs=len(opened.correspondence),
             true_pairs=int(opened.correspondence.sum()),
         )

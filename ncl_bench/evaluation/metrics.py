@@ -212,30 +212,3 @@ def intervals(samples: Float64Array) -> list[tuple[float, float]]:
     # unsmoothed percentiles: recalls are steps, and a normal interval may leave [0, 100]
     low, high = np.percentile(samples, [tail, 100.0 - tail], axis=0)
     return list(zip(low.tolist(), high.tolist(), strict=True))
-
-
-def correspondence_metrics(
-    clean_probability: NDArray[np.floating], correspondence: NDArray[np.bool_]
-) -> dict[str, float]:
-    """Measure how well probabilities separate true from false training pairs.
-
-    Args:
-        clean_probability: float ``(n_captions,)`` in [0, 1].
-        correspondence: bool ``(n_captions,)``, with both values present.
-
-    Returns:
-        ``auroc`` and ``average_precision`` in [0, 1]; ``accuracy`` at 0.5 in percent (0.5 counts as clean).
-    """
-    order = np.argsort(-clean_probability, kind="stable")
-    # equal probabilities are one step of both curves, whichever of them was listed first
-    (last,) = np.nonzero(np.diff(clean_probability[order], append=np.nan))
-    true = np.cumsum(correspondence[order])[last]
-    steps, false = np.diff(true, prepend=0), last + 1 - true
-    # a false pair counts the true ones above it, and half of those beside it: the trapezoids under the ROC curve
-    below = np.diff(false, prepend=0) @ (2 * true - steps)
-    return {
-        "auroc": float(below / (2 * true[-1] * false[-1])),
-        "average_precision": float((steps / true[-1]) @ (true / (last + 1))),
-        # 0.5 counts as clean: Algorithm 1 of NCR has >= there
-        "accuracy": 100.0 * float(np.mean((clean_probability >= 0.5) == correspondence)),
-    }

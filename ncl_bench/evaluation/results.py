@@ -5,9 +5,10 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from ncl_bench.errors import SubmissionError, first_problem
+from ncl_bench.evaluation.detection import Separation
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.extras import require
 from ncl_bench.files import write_text
@@ -25,12 +26,7 @@ RESULT_FILE = "result.json"
 Interval = tuple[float, float]
 
 
-class _Finite(Record):
-    # NaN is no JSON, and no result
-    model_config = ConfigDict(allow_inf_nan=False)
-
-
-class DirectionResult(_Finite):
+class DirectionResult(Record):
     """One direction of retrieval.
 
     Attributes:
@@ -53,7 +49,7 @@ class DirectionResult(_Finite):
     intervals: dict[str, Interval] | None = None
 
 
-class ProtocolResult(_Finite):
+class ProtocolResult(Record):
     """Result under one protocol.
 
     Attributes:
@@ -81,7 +77,7 @@ class ProtocolResult(_Finite):
         return values | {"r_sum": self.r_sum}
 
 
-class PeopleResult(_Finite):
+class PeopleResult(Record):
     """One measure of agreement with people's judgements (:mod:`ncl_bench.evaluation.people`).
 
     Attributes:
@@ -109,7 +105,7 @@ class PeopleResult(_Finite):
         return f"{self.value:.{digits}f}" + (f" ({inside})" if inside else "")
 
 
-class Evaluation(_Finite):
+class Evaluation(Record):
     """Result of one split of one dataset under all its protocols.
 
     Attributes:
@@ -189,25 +185,21 @@ class Evaluation(_Finite):
         return as_text(self)
 
 
-class CorrespondenceResult(_Finite):
-    """Correspondence track: how well the submitted probabilities separate true from false training pairs.
+class CorrespondenceResult(Separation):
+    """Correspondence track: how well the submitted probabilities separate true from wrong training pairs.
 
     Attributes:
-        auroc: in [0, 1].
-        average_precision: in [0, 1].
         accuracy: at 0.5, percent.
         pairs: number of training captions.
         true_pairs: number of those paired with their own image.
     """
 
-    auroc: float
-    average_precision: float
     accuracy: float
     pairs: int
     true_pairs: int
 
 
-class Result(_Finite):
+class Result(Record):
     """Content of ``result.json``.
 
     Attributes:

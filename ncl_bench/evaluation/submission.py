@@ -10,6 +10,7 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError, field_v
 from ncl_bench.data import DATASETS
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import SubmissionError, first_problem, unknown_name
+from ncl_bench.evaluation.detection import Division, Share
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
 from ncl_bench.files import write_text
 from ncl_bench.names import Link, LongText, Name, ShownText, Text
@@ -42,7 +43,6 @@ RecipeName = Annotated[
 ]
 Ratio = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 RSum = Annotated[float, Field(ge=0, le=600, allow_inf_nan=False)]
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Split = Literal["test", "dev"]
 
@@ -154,7 +154,7 @@ class TrainingCurve(_Described):
         return self
 
 
-class DetectedPairs(_Described):
+class DetectedPairs(_Described, Division):
     """Wrong training pairs found by the clean probability after the last epoch, at the method's own threshold.
 
     The wrong pair is the positive one.
@@ -162,10 +162,6 @@ class DetectedPairs(_Described):
 
     threshold: Share
     """Pairs at or below it are called wrong."""
-    accuracy: Share
-    precision: Share
-    recall: Share
-    f1: Share
     average_precision_wrong: Share
     """Over all thresholds."""
     precision_at: Annotated[dict[int, Share], Field(max_length=20)]

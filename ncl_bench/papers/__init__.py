@@ -444,7 +444,7 @@ def best_published(dataset: str) -> Mapping[str, float]:
     return best
 
 
-class PrintedDetection(Record):
+class DetectionLine(Record):
     """A line of detection.csv: how well a method finds wrong pairs, as printed.
 
     Accuracy and AUROC are in [0, 1], like average precision and F1, whose positive class is the wrong pair; empty if
@@ -464,11 +464,11 @@ class PrintedDetection(Record):
     remark: ShownText
 
 
-def read_printed_detection(folder: Path = PUBLISHED) -> list[PrintedDetection]:
+def read_printed_detection(folder: Path = PUBLISHED) -> list[DetectionLine]:
     """Read detection.csv, in the file's order; empty if there is none."""
     path = folder / "detection.csv"
     lines = _read_csv(path) if path.exists() else {}
-    return [checked(PrintedDetection, line, where) for where, line in lines.items()]
+    return [checked(DetectionLine, line, where) for where, line in lines.items()]
 
 
 def _read_csv(path: Path) -> dict[str, dict[str, str]]:

@@ -13,7 +13,7 @@ from support.few_digits import digits_job, trained
 from baselines.audit import audit
 from baselines.audit.pairs import open_runs
 from baselines.plot import plot_run
-from baselines.training.measures import Epoch, separation
+from baselines.training.measures import Epoch, diagnose
 from baselines.training.run_folder import RunFolder
 from ncl_bench.data import true_correspondence
 from ncl_bench.errors import TrainingError
@@ -22,7 +22,7 @@ TRUE = np.array([True, True, True, False])
 
 
 def entry(index: int, loss: float | None, r_sum: float, estimate: list[float] | None) -> Epoch:
-    found = {} if estimate is None else {"clean_probability": separation(torch.tensor(estimate), TRUE)}
+    found = {} if estimate is None else {"clean_probability": diagnose(torch.tensor(estimate), TRUE)}
     return Epoch(
         index=index,
         round=0,

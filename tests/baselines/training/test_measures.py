@@ -1,51 +1,34 @@
-"""Separation of true from false pairs against counts from the definitions, and what TensorBoard reads back of a run."""
+"""The diagnosis of an estimate, and what TensorBoard reads back of a run."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from numpy.typing import NDArray
 from support.full_disk import largest_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from baselines.training.measures import (
     SEPARATION_BINS,
     Curves,
+    Diagnosis,
     Epoch,
     Histogram,
-    Separation,
     checked_estimate,
-    detection,
-    division,
-    separation,
+    diagnose,
 )
 from ncl_bench.errors import NclBenchError, TrainingError
 
-ESTIMATES = st.lists(st.tuples(st.integers(-3, 6), st.booleans()), min_size=2, max_size=40).filter(
-    lambda pairs: len({true for _, true in pairs}) == 2
-)
 
-
-def values_and_truth(pairs: list[tuple[int, bool]]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    return np.array([value / 4 for value, _ in pairs], np.float32), np.array([true for _, true in pairs])
-
-
-@given(ESTIMATES)
-def test_auroc_is_the_share_of_true_and_false_pairs_in_the_right_order(
-    pairs: list[tuple[int, bool]],
-) -> None:
-    values, truth = values_and_truth(pairs)
-    found = separation(values, truth)
-    wins = [(a > b) + 0.5 * (a == b) for a in values[truth] for b in values[~truth]]
-    assert found.auroc == pytest.approx(float(sum(wins)) / len(wins))
-    bins = found.histogram
+def test_a_histogram_counts_every_pair_and_widens_to_values_outside_0_to_1() -> None:
+    values, truth = np.array([-0.5, 0.1, 0.9, 1.75], np.float32), np.array([False, False, True, True])
+    bins = diagnose(values, truth).histogram
     assert len(bins.true) == len(bins.false) == SEPARATION_BINS
-    assert (sum(bins.true), sum(bins.false)) == (truth.sum(), (~truth).sum())
-    assert bins.low <= min(0.0, float(values.min()))
-    assert bins.high >= max(1.0, float(values.max()))
+    assert (sum(bins.true), sum(bins.false)) == (2, 2)
+    assert (bins.low, bins.high) == (-0.5, 1.75)
+    inside = diagnose(values[1:3], truth[1:3]).histogram
+    assert (inside.low, inside.high) == (0.0, 1.0)
+    assert tuple(diagnose(values, truth).model_dump()) == ("auroc", "average_precision", "histogram")
 
 
 @pytest.mark.parametrize("values", [[0.9, 0.1], [[0.9], [0.1], [0.8]], [0.9, float("nan"), 0.8]])
@@ -54,44 +37,9 @@ def test_an_estimate_that_is_not_one_finite_number_per_pair_is_refused(values: l
         checked_estimate(torch.tensor(values), 3)
 
 
-@given(ESTIMATES, st.integers(-3, 6))
-def test_a_division_counts_wrong_pairs_as_the_definitions_say(
-    pairs: list[tuple[int, bool]], threshold: int
-) -> None:
-    values, truth = values_and_truth(pairs)
-    found = division(values, truth, threshold / 4)
-    called = [value <= threshold for value, _ in pairs]
-    both = sum(call and not true for call, (_, true) in zip(called, pairs, strict=True))
-    wrong = sum(not true for _, true in pairs)
-    assert found.recall == pytest.approx(both / wrong)
-    assert found.precision == pytest.approx(both / sum(called) if any(called) else 0.0)
-    right = sum(call != true for call, (_, true) in zip(called, pairs, strict=True))
-    assert found.accuracy == pytest.approx(right / len(pairs))
-    harmonic = 2 * found.precision * found.recall / (found.precision + found.recall) if both else 0.0
-    assert found.f1 == pytest.approx(harmonic)
-
-
-@given(ESTIMATES)
-def test_the_best_division_is_the_best_of_all_thresholds(pairs: list[tuple[int, bool]]) -> None:
-    values, truth = values_and_truth(pairs)
-    found = detection(values, truth, 0.5)
-    assert found.best.f1 == max(division(values, truth, float(limit)).f1 for limit in values)
-    assert found.own == division(values, truth, 0.5)
-    assert found.auroc == separation(values, truth).auroc
-    assert found.average_precision == separation(values, truth).average_precision
-    assert found.average_precision_wrong == pytest.approx(separation(-values, ~truth).average_precision)
-
-
-def test_precision_among_equal_estimates_is_the_expected_one() -> None:
-    values = np.array([0.1] * 4 + [0.5] * 12 + [0.9] * 4, np.float32)
-    truth = np.array([False] * 4 + [True, False, True] * 4 + [True] * 4)
-    # the four surest finds, and six of the twelve next ones, of which a third is wrong
-    assert detection(values, truth, 0.5).precision_at == {10: pytest.approx((4 + 6 / 3) / 10)}
-
-
 def entry(index: int, loss: float | None, r_sum: float) -> Epoch:
     nothing = Histogram(low=0.0, high=1.0, true=(), false=())
-    found = {"clean_probability": Separation(auroc=0.75, average_precision=0.75, histogram=nothing)}
+    found = {"clean_probability": Diagnosis(auroc=0.75, average_precision=0.75, histogram=nothing)}
     place = {
         "index": index,
         "round": 0,

@@ -17,7 +17,7 @@ from support.rounding import assert_near
 import baselines.training.submit
 from baselines.kit.distributed import device_for
 from baselines.training.job import FinishedRun
-from baselines.training.measures import detection, hidden_correspondence
+from baselines.training.measures import hidden_correspondence
 from baselines.training.run_folder import RunFolder, machine_of
 from baselines.training.scoring import score
 from baselines.training.submit import submit
@@ -25,6 +25,7 @@ from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.vocabulary import Vocabulary
 from ncl_bench.errors import TrainingError
 from ncl_bench.evaluation.call import evaluate
+from ncl_bench.evaluation.detection import detection
 from ncl_bench.evaluation.submission import Training, read_submission
 
 

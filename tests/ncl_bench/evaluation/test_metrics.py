@@ -238,17 +238,3 @@ def test_only_few_misses_or_hits_change_an_interval() -> None:
 
 def test_an_interval_holds_the_middle_95_percent() -> None:
     assert metrics.intervals(np.arange(1001.0)[:, None]) == [(25.0, 975.0)]
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(2, 60), st.sampled_from([2, 5, 1000]))
-@settings(max_examples=60)
-def test_correspondence_metrics_equal_scikit_learn(seed: int, n: int, levels: int) -> None:
-    from sklearn.metrics import accuracy_score, average_precision_score, roc_auc_score
-
-    random = np.random.default_rng(seed)
-    truth = random.permutation(np.arange(n) < random.integers(1, n))
-    probability = random.integers(0, levels + 1, n) / levels
-    found = metrics.correspondence_metrics(probability, truth)
-    assert found["auroc"] == pytest.approx(roc_auc_score(truth, probability))
-    assert found["average_precision"] == pytest.approx(average_precision_score(truth, probability))
-    assert found["accuracy"] == pytest.approx(100 * accuracy_score(truth, probability >= 0.5))

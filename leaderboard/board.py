@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from leaderboard.entries import STATUSES, Condition, Entry, Recalls, Row, Run
+from leaderboard.entries import STATUSES, Condition, Entry, Recalls, Row, Run, grouped
 from leaderboard.results import read_measured, read_published
 from leaderboard.significance import SignificanceTest
 from ncl_bench.evaluation.difference import Hits
@@ -41,11 +40,6 @@ CATEGORIES = {
     "encoder-unstated": "Encoder not stated",
     "controls": "Ablations, controls on clean pairs and several noise draws, not ranked",
 }
-Shown = TypeVar("Shown")
-Key = TypeVar("Key")
-Name = TypeVar("Name", str, tuple[str, ...])
-REFERENCE_RATIO = 0.4
-"""Noise ratio that orders the lines of figures and tables."""
 Differ = Callable[[Sequence[Row]], NDArray[np.bool_]]
 """Test which pairs of rows of one condition differ significantly, bool ``(n, n)``."""
 
@@ -81,14 +75,6 @@ class Board:
     categories: list[Category]
     eccv: bool
     people: bool
-
-
-def grouped(rows: Iterable[Shown], key: Callable[[Shown], Key]) -> dict[Key, list[Shown]]:
-    """Rows by a key, in the order in which the keys first appear."""
-    groups: dict[Key, list[Shown]] = {}
-    for row in rows:
-        groups.setdefault(key(row), []).append(row)
-    return groups
 
 
 def board_of(entries: Iterable[Entry], significantly_different: Differ) -> list[Row]:
@@ -215,22 +201,6 @@ def boards(rows: Iterable[Row]) -> list[Board]:
 def _encoder(row: Row) -> str:
     """Rows on pre-trained encoders are divided by encoder."""
     return row.encoder if row.category == "pretrained" else ""
-
-
-def by_reference(lines: Mapping[Name, Mapping[float, Row]]) -> list[Name]:
-    """Keys of lines of rows by noise ratio: best at ``REFERENCE_RATIO`` first, then those without it.
-
-    Lines with a preliminary row come last.
-    """
-
-    def key(label: Name) -> tuple[bool, bool, float]:
-        points = lines[label]
-        at = points.get(REFERENCE_RATIO)
-        sums = [row.r_sum or 0.0 for row in points.values()]
-        preliminary = any(row.preliminary for row in points.values())
-        return preliminary, at is None, -(sum(sums) / len(sums) if at is None else at.r_sum or 0.0)
-
-    return sorted(sorted(lines), key=key)
 
 
 def merge_seeds(entries: Iterable[Entry]) -> list[Entry]:

@@ -7,15 +7,19 @@ from pathlib import Path
 
 from leaderboard.board import boards, published_folder, read_content
 from leaderboard.exports import (
+    README,
+    ROWS,
     bibtex_text,
     csv_text,
     latex_text,
     paper_tables,
+    readme,
     rows_in,
     tables,
     with_tables,
 )
 from leaderboard.figures import plain_chart
+from leaderboard.measured import measured_pages
 from leaderboard.row_files import REPRODUCED
 from leaderboard.site import site_files
 from ncl_bench.errors import SubmissionError
@@ -25,9 +29,6 @@ from ncl_bench.progress import Progress, silent
 HERE = Path(__file__).parent
 CARDS = HERE.parent / "dataset_cards"
 PLOT = "rsum_vs_noise.svg"
-README = "README.md"
-ROWS = "data/leaderboard.csv"
-"""Path in the site of the table of all rows."""
 DOCS = "docs/index.html"
 """Folder of the documentation in the site, if it was built first."""
 _TITLE = "# Leaderboard\n"
@@ -49,6 +50,11 @@ class Built:
     readme: str
     behind: bool
 
+    @property
+    def texts(self) -> dict[str, str]:
+        """The files and README.md, by path."""
+        return {**self.files, README: self.readme}
+
 
 def built(
     root: Path,
@@ -68,7 +74,7 @@ def built(
         progress: reports the rows read and evaluated.
     """
     content = read_content(root, published=published, progress=progress)
-    files = site_files(content, CARDS, links)
+    files = site_files(content, measured_pages(content), CARDS, links)
     files[ROWS] = csv_text(content.rows)
     files["data/sources.bib"] = bibtex_text(content.papers)
     for board in boards(content.rows):
@@ -124,12 +130,6 @@ def check(root: Path = HERE, *, published: bool = True, progress: Progress = sil
             "write them with `ncl-bench leaderboard build --tables` and commit the file"
         )
     return site
-
-
-def readme(root: Path) -> str:
-    """Text of README.md; empty if there is none."""
-    path = root / README
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 def rows_sha256(root: Path) -> str:

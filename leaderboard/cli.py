@@ -234,6 +234,7 @@ def diff(
     """
     require("leaderboard", "jinja2", "markdown_it", needed_by="leaderboard diff")
     from leaderboard import gate
+    from leaderboard.build import built
     from ncl_bench.yaml import read_short
 
     _require(root)
@@ -248,7 +249,10 @@ def diff(
             f"{changed_files} names code ({code[0]}), which only the change itself can run; build its site there and "
             "give it with --site"
         )
-    found = gate.moves(base, root, site)
+    for folder in (base, root):
+        gate.refuse_other_folder(folder)
+    before = built(base).texts
+    found = gate.moves(before, gate.read_site(site) if site else built(root).texts, site or root)
     try:
         new = gate.additions_text(base, root, author)
     except SubmissionError as error:  # of a correction that this code cannot read

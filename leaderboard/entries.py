@@ -1,8 +1,9 @@
-"""One entry of the leaderboard, shown as a table row: one result in one condition, typed and checked."""
+"""The rows of the leaderboard: one result in one condition, typed and checked, with its place among others."""
 
 import itertools
 import math
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
@@ -10,7 +11,7 @@ from ncl_bench.data import DATASETS
 from ncl_bench.data.spec import protocol_title
 from ncl_bench.errors import unknown_name
 from ncl_bench.evaluation.metrics import RECALLS
-from ncl_bench.evaluation.submission import DetectedPairs, TrainingCurve
+from ncl_bench.evaluation.submission import DetectedPairs, Percent, TrainingCurve
 from ncl_bench.names import Link, LongText, Name, OptionalName, ShownText
 from ncl_bench.schema import Matching, Precision, Record
 
@@ -38,7 +39,11 @@ UNIT_TITLES: dict[Unit, str] = {
 """Noise units in words, in the order of the boards."""
 Run = tuple[str, str, str]
 """Name of a row file, key of a seed, and protocol."""
-Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
+REFERENCE_RATIO = 0.4
+"""Noise ratio that orders the lines of figures and tables."""
+Shown = TypeVar("Shown")
+Key = TypeVar("Key")
+LineName = TypeVar("LineName", str, tuple[str, ...])
 Setting = Annotated[LongText, Matching(r"[a-z0-9_.]+=.*", "a recipe option and its value, NAME=VALUE")]
 
 
@@ -351,3 +356,58 @@ class Row(Entry):
     def label(self) -> str:
         """See :attr:`Entry.label`."""
         return self.shown_as or super().label
+
+    @property
+    def plain_steps(self) -> float | None:
+        """Training time in steps of the plain triplet loss on one network; None if it was not recorded."""
+        return self.cost * self.budget if self.cost and self.budget else None
+
+
+class Place(Row):
+    """A row of a measured table, with its rank in the table.
+
+    Attributes:
+        line: title of its line.
+        interval: 95 % interval of rSum over seeds and images; None without evidence.
+        detection: see :func:`leaderboard.measured.detection`.
+        collapsed: see :func:`leaderboard.measured.collapsed`.
+    """
+
+    line: str = ""
+    interval: tuple[float, float] | None = None
+    detection: dict[str, float] | None = None
+    collapsed: bool = False
+
+
+def grouped(rows: Iterable[Shown], key: Callable[[Shown], Key]) -> dict[Key, list[Shown]]:
+    """Rows by a key, in the order in which the keys first appear."""
+    groups: dict[Key, list[Shown]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups
+
+
+def title_of(row: Row, *, tuned: bool = True) -> str:
+    """A line's name: the method, “tuned” if its recipe was tuned, and other changed settings."""
+    kept = [
+        difference
+        for difference in row.differs
+        if not difference.endswith(" steps") and (tuned or difference != row.recipe)
+    ]
+    return f"{row.method} ({', '.join(kept)})" if kept else row.method
+
+
+def by_reference(lines: Mapping[LineName, Mapping[float, Row]]) -> list[LineName]:
+    """Keys of lines of rows by noise ratio: best at ``REFERENCE_RATIO`` first, then those without it.
+
+    Lines with a preliminary row come last.
+    """
+
+    def key(label: LineName) -> tuple[bool, bool, float]:
+        points = lines[label]
+        at = points.get(REFERENCE_RATIO)
+        sums = [row.r_sum or 0.0 for row in points.values()]
+        preliminary = any(row.preliminary for row in points.values())
+        return preliminary, at is None, -(sum(sums) / len(sums) if at is None else at.r_sum or 0.0)
+
+    return sorted(sorted(lines), key=key)

@@ -6,15 +6,19 @@ A table for a paper holds one category of a board as LaTeX, Markdown or CSV.
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from leaderboard.board import Board, Content, by_reference, grouped
-from leaderboard.entries import SEEDS_FOR_A_RANK, Row
+from leaderboard.board import Board, Content
+from leaderboard.entries import SEEDS_FOR_A_RANK, Row, by_reference, grouped
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.evaluation.people import MEASURES
 from ncl_bench.papers import Paper
 from ncl_bench.tables import as_csv
 
+README = "README.md"
+ROWS = "data/leaderboard.csv"
+"""Path in the site of the table of all rows."""
 _FACTS = (
     "method",
     "family",
@@ -140,6 +144,12 @@ _CATEGORIES = ("single", "ensemble")
 _MOST = 12
 OTHER_SUM = "‡"
 """Marks an rSum that differs from the one that the paper prints."""
+
+
+def readme(root: Path) -> str:
+    """Text of a leaderboard's README.md; empty if there is none."""
+    path = root / README
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 def rows_in(text: str) -> str:

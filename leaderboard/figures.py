@@ -6,25 +6,17 @@ library versions change no byte.
 """
 
 import math
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from operator import attrgetter
 
 import numpy as np
 
-from leaderboard.board import by_reference, grouped
-from leaderboard.entries import Row
-from leaderboard.measured import (
-    Budgets,
-    MeasuredTable,
-    Place,
-    at_best_epoch,
-    division_curves,
-    mean_curve,
-    plain_steps,
-    title_of,
-)
+from leaderboard.entries import Place, Row, by_reference, grouped, title_of
 from leaderboard.rendering import markup, render
+from ncl_bench.evaluation.submission import TrainingCurve
 from ncl_bench.papers import Paper
 
 Charts = list[tuple[str, object]]
@@ -60,6 +52,16 @@ class Curve:
     solid: bool = True
     marks: bool = True
     control: bool = False
+
+
+@dataclass(frozen=True)
+class DivisionCurve:
+    """The division of a run after each epoch, by step; all shares are empty if the run did not record them."""
+
+    steps: tuple[int, ...]
+    noise_left: tuple[float, ...]
+    precision: tuple[float, ...]
+    recall: tuple[float, ...]
 
 
 def method_charts(rows: Iterable[Row], family: str, papers: Mapping[str, Paper]) -> Charts:
@@ -158,12 +160,11 @@ def _curve(label: str, rows: Sequence[Row]) -> Curve:
     return Curve(label, tuple(points), solid, control=control)
 
 
-def epoch_curves(table: MeasuredTable, slug: str, of: str) -> Charts:
-    """Curves over the steps under one noise of the best lines of a measured table.
+def epoch_curves(rows: Sequence[Row], of: str) -> Charts:
+    """Curves over the steps of the best rows of a measured table under one noise.
 
     Args:
-        table: from :func:`~leaderboard.measured.measured_tables`.
-        slug: of the condition.
+        rows: best first.
         of: ``auroc``: detection AUROC in percent, ``dev``: rSum on dev, or of the division ``noise_left``,
             ``precision`` or ``recall`` in percent.
 
@@ -181,7 +182,7 @@ def epoch_curves(table: MeasuredTable, slug: str, of: str) -> Charts:
     charts: Charts = []
     for tuned, kind in ((False, "default recipes"), (True, "tuned recipes")):
         series, levels = [], []
-        for row in table.places[slug]:
+        for row in rows:
             measured = row.curves if of in ("auroc", "dev") else division_curves(row)
             name = title_of(row, tuned=False)
             if row.closed_form:
@@ -195,14 +196,68 @@ def epoch_curves(table: MeasuredTable, slug: str, of: str) -> Charts:
             for name, level in levels:
                 across = ((min(ends), level, 0.0), (max(ends), level, 0.0))
                 series.append(Curve(name, across, marks=False, control=True))
-            whole = f"{title}, {table.places[slug][0].condition.title}"
+            whole = f"{title}, {rows[0].condition.title}"
             chart = curves(series, title=whole, x_title="steps", y_title=title)
             charts.append((kind, markup(chart)))
     return charts
 
 
-def budget_curves(one: Budgets) -> Charts:
-    """rSum of methods at several budgets, against steps and against cost; closed forms are levels.
+def mean_curve(curves: Sequence[TrainingCurve | DivisionCurve], of: str) -> list[tuple[float, float]]:
+    """Mean over seeds at twenty steps, linear between epochs, as ``(step, value)``."""
+    used = [(curve.steps, getattr(curve, of)) for curve in curves if getattr(curve, of)]
+    if not used:
+        return []
+    end = min(steps[-1] for steps, _ in used)
+    start = max(steps[0] for steps, _ in used)
+    if start >= end:
+        return [(float(end), statistics.fmean(values[-1] for _, values in used))]
+    places = [start + (end - start) * n / 19 for n in range(20)]
+    return [(x, statistics.fmean(_at(steps, values, x) for steps, values in used)) for x in places]
+
+
+def at_best_epoch(
+    curves: Sequence[TrainingCurve], measured: Sequence[TrainingCurve | DivisionCurve], of: str
+) -> float | None:
+    """Mean over seeds at the epoch that is best on dev; None where nothing was recorded.
+
+    Args:
+        curves: one per seed.
+        measured: what is read, one per curve; the same or its divisions.
+        of: the name of the values.
+    """
+    found = [
+        getattr(each, of)[curve.best]
+        for curve, each in zip(curves, measured, strict=bool(measured))
+        if getattr(each, of)
+    ]
+    return statistics.fmean(found) if found else None
+
+
+def division_curves(row: Row) -> list[DivisionCurve]:
+    """Divisions of a row's seeds after each epoch; empty unless every seed has a curve and the pairs it found."""
+    if len(row.curves) != len(row.found):
+        return []
+    return [
+        DivisionCurve(curve.steps, found.noise_left, found.precision_by_epoch, found.recall_by_epoch)
+        for curve, found in zip(row.curves, row.found, strict=True)
+        if len(curve.steps) == len(found.noise_left)
+    ]
+
+
+def _at(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
+    for (x0, y0), (x1, y1) in pairwise(zip(xs, ys, strict=True)):
+        if x0 <= x <= x1 and x1 > x0:
+            return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
+    return ys[-1]
+
+
+def budget_curves(lines: Mapping[str, Mapping[int, Row]], levels: Sequence[Place], title: str) -> Charts:
+    """rSum of methods at several budgets, against steps and against cost.
+
+    Args:
+        lines: by line, its rows by number of steps.
+        levels: closed forms, which take no steps.
+        title: of the data, the backbone and the noise.
 
     Returns:
         Caption and markup of each chart; that against cost needs methods with a recorded cost.
@@ -210,10 +265,10 @@ def budget_curves(one: Budgets) -> Charts:
     charts: Charts = []
     for against, x_title in (
         (attrgetter("budget"), "steps per network"),
-        (plain_steps, "cost, plain triplet steps"),
+        (attrgetter("plain_steps"), "cost, plain triplet steps"),
     ):
         series = []
-        for line, rows in one.rows.items():
+        for line, rows in lines.items():
             points = [
                 (float(x), row.r_sum or 0.0, row.spread.get("r_sum", 0.0))
                 for row in rows.values()
@@ -223,12 +278,12 @@ def budget_curves(one: Budgets) -> Charts:
         if not series:
             continue
         ends = [x for curve in series for x, _, _ in curve.points]
-        for row in one.levels:
+        for row in levels:
             across = tuple((x, row.r_sum or 0.0, 0.0) for x in (min(ends), max(ends)))
             series.append(Curve(row.line, across, marks=False, control=True))
-        title = f"rSum against {x_title}, {one.title}"
+        whole = f"rSum against {x_title}, {title}"
         charts.append(
-            (f"rSum against {x_title}", markup(curves(series, title=title, x_title=x_title, y_title="rSum")))
+            (f"rSum against {x_title}", markup(curves(series, title=whole, x_title=x_title, y_title="rSum")))
         )
     return charts
 

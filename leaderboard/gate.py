@@ -21,17 +21,15 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from leaderboard.board import own_published, published_folder
-from leaderboard.build import README, ROWS, Built, built, readme
 from leaderboard.entries import Entry
 from leaderboard.evidence import arrays_of, read_ranks
-from leaderboard.exports import RANKS, tables_in
+from leaderboard.exports import RANKS, README, ROWS, readme, tables_in
 from leaderboard.results import DISAGREEMENT, changed_settings, noise_used, read_published, run_name
 from leaderboard.row_files import REPRODUCED, Header, Results, RowFile, SeedRecord, read_results
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.ranks import Counted, Ranks
 from ncl_bench.papers import DetectionLine, read_families, read_papers, read_printed_detection
-from ncl_bench.progress import Progress, silent
 from ncl_bench.schema import Record
 from ncl_bench.yaml import read_short
 
@@ -95,29 +93,15 @@ class Moves:
         return "\n".join(part for part in parts if part)
 
 
-def moves(
-    base: Path,
-    root: Path,
-    site: Path | None = None,
-    *,
-    published: bool = True,
-    progress: Progress = silent,
-) -> Moves:
-    """Compare two leaderboards.
+def moves(before: Mapping[str, str], after: Mapping[str, str], where: Path) -> Moves:
+    """Compare what two leaderboards publish, text by path.
 
     Args:
-        base: folder of a leaderboard, evaluated by this code.
-        root: folder of the leaderboard after the change.
-        site: what the change's own code built from ``root``; by default this code evaluates ``root``.
-        published: whether to include published rows.
-        progress: reports the rows read and evaluated.
+        before: of a leaderboard that this code built.
+        after: of the leaderboard after the change, from :func:`read_site` or built by this code.
+        where: folder of ``after``, named in errors.
     """
-    for folder in (base, root):
-        if not (folder / "results").is_dir():
-            raise SubmissionError(f"{folder} is no leaderboard; give a folder that holds results/")
-    before = _texts(built(base, published=published, progress=progress))
-    after = read_site(site) if site else _texts(built(root, published=published, progress=progress))
-    old, new = rows_by_place(before[ROWS], base), rows_by_place(after[ROWS], site or root)
+    old, new = rows_by_place(before[ROWS], where), rows_by_place(after[ROWS], where)
     names = sorted(name for name in before.keys() | after.keys() if name != ROWS)
     changed = [(row, _differing(old[key], row)) for key, row in new.items() if key in old]
     return Moves(
@@ -126,10 +110,6 @@ def moves(
         [(row, facts) for row, facts in changed if facts],
         [name for name in names if before.get(name) != after.get(name)],
     )
-
-
-def _texts(one: Built) -> dict[str, str]:
-    return {**one.files, README: one.readme}
 
 
 def read_site(folder: Path) -> dict[str, str]:
@@ -446,6 +426,12 @@ def refuse_moved_by_code(moves: Moves, code: list[str]) -> None:
             f"the code of the change ({code[0]}{others}) moves {len(moves.rows):,} rows, such as "
             f"{place(moves.rows[0])}; {_ALLOWED}"
         )
+
+
+def refuse_other_folder(folder: Path) -> None:
+    """Refuse a folder that is no leaderboard."""
+    if not (folder / "results").is_dir():
+        raise SubmissionError(f"{folder} is no leaderboard; give a folder that holds results/")
 
 
 def refuse_links(root: Path) -> None:

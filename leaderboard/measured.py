@@ -9,31 +9,22 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from baselines.recipes import Ablation, AblationLine
-from leaderboard.board import Content, grouped, mean, ranked, with_rank_intervals
-from leaderboard.entries import SEEDS_FOR_A_RANK, UNIT_TITLES, Condition, Row
+from leaderboard.board import Content, mean, ranked, with_rank_intervals
+from leaderboard.entries import SEEDS_FOR_A_RANK, UNIT_TITLES, Condition, Place, Row, grouped, title_of
+from leaderboard.figures import budget_curves, epoch_curves, forest
 from leaderboard.results import CLEAN_SUFFIX, MEAN_OF_TWO, shipped_ablations
 from ncl_bench.data import DATASETS
+from ncl_bench.data.pair_labels import FEWEST, read_pair_labels
 from ncl_bench.data.spec import protocol_title
-from ncl_bench.evaluation.submission import DetectedPairs, TrainingCurve
+from ncl_bench.evaluation.submission import DetectedPairs
 from ncl_bench.papers import Family, Paper
-
-
-@dataclass(frozen=True)
-class DivisionCurve:
-    """The division of a run after each epoch, by step; all shares are empty if the run did not record them."""
-
-    steps: tuple[int, ...]
-    noise_left: tuple[float, ...]
-    precision: tuple[float, ...]
-    recall: tuple[float, ...]
-
 
 REFERENCE = ("caption", 0.6)
 """Unit and ratio of the noise that orders the lines and defines the drop from the clean score."""
@@ -43,22 +34,6 @@ FALLEN = 0.9
 """Share of its best rSum on dev below which a control has collapsed."""
 SHOWN_AT = (50, 200, 1_000)
 """Numbers of most suspicious pairs on the page Detection."""
-
-
-class Place(Row):
-    """A row of a measured table, with its rank in the table.
-
-    Attributes:
-        line: title of its line.
-        interval: 95 % interval of rSum over seeds and images; None without evidence.
-        detection: see :func:`detection`.
-        collapsed: see :func:`collapsed`.
-    """
-
-    line: str = ""
-    interval: tuple[float, float] | None = None
-    detection: dict[str, float] | None = None
-    collapsed: bool = False
 
 
 @dataclass(frozen=True)
@@ -184,11 +159,6 @@ class Budgets:
     at_cost: dict[str, Place]
 
 
-def plain_steps(row: Row) -> float | None:
-    """Training time in steps of the plain triplet loss on one network; None if it was not recorded."""
-    return row.cost * row.budget if row.cost and row.budget else None
-
-
 def budgets(tables: Sequence[MeasuredTable]) -> list[Budgets]:
     """Conditions with a method at two budgets or more, in the order of the tables."""
     found = []
@@ -202,7 +172,7 @@ def budgets(tables: Sequence[MeasuredTable]) -> list[Budgets]:
                 for line, rows in grouped(trained, attrgetter("line")).items()
             }
             several = {line: rows for line, rows in lines.items() if len(rows) > 1}
-            costs = [plain_steps(row) for row in max(placed, key=len) if not row.closed_form]
+            costs = [row.plain_steps for row in max(placed, key=len) if not row.closed_form]
             known = [cost for cost in costs if cost is not None]
             if not several or not known:
                 continue
@@ -229,9 +199,7 @@ def budgets(tables: Sequence[MeasuredTable]) -> list[Budgets]:
 def _nearest(rows: Mapping[int, Place], reference: float) -> Place | None:
     """The row with the nearest cost, as a ratio; None if none is within a factor of 1.5."""
     off = {
-        abs(math.log(cost / reference)): row
-        for row in rows.values()
-        if (cost := plain_steps(row)) is not None
+        abs(math.log(cost / reference)): row for row in rows.values() if (cost := row.plain_steps) is not None
     }
     return off[min(off)] if off and min(off) <= math.log(1.5) else None
 
@@ -326,16 +294,6 @@ def _line(
         cost=mean([row.cost for row in rows.values()]),
         drop=drop(clean, noisy) if clean and noisy else None,
     )
-
-
-def title_of(row: Row, *, tuned: bool = True) -> str:
-    """A line's name: the method, “tuned” if its recipe was tuned, and other changed settings."""
-    kept = [
-        difference
-        for difference in row.differs
-        if not difference.endswith(" steps") and (tuned or difference != row.recipe)
-    ]
-    return f"{row.method} ({', '.join(kept)})" if kept else row.method
 
 
 def alike(apart: NDArray[np.bool_]) -> list[tuple[int, int]]:
@@ -515,55 +473,6 @@ def noise_left(found: DetectedPairs) -> float | None:
     return wrong * (1 - found.recall) / (1 - wrong * called)
 
 
-def mean_curve(curves: Sequence[TrainingCurve | DivisionCurve], of: str) -> list[tuple[float, float]]:
-    """Mean over seeds at twenty steps, linear between epochs, as ``(step, value)``."""
-    used = [(curve.steps, getattr(curve, of)) for curve in curves if getattr(curve, of)]
-    if not used:
-        return []
-    end = min(steps[-1] for steps, _ in used)
-    start = max(steps[0] for steps, _ in used)
-    if start >= end:
-        return [(float(end), statistics.fmean(values[-1] for _, values in used))]
-    places = [start + (end - start) * n / 19 for n in range(20)]
-    return [(x, statistics.fmean(_at(steps, values, x) for steps, values in used)) for x in places]
-
-
-def at_best_epoch(
-    curves: Sequence[TrainingCurve], measured: Sequence[TrainingCurve | DivisionCurve], of: str
-) -> float | None:
-    """Mean over seeds at the epoch that is best on dev; None where nothing was recorded.
-
-    Args:
-        curves: one per seed.
-        measured: what is read, one per curve; the same or its divisions.
-        of: the name of the values.
-    """
-    found = [
-        getattr(each, of)[curve.best]
-        for curve, each in zip(curves, measured, strict=bool(measured))
-        if getattr(each, of)
-    ]
-    return statistics.fmean(found) if found else None
-
-
-def division_curves(row: Row) -> list[DivisionCurve]:
-    """Divisions of a row's seeds after each epoch; empty unless every seed has a curve and the pairs it found."""
-    if len(row.curves) != len(row.found):
-        return []
-    return [
-        DivisionCurve(curve.steps, found.noise_left, found.precision_by_epoch, found.recall_by_epoch)
-        for curve, found in zip(row.curves, row.found, strict=True)
-        if len(curve.steps) == len(found.noise_left)
-    ]
-
-
-def _at(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
-    for (x0, y0), (x1, y1) in pairwise(zip(xs, ys, strict=True)):
-        if x0 <= x <= x1 and x1 > x0:
-            return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
-    return ys[-1]
-
-
 @dataclass(frozen=True)
 class AblationResult:
     """A row of a paper's ablation.
@@ -640,3 +549,42 @@ def _ablation(ours: Mapping[str, Row], content: Content) -> AblationTable:
         command=f"ncl-bench sweep --table {name} --dataset {condition.dataset} --to {name}",
         lines=lines,
     )
+
+
+def measured_pages(content: Content) -> dict[str, dict[str, Any]]:
+    """Values of the pages of measured tables, detection, gains over the base loss, and ablations, by template."""
+    tables = measured_tables(content)
+    detected = {
+        "tables": [table for table in tables if table.detected],
+        "epoch_curves": epoch_curves,
+        "printed": content.printed_detection,
+        "labelled": _labelled(),
+        "fewest": FEWEST,
+        "precision_at": SHOWN_AT,
+    }
+    measured = {
+        "tables": tables,
+        "forest": forest,
+        "epoch_curves": epoch_curves,
+        "budgets": budgets(tables),
+        "budget_curves": budget_curves,
+        "seeds_for_a_rank": SEEDS_FOR_A_RANK,
+    }
+    gain = {"tables": [table for table in tables if table.gains]}
+    ablations = {"tables": ablation_tables(content)}
+    return {
+        "measured.html": measured,
+        "detection.html": detected,
+        "gain.html": gain,
+        "ablations.html": ablations,
+    }
+
+
+def _labelled() -> list[tuple[str, int, int]]:
+    """Datasets of natural noise whose pairs are labelled: title, labelled pairs, and wrong ones among them."""
+    labels = [
+        (spec.title, list(read_pair_labels(spec.pair_labels, spec).values()))
+        for spec in DATASETS.values()
+        if spec.pair_labels is not None
+    ]
+    return [(title, len(found), found.count("wrong")) for title, found in labels]

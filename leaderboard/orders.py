@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from leaderboard.measured import MeasuredTable, Place, title_of
+from leaderboard.entries import Place, title_of
+from leaderboard.measured import MeasuredTable
 from leaderboard.own_rows import noise_name
 from leaderboard.results import MEAN_OF_TWO
 from ncl_bench.errors import SubmissionError

@@ -20,11 +20,10 @@ import yaml
 from pydantic import Field, model_validator
 
 from baselines.recipes import recipe_names, tuned_on
-from leaderboard.entries import Percent
 from ncl_bench.data import DATASETS, dataset_spec
 from ncl_bench.data.tokenizers import TOKENIZERS
 from ncl_bench.errors import SubmissionError
-from ncl_bench.evaluation.submission import Statement, Submission, TrainingRecord, TrainingSetup
+from ncl_bench.evaluation.submission import Percent, Statement, Submission, TrainingRecord, TrainingSetup
 from ncl_bench.foreign import whole_number
 from ncl_bench.names import OptionalName, Text
 from ncl_bench.schema import Record, Sha256, checked

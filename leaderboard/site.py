@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from baselines.recipes import beginning, split_name
-from leaderboard.board import Board, Content, boards, grouped
-from leaderboard.entries import RECALL_TITLES, SEEDS_FOR_A_RANK, STATUSES, Condition, Row
-from leaderboard.figures import budget_curves, epoch_curves, forest, method_charts, overview_charts, scatter
-from leaderboard.measured import SHOWN_AT, ablation_tables, budgets, measured_tables
+from leaderboard.board import Board, Content, boards
+from leaderboard.entries import RECALL_TITLES, SEEDS_FOR_A_RANK, STATUSES, Condition, Row, grouped
+from leaderboard.figures import method_charts, overview_charts, scatter
 from leaderboard.rendering import markup, render
 from leaderboard.row_files import known_recipes
 from ncl_bench.data import DATASETS
-from ncl_bench.data.pair_labels import FEWEST, read_pair_labels
 from ncl_bench.data.spec import DatasetSpec, protocol_title
 from ncl_bench.evaluation.people import PRINTED
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
@@ -58,11 +56,17 @@ class JudgedBoard:
         return [row for row, rank in zip(self.rows, self.ranks, strict=True) if rank is not None]
 
 
-def site_files(content: Content, cards: Path, links: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
+def site_files(
+    content: Content,
+    measured: Mapping[str, dict[str, Any]],
+    cards: Path,
+    links: Sequence[tuple[str, str]] = (),
+) -> dict[str, str]:
     """Render every page, by path in the site's folder.
 
     Args:
         content: everything that the leaderboard shows.
+        measured: from :func:`leaderboard.measured.measured_pages`.
         cards: folder of the dataset cards.
         links: label and address of more links in the header; addresses on the site are relative to its folder.
     """
@@ -74,9 +78,8 @@ def site_files(content: Content, cards: Path, links: Sequence[tuple[str, str]] =
     of_dataset = Counter(row.condition.dataset for row in rows)
     named = {
         "index.html": _index(content, shown) | {"answers": answers},
-        **_measured(content),
+        **measured,
         "people.html": {"places": _judged(content), "printed": PRINTED},
-        "ablations.html": {"tables": ablation_tables(content)},
         "papers.html": {"papers": content.papers, "rows_of": Counter(row.source for row in rows)},
         "downloads.html": {"conditions": [board.condition for board in shown]},
         "submit.html": {},
@@ -95,29 +98,6 @@ def site_files(content: Content, cards: Path, links: Sequence[tuple[str, str]] =
         )
     rendered = {path: _page(template, path, links, values) for path, (template, values) in pages.items()}
     return {"site.css": _static("site.css"), "site.js": _static("site.js"), **rendered}
-
-
-def _measured(content: Content) -> dict[str, dict[str, Any]]:
-    """Pages of the measured tables, of detection, and of what methods add to their base loss."""
-    tables = measured_tables(content)
-    detection = {
-        "tables": [table for table in tables if table.detected],
-        "epoch_curves": epoch_curves,
-        "printed": content.printed_detection,
-        "labelled": _labelled(),
-        "fewest": FEWEST,
-        "precision_at": SHOWN_AT,
-    }
-    measured = {
-        "tables": tables,
-        "forest": forest,
-        "epoch_curves": epoch_curves,
-        "budgets": budgets(tables),
-        "budget_curves": budget_curves,
-        "seeds_for_a_rank": SEEDS_FOR_A_RANK,
-    }
-    gain = {"tables": [table for table in tables if table.gains]}
-    return {"measured.html": measured, "detection.html": detection, "gain.html": gain}
 
 
 def _judged(content: Content) -> list[JudgedBoard]:
@@ -162,16 +142,6 @@ def _by_agreement(
         ranks[at] = rank
         differences.append(line)
     return intervals, ranks, differences
-
-
-def _labelled() -> list[tuple[str, int, int]]:
-    """Datasets of natural noise whose pairs are labelled: title, labelled pairs, and wrong ones among them."""
-    labels = [
-        (spec.title, list(read_pair_labels(spec.pair_labels, spec).values()))
-        for spec in DATASETS.values()
-        if spec.pair_labels is not None
-    ]
-    return [(title, len(found), found.count("wrong")) for title, found in labels]
 
 
 def _page(template: str, path: str, links: Sequence[tuple[str, str]], values: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from leaderboard.add import RowStands, add, new_row, write_rows
 from leaderboard.board import read_content
-from leaderboard.build import build
+from leaderboard.build import build, built
 from leaderboard.entries import Condition
 from leaderboard.gate import moves
 from leaderboard.results import noise_used, read_measured, recipe_commands
@@ -227,7 +227,8 @@ def test_changed_settings_are_shown_and_make_another_row(make: Maker, tmp_path: 
     build(board, board / "site", published=False)
     assert '<span class="badge">method.epochs=10</span>' in (board / "site/index.html").read_text("utf-8")
     assert '"batch_size=32, method.epochs=10"' in (board / "site/data/leaderboard.csv").read_text("utf-8")
-    assert moves(board, board, published=False).markdown() == "No row of the leaderboard moved.\n"
+    before, after = (built(board, published=False).texts for _ in range(2))
+    assert moves(before, after, board).markdown() == "No row of the leaderboard moved.\n"
 
 
 def test_a_reduced_precision_is_shown_and_its_seeds_are_merged_with_no_other(

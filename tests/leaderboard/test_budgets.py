@@ -9,7 +9,7 @@ from test_measured import training
 from leaderboard.add import add
 from leaderboard.board import Content, read_content
 from leaderboard.figures import budget_curves
-from leaderboard.measured import budgets, measured_tables
+from leaderboard.measured import budgets, measured_pages, measured_tables
 from leaderboard.site import site_files
 
 ROWS = {  # difficulty and cost per step, by budget
@@ -54,7 +54,8 @@ def test_the_row_of_nearest_cost_stands_in_the_column(content: Content) -> None:
 
 def test_the_figures_show_rows_of_several_budgets(content: Content) -> None:
     (one,) = budgets(measured_tables(content))
-    (of_steps, steps), (of_cost, cost) = ((caption, str(drawn)) for caption, drawn in budget_curves(one))
+    charts = budget_curves(one.rows, one.levels, one.title)
+    (of_steps, steps), (of_cost, cost) = ((caption, str(drawn)) for caption, drawn in charts)
     assert (of_steps, of_cost) == ("rSum against steps per network", "rSum against cost, plain triplet steps")
     assert all(name in steps for name in ("GSC", "SPS", "DECL", "CCA"))
     # DECL has one row with a recorded cost, and RCL one budget
@@ -63,6 +64,8 @@ def test_the_figures_show_rows_of_several_budgets(content: Content) -> None:
 
 
 def test_the_page_shows_them(content: Content) -> None:
-    page = site_files(content, Path(__file__).parents[2] / "dataset_cards")["measured.html"]
+    page = site_files(content, measured_pages(content), Path(__file__).parents[2] / "dataset_cards")[
+        "measured.html"
+    ]
     assert "Several budgets: Digits" in page
     assert page.count("not trained") == 2  # in SPS's line, and where the words are explained

@@ -113,9 +113,9 @@ def test_a_closed_form_under_a_noise_of_its_own_has_a_table_of_its_own(content: 
 
 def test_a_closed_form_is_a_level_in_the_figures(content: Content) -> None:
     table, _ = measured_tables(content)
-    ((_, dev),) = epoch_curves(table, NOISY.slug, "dev")
+    ((_, dev),) = epoch_curves(table.places[NOISY.slug], "dev")
     assert str(dev).count('class="curve control"') == 1
-    ((_, auroc),) = epoch_curves(table, NOISY.slug, "auroc")
+    ((_, auroc),) = epoch_curves(table.places[NOISY.slug], "auroc")
     assert str(auroc).count('class="curve control"') == 1
     drawn = str(forest(table.places[NOISY.slug], table.groups[NOISY.slug], title="rSum"))
     row = closed_form(content)

@@ -11,12 +11,18 @@ import pytest
 
 from leaderboard.add import add
 from leaderboard.board import Content
-from leaderboard.build import ROWS, build
-from leaderboard.exports import csv_text
-from leaderboard.gate import in_markdown, moves, read_site, rows_by_place
+from leaderboard.build import build, built
+from leaderboard.exports import ROWS, csv_text
+from leaderboard.gate import Moves, in_markdown, moves, read_site, refuse_other_folder, rows_by_place
 from ncl_bench.errors import SubmissionError
 
 Maker = Callable[..., Path]
+
+
+def moved(base: Path, root: Path, site: Path | None = None) -> Moves:
+    """What moves between two leaderboards; the second is read from a built site, if one is given."""
+    after = read_site(site) if site else built(root, published=False).texts
+    return moves(built(base, published=False).texts, after, site or root)
 
 
 def cell_file(board: Path, words: str) -> Path:
@@ -38,7 +44,7 @@ def test_rows_of_one_place_do_not_hide_each_other() -> None:
 
 
 def test_nothing_moved_is_said(board: Path, small_board: Path) -> None:
-    assert moves(small_board, board, published=False).markdown() == "No row of the leaderboard moved.\n"
+    assert moved(small_board, board).markdown() == "No row of the leaderboard moved.\n"
 
 
 def test_new_changed_and_removed_rows_and_moved_ranks_are_named(
@@ -52,7 +58,7 @@ def test_new_changed_and_removed_rows_and_moved_ranks_are_named(
     removed = cell_file(board, "triplet.*caption-60")
     removed.unlink()
     removed.with_suffix(".npz").unlink()
-    text = moves(ranked_board, board, published=False).markdown()
+    text = moved(ranked_board, board).markdown()
     assert re.search(
         r"### New rows \(2\)\n\n- Better, `VSE∞`, `digits 200 caption 0\.4`, `digits/better/\S+`: "
         r"rank 1; r_sum [\d.]+; seeds 0 1 2; status submitted; selection dev; extra none; encoder none; notes none; "
@@ -71,7 +77,7 @@ def test_a_row_of_another_paper_and_code_is_not_hidden_by_one_of_the_same_name(
 ) -> None:
     """It had the key of the standing row, which it could pass on the board without a line in the difference."""
     add(make(tmp_path / "new", difficulty=1.0, seed=7, code="https://example.org/mine"), board)
-    text = moves(small_board, board, published=False).markdown()
+    text = moved(small_board, board).markdown()
     assert "### New rows (1)\n\n- CRCL, `VSE∞`" in text
     assert "Changed rows" not in text
 
@@ -80,7 +86,7 @@ def test_an_edited_remark_is_shown_in_one_line(board: Path, small_board: Path) -
     path = cell_file(board, "crcl.*caption-40")
     text = path.read_text(encoding="utf-8")
     path.write_text(text.replace("  noise:", '  notes: "*a* ### b"\n  noise:', 1), encoding="utf-8")
-    assert "notes nothing → `*a* ### b`\n" in moves(small_board, board, published=False).markdown()
+    assert "notes nothing → `*a* ### b`\n" in moved(small_board, board).markdown()
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +121,7 @@ def test_a_row_that_the_code_of_the_change_moves_is_shown_with_the_code(
 ) -> None:
     """Both sides were evaluated by the base's code: five points more for a method were "No row moved"."""
     files = {**built_site, ROWS: with_five_points_more(built_site[ROWS], "CRCL"), "README.md": ""}
-    found = moves(small_board, small_board, site_of(files, tmp_path), published=False)
+    found = moved(small_board, small_board, site_of(files, tmp_path))
     assert [(row["method"], list(facts)) for row, facts in found.changed] == [("CRCL", ["r_sum"])] * 2
     text = found.markdown(["leaderboard/significance.py"])
     assert text.startswith(
@@ -130,7 +136,7 @@ def test_pages_that_the_code_of_the_change_writes_otherwise_are_named(
 ) -> None:
     """A number can be changed in a template alone; then no row moves."""
     files = {**built_site, "index.html": built_site["index.html"].replace("CRCL", "GSC"), "extra.js": "0"}
-    text = moves(small_board, small_board, site_of(files, tmp_path), published=False).markdown()
+    text = moved(small_board, small_board, site_of(files, tmp_path)).markdown()
     assert text.startswith(
         "No row of the leaderboard moved.\n\n### Other files of the site that differ (3)\n"
     )
@@ -141,7 +147,7 @@ def test_a_column_that_the_code_of_the_change_drops_moves_every_row(
     small_board: Path, built_site: dict[str, str], tmp_path: Path
 ) -> None:
     files = {**built_site, ROWS: built_site[ROWS].replace("r_sum,", "sum,", 1)}
-    found = moves(small_board, small_board, site_of(files, tmp_path), published=False)
+    found = moved(small_board, small_board, site_of(files, tmp_path))
     assert [sorted(facts) for _, facts in found.changed] == [["r_sum", "sum"]] * 4
 
 
@@ -166,7 +172,7 @@ def test_a_text_of_a_stranger_links_calls_and_renders_nothing(text: str, markdow
 def test_a_long_list_is_cut(small_board: Path, built_site: dict[str, str], tmp_path: Path) -> None:
     lines = "".join(f"m{n},submission,c{n}\n" for n in range(1000))
     files = {**built_site, ROWS: f"method,source,file\n{lines}"}
-    text = moves(small_board, small_board, site_of(files, tmp_path), published=False).markdown()
+    text = moved(small_board, small_board, site_of(files, tmp_path)).markdown()
     assert "### New rows (1,000)\n" in text
     assert "- and 800 more\n" in text
     assert text.count("\n- m") == 200
@@ -190,9 +196,10 @@ def test_a_site_that_is_none_is_refused(
 ) -> None:
     files = {name: text for name, text in {**built_site, name: content}.items() if text is not None}
     with pytest.raises(SubmissionError, match=message):
-        moves(small_board, small_board, site_of(files, tmp_path), published=False)
+        moved(small_board, small_board, site_of(files, tmp_path))
 
 
 def test_a_folder_that_is_no_leaderboard_is_refused(board: Path, tmp_path: Path) -> None:
+    refuse_other_folder(board)
     with pytest.raises(SubmissionError, match="nowhere is no leaderboard; give a folder that holds results/"):
-        moves(tmp_path / "nowhere", board).markdown()
+        refuse_other_folder(tmp_path / "nowhere")

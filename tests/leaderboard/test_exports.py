@@ -68,7 +68,7 @@ def test_a_preliminary_row_is_marked_wherever_rows_are_written(
         ("| Triplet (hardest)", "submitted"),
         ("| Lone", "submitted, preliminary"),
     ]
-    page = site_files(content, tmp_path)["index.html"]
+    page = site_files(content, {}, tmp_path)["index.html"]
     (row,) = re.findall(r"<tr[^>]*data-preliminary>.*?</tr>", page, re.S)
     assert '<span class="badge">preliminary</span>' in row
     low, high = (f"{float(lone[name]):.1f}" for name in ("r_sum_low", "r_sum_high"))

@@ -17,13 +17,10 @@ from support.board_rows import row
 from leaderboard.add import add
 from leaderboard.board import Content, board_of, read_content
 from leaderboard.build import build
-from leaderboard.entries import Condition, Entry, Row
-from leaderboard.figures import epoch_curves, forest
+from leaderboard.entries import Condition, Entry, Place, Row
+from leaderboard.figures import division_curves, epoch_curves, forest, mean_curve
 from leaderboard.measured import (
-    Place,
     alike,
-    division_curves,
-    mean_curve,
     measured_tables,
     noise_left,
     printed_drops,
@@ -252,11 +249,11 @@ def test_tuned_lines_stand_beside_those_of_the_recipes_as_they_are(content: Cont
     (found,) = table.drops  # NCR lacks the noise
     assert (found.title, found.printed) == ("CRCL", [])
     assert found.here == found.tuned == table.lines[0].drop
-    kinds = [kind for kind, _ in epoch_curves(table, NOISY.slug, "auroc")]
+    kinds = [kind for kind, _ in epoch_curves(table.places[NOISY.slug], "auroc")]
     assert kinds == ["default recipes", "tuned recipes"]
     mixed = [with_seeds(row, 2 + (row.condition == NOISY)) for row in budgeted]
     (plain,) = measured_tables(replace(content, rows=mixed))
-    assert [kind for kind, _ in epoch_curves(plain, NOISY.slug, "dev")] == ["default recipes"]
+    assert [kind for kind, _ in epoch_curves(plain.places[NOISY.slug], "dev")] == ["default recipes"]
     assert {line.seeds for line in plain.lines} == {"2–3"}
 
 
@@ -306,14 +303,14 @@ def test_noise_left_is_the_share_of_wrong_pairs_among_those_called_clean() -> No
 
 
 def test_divisions_are_drawn_where_runs_recorded_every_epoch(content: Content) -> None:
-    assert epoch_curves(measured_tables(content)[0], NOISY.slug, "noise_left") == []
+    assert epoch_curves(measured_tables(content)[0].places[NOISY.slug], "noise_left") == []
     shares = {"noise_left": (0.4, 0.3, 0.2)}
     recorded = [
         row.model_copy(update={"found": tuple(one.model_copy(update=shares) for one in row.found)})
         for row in content.rows
     ]
     (table,) = measured_tables(replace(content, rows=recorded))
-    ((kind, picture),) = epoch_curves(table, NOISY.slug, "noise_left")
+    ((kind, picture),) = epoch_curves(table.places[NOISY.slug], "noise_left")
     assert kind == "default recipes"
     assert "noise left, %" in str(picture)
     row = next(row for row in table.places[NOISY.slug] if row.found)

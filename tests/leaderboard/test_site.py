@@ -10,6 +10,7 @@ import numpy as np
 
 from leaderboard.board import Content, compared, merge_seeds
 from leaderboard.entries import Condition, Entry
+from leaderboard.measured import measured_pages
 from leaderboard.site import site_files
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.evaluation.people import Agreement, agreement_interval
@@ -35,7 +36,7 @@ def ours(paper: Entry, shift: float, seed: int, **changes) -> Entry:
 
 def method_page(content: Content, added: list[Entry], family: str) -> list[str]:
     """Text of the cells of "Paper against this repository", row by row, joined by bars."""
-    page = site_files(with_rows(content, added), CARDS)
+    page = site_files(with_rows(content, added), {}, CARDS)
     table = re.search(r"Paper against this repository</h2>(.*?)</main>", page[f"methods/{family}.html"], re.S)
     assert table is not None
     lines = re.findall(r"<tr><th scope=\"row\">(.*?)</tr>", table[1], re.S)
@@ -90,7 +91,7 @@ def test_a_board_has_a_column_of_eccv_caption_where_a_row_has_it(printed: Conten
     (merged,) = merge_seeds(measured)
     assert merged.eccv == {"i2t_map_at_r": 21.0, "t2i_map_at_r": 30.5}
     assert merge_seeds([measured[0], ours(paper, -2.0, 1)])[0].eccv == {}
-    page = site_files(with_rows(printed, measured), CARDS)["index.html"]
+    page = site_files(with_rows(printed, measured), {}, CARDS)["index.html"]
     tables = re.findall(r"<table class=\"board\">.*?</table>", page, re.S)
     with_it = [table for table in tables if "ECCV mAP@R" in table]
     assert 0 < len(with_it) < len(tables)
@@ -102,7 +103,7 @@ def test_a_board_has_a_column_of_eccv_caption_where_a_row_has_it(printed: Conten
 
 
 def test_every_method_page_links_to_its_paper_and_never_to_a_forge_instead(printed: Content) -> None:
-    pages = site_files(printed, CARDS)
+    pages = site_files(printed, measured_pages(printed), CARDS)
     methods = {path: text for path, text in pages.items() if re.fullmatch(r"methods/(?!index).*", path)}
     found = {path: re.findall(r'<a href="(https://[^"]+)">Paper</a>', text) for path, text in methods.items()}
     assert {path for path, links in found.items() if not links} <= {
@@ -115,17 +116,17 @@ def test_every_method_page_links_to_its_paper_and_never_to_a_forge_instead(print
 
 def test_the_first_page_says_which_datasets_have_rows_of_papers_alone(printed: Content) -> None:
     line = "No result on Flickr30K, MS-COCO, CC152K or Noise of Web was trained by this project"
-    assert line in site_files(printed, CARDS)["index.html"]
+    assert line in site_files(printed, {}, CARDS)["index.html"]
     mine = ours(next(entry for entry in printed.seeds if entry.condition.dataset == "coco"), -1.0, 0)
-    assert line.replace("MS-COCO, ", "") in site_files(with_rows(printed, [mine]), CARDS)["index.html"]
+    assert line.replace("MS-COCO, ", "") in site_files(with_rows(printed, [mine]), {}, CARDS)["index.html"]
 
 
 def test_the_header_has_the_links_that_a_build_knows(printed: Content) -> None:
     links = [("Documentation", "docs/index.html"), ("Repository", "https://example.org/code")]
-    pages = site_files(printed, CARDS, links)
+    pages = site_files(printed, measured_pages(printed), CARDS, links)
     assert '<a href="../docs/index.html">Documentation</a>' in pages["methods/ncr.html"]
     assert '<a href="https://example.org/code">Repository</a>' in pages["methods/ncr.html"]
-    assert ">Documentation<" not in site_files(printed, CARDS)["index.html"]
+    assert ">Documentation<" not in site_files(printed, {}, CARDS)["index.html"]
 
 
 def judged(printed: Content, agreements: dict[str, float], drawn: dict[str, Agreement]) -> str:
@@ -142,7 +143,7 @@ def judged(printed: Content, agreements: dict[str, float], drawn: dict[str, Agre
                 known[f"flickr8k/{method}", str(seed)] = drawn[method]
     seeds = (*printed.seeds, *added)
     rows, test = compared(seeds, {}, known)
-    return site_files(replace(printed, seeds=seeds, rows=rows, significantly_different=test), CARDS)[
+    return site_files(replace(printed, seeds=seeds, rows=rows, significantly_different=test), {}, CARDS)[
         "people.html"
     ]
 

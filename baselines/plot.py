@@ -18,7 +18,8 @@ from rich.console import Console
 from baselines.audit.pairs import AuditedRuns, open_runs, own_values
 from baselines.kit.batches import derive_seed
 from baselines.kit.mixture import fitted_mixture, min_max_normalised
-from baselines.training.measures import Epoch, hidden_correspondence
+from baselines.training.job import hidden_correspondence
+from baselines.training.measures import Epoch
 from baselines.training.run_folder import RunFolder
 from baselines.training.statement import CLEAN_PROBABILITY
 from ncl_bench.errors import NclBenchError

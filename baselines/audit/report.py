@@ -29,7 +29,7 @@ from baselines.audit.pairs import (
 from baselines.audit.result import Audit, AuditedEpoch, AuditedRun, AuditResult, LemonRecord, counts
 from baselines.kit.distributed import device_for
 from baselines.methods import METHODS
-from baselines.training.measures import hidden_correspondence
+from baselines.training.job import hidden_correspondence
 from baselines.training.scoring import embed
 from baselines.training.statement import CLEAN_PROBABILITY
 from ncl_bench.arguments import checked_arguments

@@ -15,10 +15,9 @@ from baselines.kit.backbone import Backbone
 from baselines.kit.batches import derive_seed
 from baselines.kit.method import EpochPlan, Method, Setting
 from baselines.methods import METHODS
-from baselines.training.measures import hidden_correspondence
 from baselines.training.recipe import Recipe
 from baselines.training.run_folder import Outcome, RunFolder, RunRecord
-from ncl_bench.data import dataset_spec
+from ncl_bench.data import dataset_spec, true_correspondence
 from ncl_bench.data.keep import read_keep
 from ncl_bench.data.load import load_dataset
 from ncl_bench.data.paired import PairedDataset
@@ -239,6 +238,13 @@ def refuse_unselectable(recipe: Recipe, plans: Sequence[EpochPlan], n_pairs: int
 def _reaches_selection(plans: Sequence[EpochPlan], steps: int, per_epoch: int) -> bool:
     entries = (plans[len(plans) * taken // steps] for taken in range(0, steps, per_epoch))
     return any(plan.select for plan in entries)
+
+
+def hidden_correspondence(train: PairedDataset) -> NDArray[np.bool_] | None:
+    """Return which training pairs are true, bool ``(n_pairs,)``; None if that is unknown or all are true."""
+    if dataset_spec(train.name).noise == "natural" or train.noise.realised_ratio == 0:
+        return None
+    return true_correspondence(train)
 
 
 def trusted_rows(method: type[Method], config: Any, train: PairedDataset, seed: int) -> NDArray[np.int64]:

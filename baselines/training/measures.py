@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from ncl_bench.data import dataset_spec, true_correspondence
-from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import NclBenchError, TrainingError
 from ncl_bench.evaluation.detection import Separation, separation
 from ncl_bench.schema import Record
@@ -65,13 +63,6 @@ class Epoch(Record):
     loss: float | None
     terms: dict[str, float] = Field(default_factory=dict)
     diagnosis: dict[str, Diagnosis] = Field(default_factory=dict)
-
-
-def hidden_correspondence(train: PairedDataset) -> NDArray[np.bool_] | None:
-    """Return which training pairs are true, bool ``(n_pairs,)``; None if that is unknown or all are true."""
-    if dataset_spec(train.name).noise == "natural" or train.noise.realised_ratio == 0:
-        return None
-    return true_correspondence(train)
 
 
 def checked_estimate(estimate: Tensor, n_pairs: int) -> NDArray[np.float32]:

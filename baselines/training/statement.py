@@ -11,8 +11,14 @@ from numpy.typing import NDArray
 
 from baselines.kit.method import Method
 from baselines.methods import METHODS
-from baselines.training.job import FinishedRun, TrainingJob, trusted_rows, with_own_images
-from baselines.training.measures import Epoch, hidden_correspondence
+from baselines.training.job import (
+    FinishedRun,
+    TrainingJob,
+    hidden_correspondence,
+    trusted_rows,
+    with_own_images,
+)
+from baselines.training.measures import Epoch
 from baselines.training.recipe import Recipe, own_name, shipped_name
 from baselines.training.run_folder import Imported
 from ncl_bench.data import dataset_spec

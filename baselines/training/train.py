@@ -29,11 +29,12 @@ from baselines.methods import METHODS
 from baselines.training.job import (
     TrainingJob,
     build_method,
+    hidden_correspondence,
     refuse_unselectable,
     trusted_rows,
     with_own_images,
 )
-from baselines.training.measures import Curves, Epoch, checked_estimate, diagnose, hidden_correspondence
+from baselines.training.measures import Curves, Epoch, checked_estimate, diagnose
 from baselines.training.run_folder import Machine, Outcome, RunFolder, machine_of
 from baselines.training.scoring import score
 from baselines.training.step import Budget, OptimiserStep, StepsSpent, load_optimizer

@@ -16,8 +16,7 @@ from support.rounding import assert_near
 
 import baselines.training.submit
 from baselines.kit.distributed import device_for
-from baselines.training.job import FinishedRun
-from baselines.training.measures import hidden_correspondence
+from baselines.training.job import FinishedRun, hidden_correspondence
 from baselines.training.run_folder import RunFolder, machine_of
 from baselines.training.scoring import score
 from baselines.training.submit import submit

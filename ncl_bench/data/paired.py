@@ -482,9 +482,43 @@ def collate(pairs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
     if not pairs:
         raise DataError("pairs is empty, expected at least one pair of a dataset")
-    longest = max(len(pair["caption_tokens"]) for pair in pairs)
-    rows = [
-        {**pair, "caption_tokens": np.pad(pair["caption_tokens"], (0, longest - len(pair["caption_tokens"])))}
-        for pair in pairs
-    ]
-    return {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]}
+    names = {"caption_tokens": None, **pairs[0]}.keys()
+    for place, pair in enumerate(pairs):
+        if differing := sorted(names ^ pair.keys()):
+            raise DataError(
+                f"pairs[{place}] {'has no' if differing[0] in names else 'alone has'} {differing[0]}, expected the "
+                f"same names in all: {', '.join(names)}; give pairs of one kind of dataset"
+            )
+    columns = {
+        name: [_numbers(pair[name], name, place) for place, pair in enumerate(pairs)] for name in pairs[0]
+    }
+    longest = max(map(np.size, columns["caption_tokens"]))
+    for name, arrays in columns.items():
+        for place, array in enumerate(arrays):
+            if name == "caption_tokens" and array.ndim == 1:
+                arrays[place] = np.pad(array, (0, longest - len(array)))
+            elif name == "caption_tokens" or array.shape != arrays[0].shape:
+                expected = "(n_tokens,)" if name == "caption_tokens" else f"{arrays[0].shape}, as in pairs[0]"
+                raise DataError(
+                    f"pairs[{place}]: {name} has shape {array.shape}, expected {expected}; give pairs of one dataset, "
+                    "or of datasets with the same features"
+                )
+    return {name: torch.from_numpy(np.stack(arrays)) for name, arrays in columns.items()}
+
+
+def _numbers(value: Any, name: str, place: int) -> NDArray[Any]:
+    """A value of a pair as an array of numbers."""
+    try:
+        array = np.asarray(value)
+    except (
+        TypeError,
+        ValueError,
+        RuntimeError,
+    ):  # a list of unequal lists, or a tensor that is not on the CPU
+        array = np.empty(0, object)
+    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:  # torch has no longer numbers
+        raise DataError(
+            f"pairs[{place}]: {name} is {shorten(value)}, expected an array of numbers; leave it out of the pairs, or "
+            "collate it on its own"
+        )
+    return array.astype(array.dtype.newbyteorder("="), copy=False)

@@ -3,6 +3,7 @@
 import pydoc
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -172,6 +173,43 @@ def test_a_data_loader_over_the_dataset_gives_batches(options):
     both = torch.utils.data.ConcatDataset([whole, whole.subset([4, 5])])
     (batch,) = torch.utils.data.DataLoader(both, batch_size=32, collate_fn=collate)
     assert torch.equal(batch["caption_tokens"], whole.to_torch([*range(30), 4, 5])["caption_tokens"])
+
+
+def changed(**values: Any) -> dict[str, Any]:
+    """A pair with other values; a name whose value is ``...`` is left out."""
+    return {name: value for name, value in {**dataset()[1], **values}.items() if value is not ...}
+
+
+@pytest.mark.parametrize(
+    ("odd", "sentence"),
+    [
+        (None, "expected a list of which each is names with values"),
+        ("a dog", "expected a list of which each is names with values"),
+        ({}, r"pairs\[1\] has no caption_lengths, expected the same names in all: caption_tokens, "),
+        (changed(caption_tokens=...), r"pairs\[1\] has no caption_tokens, expected the same names in all"),
+        (changed(weight=0.5), r"pairs\[1\] alone has weight, expected the same names in all"),
+        (changed(caption_tokens=None), r"pairs\[1\]: caption_tokens is None, expected an array of numbers"),
+        (changed(caption_tokens=7), r"caption_tokens has shape \(\), expected \(n_tokens,\)"),
+        (changed(caption_tokens=np.ones((2, 3))), r"shape \(2, 3\), expected \(n_tokens,\)"),
+        (changed(pair_ids="seven"), "pair_ids is 'seven', expected an array of numbers"),
+        (changed(pair_ids=np.longdouble(1)), "pair_ids is .*, expected an array of numbers"),
+        (
+            changed(image_features=[[1.0], [1.0, 2.0]]),
+            r"image_features is \[\[1.0\], \[1.0, 2.0\]\], expected",
+        ),
+        (changed(image_features=np.ones((5, 3))), r"shape \(5, 3\), expected \(2, 3\), as in pairs\[0\]"),
+    ],
+)
+def test_a_pair_that_does_not_fit_the_others_is_named(odd: Any, sentence: str) -> None:
+    pytest.importorskip("torch")
+    with pytest.raises(DataError, match=sentence):
+        collate([dataset()[0], odd])
+
+
+def test_names_that_all_pairs_have_are_stacked_too() -> None:
+    torch = pytest.importorskip("torch")
+    pairs = [{**dataset()[0], "weight": np.array(0.5, ">f4")}, changed(weight=np.array(2, ">f4"))]
+    assert torch.equal(collate(pairs)["weight"], torch.tensor([0.5, 2.0]))
 
 
 def test_first_images_keep_their_captions_and_only_them():

@@ -61,7 +61,8 @@ def read_parquet(path: Path) -> pd.DataFrame:
                 batches.append(batch)
         if not batches:
             return pd.DataFrame(columns=schema.names, dtype=object)
-        table = pa.Table.from_batches(batches).cast(schema)
+        kinds = [field.with_type(_known_to_pandas(field.type)) for field in schema]
+        table = pa.Table.from_batches(batches).cast(pa.schema(kinds))
         table.validate(full=True)  # that texts are UTF-8, which pandas may not notice before it shows them
         found: pd.DataFrame = table.to_pandas(ignore_metadata=True, integer_object_nulls=True)
         return found.drop(columns="__index_level_0__", errors="ignore")  # an index without a name
@@ -69,6 +70,21 @@ def read_parquet(path: Path) -> pd.DataFrame:
         raise
     except Exception as error:  # pyarrow raises many classes for a damaged file
         raise DataError(f"{path} cannot be read as Parquet ({first_line(error)}); write it again") from None
+
+
+def _known_to_pandas(kind: Any) -> Any:
+    """An Arrow type, with plain text and bytes for views and for bytes of a fixed size, in lists and structures too."""
+    import pyarrow as pa
+
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_known_to_pandas(field.type)) for field in kind])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(_known_to_pandas(kind.value_type)))
+    return kind
 
 
 def _unpacked(group: Any, leaves: Sequence[Any]) -> tuple[int, int]:

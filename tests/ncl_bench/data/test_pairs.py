@@ -437,6 +437,45 @@ def test_numbers_with_a_gap_stay_whole(form: str, tmp_path: Path) -> None:
     assert shades(source, images, tmp_path) == [0, 1, None, 3]
 
 
+def bitmaps(kind: pa.DataType | None = None) -> pa.Array:
+    """Pictures of the same number of bytes, as an Arrow array."""
+    cells = [picture(n, "BMP") for n in range(3)]
+    return pa.array([cells[2], None, cells[0], cells[1]], kind or pa.binary(len(cells[0])))
+
+
+@pytest.mark.parametrize(
+    ("images", "captions"),
+    [
+        (bitmaps(), pa.array(TEXTS)),
+        (bitmaps().dictionary_encode(), pa.array(TEXTS)),
+        (
+            pa.StructArray.from_arrays([bitmaps(), pa.nulls(4, pa.string())], ["bytes", "path"]),
+            pa.array(TEXTS),
+        ),
+        (bitmaps(pa.large_binary()), pa.array(TEXTS, pa.large_string())),
+        (bitmaps(pa.binary_view()), pa.array(TEXTS, pa.string_view())),
+        (bitmaps(), pa.array([[text] for text in TEXTS], pa.large_list(pa.string_view()))),
+        (bitmaps(), pa.array([[text] for text in TEXTS], pa.list_(pa.string_view(), 1))),
+    ],
+    ids=["fixed", "dictionary", "structure", "large", "views", "large lists", "fixed lists"],
+)
+def test_pictures_and_texts_are_the_same_in_every_arrow_type(
+    images: pa.Array, captions: pa.Array, tmp_path: Path
+) -> None:
+    number = pa.array([n.to_bytes(16, "big") for n in range(4)], pa.binary(16))
+    rows = pa.table({"image": images, "caption": captions, "uuid": number})
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    assert shades(tmp_path / "rows.parquet", None, tmp_path) == [2, None, 0, 1]
+    assert read_pairs(tmp_path / "rows.parquet").captions == TEXTS
+
+
+def test_a_list_of_pictures_in_a_cell_is_refused(tmp_path: Path) -> None:
+    cells = pa.array([[cell] for cell in bitmaps().to_pylist()], pa.list_(bitmaps().type))
+    pq.write_table(pa.table({"image": cells, "caption": TEXTS}), tmp_path / "rows.parquet")
+    with pytest.raises(DataError, match=r"row 1: image holds .*, expected a text; choose another column"):
+        shades(tmp_path / "rows.parquet", None, tmp_path)
+
+
 def test_a_frame_of_pictures_may_name_some_by_their_files(tmp_path: Path) -> None:
     images = photos(tmp_path, ["0.png", "1.png"])
     frame = pd.DataFrame({"image": [picture(70), "1.png", picture(90)], "caption": TEXTS[:3]})

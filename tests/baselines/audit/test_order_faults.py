@@ -6,7 +6,7 @@ import pytest
 from baselines.audit.cca import Fold, cross_fitted
 from baselines.audit.judge import judge_embeddings
 from baselines.audit.lists import repaired
-from baselines.audit.order import OrderFault, find_order_faults
+from baselines.audit.order import FARTHEST, OrderFault, find_order_faults, segments
 
 N = 400
 
@@ -79,6 +79,16 @@ def test_disorder_is_no_fault_of_order(kind: str) -> None:
     moved = np.array(rows[kind], int)
     source[moved] = random.permutation(moved)
     assert faults_of(source) == ()
+
+
+def test_captions_of_one_picture_that_resembles_the_next_are_no_block() -> None:
+    fits = np.random.default_rng(0).normal(size=(2 * FARTHEST + 1, N)).astype(np.float32)
+    fits[FARTHEST] += 3
+    five = np.arange(100, 105)
+    fits[FARTHEST, five], fits[FARTHEST + 5, five] = -1, 3
+    (fault,) = segments(fits, 0, np.arange(N), np.random.default_rng(0))
+    assert (fault.first, fault.last) == (100, 104)
+    assert segments(fits, 0, np.arange(N) // 5, np.random.default_rng(0)) == ()
 
 
 def test_embeddings_are_scanned_too() -> None:

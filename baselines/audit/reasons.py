@@ -4,21 +4,24 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
+from html import unescape
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.data.columns import Int64Array
-from ncl_bench.data.scripts import LATIN, marks, script_of
+from ncl_bench.data.scripts import LATIN, marks, script_of, terms
 
 ORDER, REPEATED, BOILERPLATE, LANGUAGE = "order", "repeated caption", "boilerplate", "language"
 CUT_OFF, NEAR_EQUAL, COPY = "cut off", "near-equal pictures", "copy"
-REASONS = (ORDER, COPY, BOILERPLATE, REPEATED, LANGUAGE, CUT_OFF, NEAR_EQUAL)
+NO_WORDS, REPEATED_PICTURE = "no words", "repeated picture"
+REASONS = (ORDER, COPY, NO_WORDS, BOILERPLATE, REPEATED, REPEATED_PICTURE, LANGUAGE, CUT_OFF, NEAR_EQUAL)
 """Where several hold, the first is named."""
 JUDGED_ALL_THE_SAME = ("", NEAR_EQUAL, COPY)
 """Reasons that say nothing against the caption; the share of wrong pairs counts these rows."""
-FEWEST_PICTURES, LEAST_PART, OVER_USUAL = 8, 0.002, 10
-"""A pasted caption is on 8 pictures, 0.2 % of all, and 10 times as many as the usual caption of the set."""
+FEWEST_PARTNERS, LEAST_PART, OVER_USUAL = 8, 0.002, 10
+"""A pasted caption is on 8 pictures, 0.2 % of all, and 10 times as many as the usual caption of the set; a pasted
+picture has as many captions."""
 NEAR, MOST_PICTURES = 0.2, 50_000
 """Near-equal pictures are at most a fifth as far apart (1 - cosine of pooled features) as the usual picture is from its
 nearest one; every two pictures are compared up to 50,000."""
@@ -47,16 +50,22 @@ STOP_WORDS = {  # without words that English captions contain too, such as do an
     "id": "seorang sebuah di dan dengan yang pada ke dari dua sedang",
 }
 _WORD = re.compile(rf"(?:[^\W\d_][{marks()}]*)+")
+_URL = re.compile(r"(https?:)?//\S+|www\.\S+", re.IGNORECASE)
+_TAG = re.compile(r"<[^<>]+>")
 _FILE = re.compile(
-    r"(\S+\.(jpe?g|png|webp|gif|bmp|tiff?|heic)|(img|dscn?|dscf|pict?|image|photo|screenshot|untitled|scan)[\s_-]*\(?\d+\)?"
-    r"|https?://\S+)",
-    re.IGNORECASE,
+    r"\S+\.(jpe?g|png|webp|gif|bmp|tiff?|heic)"
+    r"|(img|dscn?|dscf|pict?|image|photo|picture|figure|screenshot|untitled|scan|foto|bild)[\s_-]*[#(]?\d+\)?"
+    r"|(whatsapp image|screen ?shot)\b.*\d+"  # with date and time
+    r"|[\w.()-]*\d{4,}[\w.()-]*",  # one word with a long number, such as PXL_20210101_1234
+    re.IGNORECASE | re.ASCII,
 )
 _GENERIC_TEXT = (
     "image,images,photo,photos,picture,pictures,img,pic,pics,photograph,an image,a photo,a picture,the image,"
     "this image,stock image,stock photo,caption,no caption,description,no description,image description,"
     "photo caption,text,alt,no text,alt text,untitled,thumbnail,logo,icon,placeholder,click to enlarge,null,"
-    "none,nan,n a,na,unknown,todo,tbd,test,image not available,no image available,image may contain"
+    "none,nan,n a,na,unknown,todo,tbd,test,image not available,no image available,image may contain,image of,"
+    "photo of,picture of,product image,product photo,featured image,foto,fotos,bild,bilder,kein bild,ohne titel,"
+    "imagen,imágenes,sin título,imagem,sem título,immagine,senza titolo,sans titre,afbeelding,zonder titel"
 )
 _GENERIC = frozenset(_GENERIC_TEXT.split(","))
 _DANGLING = frozenset(["a", "an", "the", "and", "or", "with", "to", "of", "are", "his", "their", "its", "as"])
@@ -88,18 +97,22 @@ def reasons_of(
         image_of: int64 ``(n,)``, row of each pair's image.
         images: ``(n_images, dim)``, a vector of each image.
     """
-    plain = [" ".join(words(caption)) for caption in captions]
+    texts = [_text(caption) for caption in captions]
+    plain = [" ".join(words(text)) for text in texts]
+    kinds = np.unique(np.array(plain, object).astype(str), return_inverse=True)[1]
     found = np.full(len(captions), "", object)
     # the first of REASONS is written last
     found[_near_equal(plain, image_of, images)] = NEAR_EQUAL
     main, language = languages(plain)
     if main == "en":
-        found[[_is_cut_off(caption) for caption in captions]] = CUT_OFF
+        found[[_is_cut_off(text) for text in texts]] = CUT_OFF
     found[[each not in ("", main) for each in language]] = LANGUAGE
-    found[_repeated(plain, image_of)] = REPEATED
+    found[_repeated(image_of, kinds)] = REPEATED_PICTURE
+    found[_repeated(kinds, image_of)] = REPEATED
     found[[_is_boilerplate(caption, each) for caption, each in zip(captions, plain, strict=True)]] = (
         BOILERPLATE
     )
+    found[[not terms(text) and not _URL.search(text) for text in texts]] = NO_WORDS
     # the first row of an image with this caption is no copy
     pairs = np.unique(
         np.stack([image_of, np.unique(np.array(captions, object).astype(str), return_inverse=True)[1]]),
@@ -112,9 +125,14 @@ def reasons_of(
     return found
 
 
+def _text(caption: str) -> str:
+    """A caption of a web page as people read it."""
+    return _TAG.sub(" ", unescape(caption))
+
+
 def words(caption: str) -> list[str]:
-    """Lower-case words of letters with their marks."""
-    return _WORD.findall(unicodedata.normalize("NFC", caption).lower())
+    """Lower-case words of letters with their marks; parts of a URL are none."""
+    return _WORD.findall(unicodedata.normalize("NFC", _URL.sub(" ", caption)).lower())
 
 
 def _is_boilerplate(caption: str, plain: str) -> bool:
@@ -122,21 +140,27 @@ def _is_boilerplate(caption: str, plain: str) -> bool:
     return not plain or plain in _GENERIC or _FILE.fullmatch(bare) is not None
 
 
-def _repeated(plain: Sequence[str], image_of: Int64Array) -> NDArray[np.bool_]:
-    """Captions that stand on many different pictures, and far more than other captions of the set do."""
-    kinds = np.unique(np.array(plain, object).astype(str), return_inverse=True)[1]
-    # each picture once: five captions of one picture may be equal
-    different = np.unique(np.stack([kinds, image_of]), axis=1)[0]
-    pictures = np.bincount(different)
+def _repeated(kinds: Int64Array, partners: Int64Array) -> NDArray[np.bool_]:
+    """Captions on many different pictures, far more than others of the set, or pictures with many captions.
+
+    Args:
+        kinds: int64 ``(n,)``, number of each pair's caption, or of its picture.
+        partners: int64 ``(n,)``, the other side.
+    """
+    # each partner once: five captions of one picture may be equal
+    of_each = np.bincount(np.unique(np.stack([kinds, partners]), axis=1)[0])
     # a large set has more captions that are equal by chance
-    least = max(FEWEST_PICTURES, LEAST_PART * len(np.unique(image_of)))
-    many: NDArray[np.bool_] = (pictures >= np.maximum(least, OVER_USUAL * np.median(pictures)))[kinds]
+    least = max(FEWEST_PARTNERS, LEAST_PART * len(np.unique(partners)))
+    usual = np.median(of_each[of_each > 0])
+    many: NDArray[np.bool_] = (of_each >= np.maximum(least, OVER_USUAL * usual))[kinds]
     return many
 
 
 def _is_cut_off(caption: str) -> bool:
     """Whether an English caption stops before its end: after an article or the like, or with dots."""
     bare = caption.rstrip()
+    if bare.endswith(" A") and not bare.isupper():
+        return False  # a letter, as in "vitamin A"
     last = words(bare)[-1:]
     return bare.endswith(("...", "…")) or (bare[-1:].isalpha() and bool(last) and last[0] in _DANGLING)
 
@@ -149,7 +173,8 @@ def languages(plain: Sequence[str]) -> tuple[str, list[str]]:
     lists = {name: frozenset(text.split()) for name, text in STOP_WORDS.items()}
     split = [each.split() for each in plain]
     marked = {name: np.mean([not stops.isdisjoint(each) for each in split]) for name, stops in lists.items()}
-    main = max(marked, key=lambda name: marked[name])
+    # by all stop words: "a" alone marks every caption in Hungarian as English
+    main = max(lists, key=lambda name: sum(len(lists[name].intersection(each)) for each in split))
     script = Counter(map(script_of, plain))
     usual = script.most_common(1)[0][0]
     if marked[main] < LEAST_MARKED or usual != LATIN:

@@ -33,6 +33,16 @@ def test_right_captions_have_no_reason() -> None:
         ("dog-in-park.jpeg", "boilerplate"),
         ("12345", "boilerplate"),
         ("https://example.org/1", "boilerplate"),
+        ("www.shop.com/item-7", "boilerplate"),
+        ("IMG-20200101-WA0001", "boilerplate"),
+        ("PXL_20210101_123456", "boilerplate"),
+        ("WhatsApp Image 2020-01-07 at 12.00", "boilerplate"),
+        ("kein Bild", "boilerplate"),
+        ("Foto 3", "boilerplate"),
+        ("🐶🌳", "no words"),
+        ("&nbsp;", "no words"),
+        ("<p></p>", "no words"),
+        ("...", "no words"),
         ("ein Hund läuft durch das Gras", "language"),
         ("un chien court dans l'herbe", "language"),
         ("un perro corre por la hierba", "language"),
@@ -42,7 +52,15 @@ def test_right_captions_have_no_reason() -> None:
         ("a group of", "cut off"),
         ("a man and his", "cut off"),
         ("a man walks along…", "cut off"),
+        ("a man walks along &hellip;", "cut off"),
+        ("A MAN STANDS ON A", "cut off"),
+        ("a sign with the letter A", ""),
         ("dogs", ""),
+        ("A DOG RUNS IN THE PARK", ""),
+        ("&quot;a dog &amp; a cat&quot;", ""),
+        ("<p>dogs &lt;l d&gt;</p>", ""),
+        ("dogs https://www.example.de/un/la/1.html", ""),
+        ("two dogs 😀", ""),
         ("photo of a man at sea", ""),
         ("a man in a sombrero near a taquería", ""),
         ("Die hard fans cheer", ""),
@@ -63,6 +81,15 @@ def test_a_pasted_caption_is_repeated_and_a_common_one_is_not() -> None:
     assert set(reasons_of(templates, np.arange(N), IMAGES)) == {""}
 
 
+def test_a_pasted_picture_is_repeated_and_one_with_five_captions_is_not() -> None:
+    image_of = np.arange(N) // 5
+    assert set(reasons_of(RIGHT, image_of, IMAGES)) == {""}
+    image_of = np.arange(N)
+    image_of[20:40] = 20
+    found = reasons_of(RIGHT, image_of, IMAGES)
+    assert np.flatnonzero(found == "repeated picture").tolist() == list(range(20, 40))
+
+
 def test_copies_and_near_equal_pictures() -> None:
     images = IMAGES.copy()
     images[5] = images[3] + 0.01
@@ -77,6 +104,13 @@ def test_a_set_in_another_language_has_it_as_its_own() -> None:
     main, each = languages([*german, "a dog runs in the park"])
     assert main == "de"
     assert each == ["", "", "", "en"]
+
+
+def test_one_common_letter_makes_no_language() -> None:
+    hungarian = ["egy kutya fut a fűben", "egy nő ül a padon", "a fiú a vízbe ugrik"]
+    assert languages(hungarian) == ("hu", ["", "", ""])
+    english, spanish = "a dog runs on the grass near a boy", "un perro corre por la hierba"
+    assert languages([english, spanish] * 10) == ("en", ["", "es"] * 10)
 
 
 def test_one_script_has_several_kinds_of_letters() -> None:

@@ -58,17 +58,22 @@ def folds_of(
 
 
 def caption_vectors(captions: Sequence[str]) -> csr_array:
-    """TF-IDF of the most frequent terms, float64 ``(n, at most 2,000)``, rows of unit length."""
+    """TF-IDF of the most frequent terms, float64 ``(n, at most 2,000)``.
+
+    All terms of a caption count for its length, which is one with them. So a caption of rare terms is short, and not
+    what its one frequent term alone would be.
+    """
     from sklearn.feature_extraction.text import TfidfVectorizer
 
+    try:
+        vectors = csr_array(TfidfVectorizer(analyzer=terms).fit_transform(captions))
+    except ValueError:
+        return csr_array(np.ones((len(captions), 1)))  # no caption has a letter or digit
+    n_captions = np.bincount(vectors.indices, minlength=vectors.shape[1])
+    kept = np.argsort(-n_captions, kind="stable")[:MOST_TERMS]
     # where no term is shared, every one is kept
-    for fewest in (FEWEST_CAPTIONS, 1):
-        try:
-            vectorizer = TfidfVectorizer(analyzer=terms, min_df=fewest, max_features=MOST_TERMS)
-            return csr_array(vectorizer.fit_transform(captions))
-        except ValueError:
-            continue
-    return csr_array(np.ones((len(captions), 1)))  # no caption has a letter or digit
+    shared = kept[n_captions[kept] >= FEWEST_CAPTIONS]
+    return csr_array(vectors[:, np.sort(shared if len(shared) else kept)])
 
 
 def cross_fitted(

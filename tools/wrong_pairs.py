@@ -2,8 +2,9 @@
 
     python -m tools.wrong_pairs flickr8k --root data --work work --unit caption --ratio 0.1
 
-Prints the estimated share, the reasons, the stated and the real share of wrong pairs in each tenth of the order, and of
-each view AUROC, average precision, and how many of N planted pairs are among the first N and 2N.
+Prints the estimated share, the reasons, the stated and the real share of wrong pairs among the suspects (as many of the
+first pairs as are estimated to be wrong) and in each tenth of the order, and of each view AUROC, average precision, and
+how many of N planted pairs are among the first N and 2N.
 """
 
 import argparse
@@ -46,9 +47,15 @@ def main() -> None:
         ", ".join(f"{name} {n}" for name, n in reasons[reasons != ""].value_counts().items()) or "none",
     )
     order = np.argsort(-found.table["score"].to_numpy(), kind="stable")
-    stated = np.array_split(found.table["probability"].to_numpy()[order], 10)
-    real = np.array_split(wrong[order], 10)
-    tenths = (f"{s.mean():.3f} ({r.mean():.3f})" for s, r in zip(stated, real, strict=True))
+    stated, real = found.table["probability"].to_numpy()[order], wrong[order]
+    suspects = round(found.numbers[0])
+    print(
+        f"{suspects} suspects: stated (real) share {stated[:suspects].mean():.3f} ({real[:suspects].mean():.3f})"
+    )
+    tenths = (
+        f"{s.mean():.3f} ({r.mean():.3f})"
+        for s, r in zip(np.array_split(stated, 10), np.array_split(real, 10), strict=True)
+    )
     print("stated (real) share in tenths:", ", ".join(tenths))
     for name, clean in (
         ("both", -found.table["score"]),

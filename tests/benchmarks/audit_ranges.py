@@ -3,8 +3,9 @@
     python tests/benchmarks/audit_ranges.py flickr8k --root data --work work
 
 Every set has one caption of each drawn image, and a share of its captions permuted. Prints for each size and share how
-many ranges hold the planted share, the largest difference of stated and real share in any tenth of the pairs (all draws
-together), and the average precision. Captions are encoded once, into the folder ``work``.
+many ranges hold the planted share, the largest difference of stated and real share in any tenth of the pairs and the
+stated and real share of the suspects (all draws together), and the average precision. Captions are encoded once, into
+the folder ``work``. With ``--prior 4000``, projections of 4,000 images order the pairs of the others.
 """
 
 import argparse
@@ -33,7 +34,7 @@ def main() -> None:
     parser.add_argument("--ratios", type=float, nargs="+", default=[0.0, 0.05, 0.1])
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--text-encoder", default=MINILM)
-    parser.add_argument("--prior", type=int, default=0, help="other images whose projections order the pairs")
+    parser.add_argument("--prior", type=int, default=0, help="images of the prior; no set has one of them")
     given = parser.parse_args()
     train = load_dataset(given.dataset, split="train", root=given.root)
     captions = np.array(list(map(str, train.captions or ())), object)
@@ -44,13 +45,20 @@ def main() -> None:
         pooled(features, kept[0])
         np.save(kept[1], sentence_vectors(list(captions), MINILM))
     images, texts = (np.load(file, mmap_mode="r") for file in kept)
+    others, able = map(np.sort, np.split(np.random.default_rng(0).permutation(train.n_images), [given.prior]))
+    prior = None
+    if given.prior:
+        # a user has one prior for all sets, so it is fitted once
+        prior = given.work / f"prior_{given.prior}.safetensors"
+        first = np.searchsorted(train.caption_to_image, others)
+        fitted = Moments.of(images, others, texts[first]).projections(COMPONENTS, RIDGES)
+        write_projections(prior, fitted, {"images": "", "captions": given.text_encoder})
     for n in given.sizes:
         for ratio in given.ratios:
-            held, stated, real, precision = [], [], [], []
+            held, stated, real, precision, suspects = [], [], [], [], []
             for draw in range(given.draws):
                 random = np.random.default_rng([n, round(1000 * ratio), draw])
-                order = random.permutation(train.n_images)
-                chosen, others = order[:n], order[n : n + given.prior]
+                chosen = random.permutation(able)[:n]
                 pair = np.array([random.choice(np.flatnonzero(train.caption_to_image == i)) for i in chosen])
                 moved = random.permutation(n)[: round(ratio * n)]
                 pair[moved] = pair[np.roll(moved, 1)]
@@ -59,12 +67,6 @@ def main() -> None:
                     work = Path(folder)
                     np.save(work / "pooled.npy", images[chosen])
                     np.save(work / "captions.npy", texts[pair])
-                    prior = None
-                    if given.prior:
-                        prior = work / "prior.safetensors"
-                        first = np.searchsorted(train.caption_to_image, others)
-                        fitted = Moments.of(images, others, texts[first]).projections(COMPONENTS, RIDGES)
-                        write_projections(prior, fitted, {"images": "", "captions": given.text_encoder})
                     found = judge_pairs(
                         images,
                         np.arange(n),
@@ -80,6 +82,7 @@ def main() -> None:
                     order = np.argsort(-found.table["score"].to_numpy(), kind="stable")
                     stated.append(found.table["probability"].to_numpy()[order])
                     real.append(wrong[order])
+                    suspects.append(np.arange(n) < round(found.numbers[0]))
             print(f"{n:,} pairs, {ratio:.1%} wrong: ", end="")
             if held:
                 tenths = np.array_split(np.mean(stated, axis=0) - np.mean(real, axis=0), 10)
@@ -87,6 +90,9 @@ def main() -> None:
                 print(
                     f"{sum(held)} of {len(held)} ranges hold, stated minus real {worst:+.3f} at most", end=""
                 )
+                if np.any(suspects):
+                    first = np.array(stated)[suspects].mean(), np.array(real)[suspects].mean()
+                    print(", suspects: stated {:.2f}, really wrong {:.2f}".format(*first), end="")
             else:
                 print("too few for a share", end="")
             print(f", average precision {np.mean(precision):.3f}" if precision else "", flush=True)

@@ -63,7 +63,7 @@ def apply_audit(
             f"{audit} is by LEMoN, which has no threshold of its own; give --threshold (the slider of the page shows "
             "what each removes) or --ids"
             if result.lemon
-            else f"{audit} is of too few pairs to say how many are wrong; give --threshold or --ids"
+            else f"{audit} does not say how many are wrong; give --threshold or --ids"
         )
     table = _read(audit / PAIRS, result, own)
     if own:

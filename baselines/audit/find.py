@@ -110,6 +110,7 @@ def find_wrong_pairs(
         columns of images and captions.
     """
     arrays = read_embeddings(image_embeddings, caption_embeddings)
+    _refuse_encoders(encoder, text_encoder, arrays)
     other = None if prior is None else _prior(Path(prior), arrays)
     own = _opened(pairs, image_column, caption_column, arrays)
     if arrays is not None and len(arrays[0]) != len(own.captions):
@@ -171,6 +172,20 @@ def _opened(pairs: Any, image_column: str | None, caption_column: str | None, ar
         {"image": [f"image {row}" for row in range(n)], "caption": [f"caption {row}" for row in range(n)]}
     )
     return read_pairs(frame)
+
+
+def _refuse_encoders(encoder: str, text_encoder: str | None, arrays: Any) -> None:
+    """Refuse a text encoder that is not used, or that belongs to other pictures."""
+    if text_encoder is None:
+        return
+    if arrays is not None:
+        raise TrainingError("embeddings are judged without a text encoder; leave --text-encoder out")
+    from baselines.encoders import CLIP
+
+    if encoder.startswith(CLIP) and text_encoder != encoder:
+        raise TrainingError(f"{encoder} encodes captions too; leave --text-encoder {text_encoder} out")
+    if text_encoder.startswith(CLIP) and text_encoder != encoder:
+        raise TrainingError(f"{text_encoder} encodes pictures too; give --encoder {text_encoder}")
 
 
 def _prior(audit: Path, arrays: Any) -> Path:

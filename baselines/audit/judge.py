@@ -65,6 +65,10 @@ TOO_FEW = (
     f"Fewer than {FEWEST_FOR_SHARE:,} pairs are too few to learn from them how many are wrong, so the rows are only "
     "ordered."
 )
+MOST_NAMED = (
+    "Most pairs have a cause that a rule names, and the others are too few to learn how many are wrong, so the rows "
+    "are only ordered."
+)
 UNSEEN = (
     "Small errors are not seen: a wrong colour, number or gender, or the caption of a very similar picture. "
     "docs/audit-judge.md has the measured figures."
@@ -215,6 +219,7 @@ def judge_split(
     *,
     text_encoder: str | None = None,
     seed: int = 0,
+    device: str = "auto",
     advance: Advance = lambda amount: None,
 ) -> Judged:
     """Judge pairs of a training split from its features and captions; without texts the token ids are the words.
@@ -222,13 +227,26 @@ def judge_split(
     Args:
         train: the split with its noise, whole.
         rows: int64 ``(n,)``, the pairs to judge.
-        text_encoder: as for :func:`judge_pairs`; token ids have TF-IDF alone.
+        text_encoder: as for :func:`judge_pairs`, but for CLIP; token ids have TF-IDF alone.
         seed: of everything random.
+        device: of the text encoder.
         advance: called with the number of pairs done.
+
+    Raises:
+        TrainingError: the encoder does not read these captions.
     """
+    if (text_encoder or "").startswith(CLIP):
+        raise TrainingError(
+            f"{text_encoder} encodes pictures too, and a run has other features; leave --text-encoder out"
+        )
     if train.captions is not None:
         captions = list(map(str, taken(train.captions, rows)))
     else:
+        if text_encoder not in (None, TFIDF):
+            raise TrainingError(
+                f"{train.name} has token ids in place of captions, which {text_encoder} cannot read; leave "
+                "--text-encoder out"
+            )
         captions, text_encoder = [], TFIDF
         for start in range(0, len(rows), ROWS_AT_ONCE):
             ids, lengths = train.tokens.padded(rows[start : start + ROWS_AT_ONCE])
@@ -244,6 +262,7 @@ def judge_split(
             work=Path(work),
             text_encoder=text_encoder,
             seed=seed,
+            device=device,
             advance=advance,
         )
 
@@ -335,11 +354,11 @@ def _judged(
             "score": score,
             "probability": probability,
             "similarity": measured.given[:, COSINE],
-            LEMON: -measured.given[:, LEMON_VIEW],
+            LEMON: measured.given[:, LEMON_VIEW],
             "reason": reasons.astype(str),
         }
     )
-    obtained = OBTAINED if enough else TOO_FEW
+    obtained = OBTAINED if enough else MOST_NAMED if len(image_of) >= FEWEST_FOR_SHARE else TOO_FEW
     return Judged(table, share, low, high, obtained, measured.better, faults)
 
 

@@ -66,6 +66,7 @@ def audit(
     *,
     noise_file: Path | None = None,
     keep: Path | None = None,
+    text_encoder: str | None = None,
     device: str = "auto",
     console: Console | None = None,
 ) -> pd.DataFrame:
@@ -76,6 +77,7 @@ def audit(
         root: folder of prepared datasets.
         noise_file: noise file of the training, if it used one.
         keep: folder of kept pairs of the training, if it used one.
+        text_encoder: of ``cross_fitted``, as for :func:`~baselines.audit.judge.judge_split`.
         device: ``auto``, ``cpu`` or ``cuda``.
         console: console for progress (default: standard error).
 
@@ -105,7 +107,7 @@ def audit(
         NclBenchError: data or noise are missing or refused.
     """
     opened = open_runs([runs] if isinstance(runs, Path) else runs, root, noise_file=noise_file, keep=keep)
-    return pair_table(opened, device=device, console=console)[0]
+    return pair_table(opened, text_encoder=text_encoder, device=device, console=console)[0]
 
 
 def open_runs(
@@ -155,7 +157,11 @@ def _with_noise(finished: FinishedRun, noise_file: Path | None, keep: Path | Non
 
 
 def pair_table(
-    audited: AuditedRuns, *, device: str = "auto", console: Console | None = None
+    audited: AuditedRuns,
+    *,
+    text_encoder: str | None = None,
+    device: str = "auto",
+    console: Console | None = None,
 ) -> tuple[pd.DataFrame, Judged]:
     """Compute the table of :func:`audit`, and judge the pairs without the runs.
 
@@ -183,7 +189,14 @@ def pair_table(
             )
 
         rank, better = among_others(scores_of, train, rows, score, sample, advance)
-        judged = judge_split(train, rows, seed=derive_seed(seed, "audit", "judge"), advance=advance)
+        judged = judge_split(
+            train,
+            rows,
+            text_encoder=text_encoder,
+            seed=derive_seed(seed, "audit", "judge"),
+            device=device,
+            advance=advance,
+        )
     cross_fitted = -judged.table["score"].to_numpy(np.float64)
     values = {
         FIT: _fit(similarity, cross_fitted),

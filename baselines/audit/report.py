@@ -70,6 +70,7 @@ def write_audit(
     keep: Path | None = None,
     labels: Path | None = None,
     method: Literal["lemon"] | None = None,
+    text_encoder: str | None = None,
     device: str = "auto",
     console: Console | None = None,
 ) -> AuditResult:
@@ -84,10 +85,16 @@ def write_audit(
         labels: labels for natural noise, as the page downloads them: columns pair_id and label (matches, partly, wrong,
             cannot say; default: the labels of the dataset, if it has some).
         method: score pairs by LEMoN, from embeddings (default: by the method of each run).
+        text_encoder: text encoder of the view without the run: all-minilm-l6-v2, tfidf, or a name or folder for
+            sentence-transformers (default: MiniLM for English captions if it is installed, else tfidf).
         device: device of the networks; ``auto`` takes a GPU if there is one.
         console: console for progress (default: standard error).
     """
     _refuse_existing(to)
+    if method == LEMON and text_encoder is not None:
+        raise TrainingError(
+            "LEMoN takes the embeddings of the run; leave --text-encoder or --method lemon out"
+        )
     audited = open_runs(runs, root, noise_file=noise_file, keep=keep)
     train, truth = audited.train, truth_of(audited.train, audited.rows)
     described, first = tuple(_runs(audited)), audited.runs[0]
@@ -99,7 +106,7 @@ def write_audit(
             table, thresholds = _lemon_of_runs(audited, device, console), LEMON_THRESHOLDS
             facts["lemon"] = _lemon_record(table)
         else:
-            table, judged = pair_table(audited, device=device, console=console)
+            table, judged = pair_table(audited, text_encoder=text_encoder, device=device, console=console)
             history = _history(audited)
             own = any(run.has_clean_probability for run in described)
             config = first.job.recipe.method_config

@@ -99,7 +99,7 @@ def _say(result: "AuditResult", to: Path) -> None:
             f"to {result.high:,}; wrong captions of similar pictures are hardly counted)"
         )
     elif result.lemon is None:
-        typer.echo(f"{result.n_judged:,} pairs are too few to say how many are wrong; look at the first ones")
+        typer.echo(f"{result.obtained} Look at the first ones.")
     typer.echo(f"open {to / 'index.html'}; the pairs are in {to / 'pairs.csv'}")
 
 
@@ -161,11 +161,13 @@ def audit_runs(
         _refuse_pairs(runs)
         result = write_audit(runs, to, **given)
     else:
-        keep, method, file = (given.pop(name) for name in ("keep", "method", "noise_file"))
-        if method is None or len(runs) != 2 or keep is not None:
+        keep, method, text_encoder, file = (
+            given.pop(name) for name in ("keep", "method", "text_encoder", "noise_file")
+        )
+        if method is None or len(runs) != 2 or keep is not None or text_encoder is not None:
             raise NclBenchError(
-                "--dataset is for LEMoN on two files of embeddings; give them with --method lemon and without --keep, "
-                "or leave --dataset out"
+                "--dataset is for LEMoN on two files of embeddings; give them with --method lemon and without --keep "
+                "and --text-encoder, or leave --dataset out"
             )
         train = load_dataset(dataset, split="train", **noise, noise_file=file, root=given["root"])
         result = write_lemon((runs[0], runs[1]), to, train, **given)

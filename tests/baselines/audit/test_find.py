@@ -496,6 +496,7 @@ def test_causes_shifted_rows_and_too_few_pairs_are_said_first(
             share=np.nan,
             low=np.nan,
             high=np.nan,
+            obtained=baselines.audit.judge.TOO_FEW,
             order_faults=(OrderFault(10, 19, -1),),
             unseen="Colours cannot be seen.",
         )
@@ -507,15 +508,16 @@ def test_causes_shifted_rows_and_too_few_pairs_are_said_first(
     frame.to_csv(given / "captions.csv", index=False)
     said = command(given / "captions.csv", "--images", given / "photos", "--to", given / "audit")
     fault = "Rows 11 to 20 carry the caption of the row before."
-    for sentence in (fault, "repeated caption: 2 pairs", "60 pairs are too few", "Colours cannot be seen."):
+    for sentence in (
+        fault,
+        "repeated caption: 2 pairs",
+        "Fewer than 1,000 pairs are too few",
+        "Colours cannot be seen.",
+    ):
         assert sentence in said
     assert pd.read_csv(given / "audit" / "repaired.csv")["caption"].tolist() == right
     page = page_of(given / "audit")
-    assert (
-        page.index(fault)
-        < page.index("too few pairs to say how many are wrong")
-        < page.index("Look at these")
-    )
+    assert page.index(fault) < page.index("Fewer than 1,000 pairs are too few") < page.index("Look at these")
     groups = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])["groups"]
     assert [(each["title"], each["count"]) for each in groups] == [
         ("Suspects", 57),

@@ -72,6 +72,13 @@ def test_the_captions_of_a_fold_do_not_move_its_projections(tmp_path: Path) -> N
     np.testing.assert_allclose(cosines[1], np.roll(cosines[0], 3, axis=1), atol=1e-4)
 
 
+def test_a_caption_of_rare_words_is_no_caption_of_its_one_frequent_word() -> None:
+    vectors = caption_vectors([*["a happy face", "a sad face", "a happy dog"] * 4, "unicorn face"]).toarray()
+    lengths = np.linalg.norm(vectors, axis=1)
+    np.testing.assert_allclose(lengths[:-1], 1)
+    assert lengths[-1] < 0.6
+
+
 @pytest.mark.parametrize(("words", "per_image"), [(TOPICS, 1), (TOPICS, 3), (TOPICS_ZH, 1)])
 def test_planted_captions_come_first(
     words: tuple[str, ...], per_image: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -86,6 +93,8 @@ def test_planted_captions_come_first(
     done: list[int] = []
     found = judge_pairs(features, image_of, given, work=tmp_path, advance=done.append)
     assert np.isin(np.argsort(-found.table["score"])[:20], wrong).sum() >= 18
+    means = found.table.groupby(np.isin(np.arange(len(captions)), wrong))[["similarity", "lemon"]].mean()
+    assert (means.loc[False] > means.loc[True]).all()  # both views are larger where the caption fits
     assert sum(done) == len(captions)
     ordered = found.table.sort_values("score")["probability"]
     assert ordered.is_monotonic_increasing
@@ -151,6 +160,16 @@ def test_too_few_pairs_are_ordered_and_not_counted(tmp_path: Path) -> None:
     assert "Fewer than 1,000 pairs" in found.obtained
 
 
+def test_pairs_that_rules_explain_leave_too_few_to_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("baselines.audit.judge.FEWEST_FOR_SHARE", 150)
+    features, image_of, captions, _ = topics()
+    found = judge_pairs(features, image_of, ["🐶", *captions[1:60], *["image"] * 140], work=tmp_path)
+    assert not found.enough
+    assert found.obtained.startswith("Most pairs have a cause that a rule names")
+
+
 def test_a_repeated_caption_is_named_and_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("baselines.audit.judge.FEWEST_FOR_SHARE", 150)
     features, image_of, captions, _ = topics()
@@ -159,7 +178,7 @@ def test_a_repeated_caption_is_named_and_not_counted(tmp_path: Path, monkeypatch
     found = judge_pairs(features, image_of, given, work=tmp_path)
     assert (found.table["reason"][20:60] == REPEATED).all()
     assert (found.table["reason"].drop(range(20, 60)) == "").all()
-    assert found.numbers[0] == round(160 * found.share)
+    assert found.numbers[0] == pytest.approx(160 * found.share)
 
 
 def test_no_probability_exceeds_what_the_number_of_pairs_shows() -> None:

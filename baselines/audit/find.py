@@ -185,7 +185,7 @@ def _refuse_encoders(encoder: str, text_encoder: str | None, arrays: Any) -> Non
     if encoder.startswith(CLIP) and text_encoder != encoder:
         raise TrainingError(f"{encoder} encodes captions too; leave --text-encoder {text_encoder} out")
     if text_encoder.startswith(CLIP) and text_encoder != encoder:
-        raise TrainingError(f"{text_encoder} encodes pictures too; give --encoder {text_encoder}")
+        raise TrainingError(f"{text_encoder} encodes pictures too; give {text_encoder} as --encoder")
 
 
 def _prior(audit: Path, arrays: Any) -> Path:

@@ -4,7 +4,7 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import torch
 from rich.console import Console
+from sklearn.feature_extraction.text import CountVectorizer
 from support.few_digits import TINY_SGR, digits_job, load_few, trained
 from typer.testing import CliRunner
 
@@ -198,6 +199,29 @@ def test_captions_without_text_are_judged_by_their_token_ids() -> None:
         judge_split(each, rows).table["similarity"] for each in (replace(train, captions=None), train)
     )
     assert np.corrcoef(silent, spoken)[0, 1] > 0.9
+    with pytest.raises(TrainingError, match="digits has token ids in place of captions"):
+        judge_split(replace(train, captions=None), rows, text_encoder="some-model")
+
+
+def test_a_run_is_judged_with_the_text_encoder_that_is_named(
+    runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def vectors(captions: Sequence[str], name: str, *, device: str) -> np.ndarray:
+        assert (name, device) == ("own-model", "cpu")
+        return CountVectorizer().fit_transform(captions).toarray().astype(np.float32)
+
+    monkeypatch.setattr("baselines.audit.judge.sentence_vectors", vectors)
+    by_default, named = (
+        audit(runs["triplet"], text_encoder=name, device="cpu", console=QUIET) for name in (None, "own-model")
+    )
+    assert 0.4 < np.corrcoef(by_default["cross_fitted"], named["cross_fitted"])[0, 1] < 0.9999
+    for options, sentence in (
+        ({"method": "lemon", "text_encoder": "tfidf"}, "LEMoN takes the embeddings of the run"),
+        ({"text_encoder": "open_clip:ViT-B-32"}, "open_clip:ViT-B-32 encodes pictures too"),
+    ):
+        with pytest.raises(TrainingError, match=sentence):
+            write_audit([runs["triplet"]], tmp_path / "no", device="cpu", console=QUIET, **options)
+        assert not (tmp_path / "no").exists()
 
 
 def test_a_run_without_estimates_is_audited_and_the_page_says_so(

@@ -342,6 +342,22 @@ def test_embeddings_that_do_not_fit_are_refused(change, sentence: str) -> None:
         find_wrong_pairs(image_embeddings=x, caption_embeddings=y)
 
 
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"text_encoder": "open_clip:A"}, "open_clip:A encodes pictures too; give open_clip:A as"),
+        ({"encoder": "open_clip:A", "text_encoder": "tfidf"}, "open_clip:A encodes captions too"),
+        (
+            {"image_embeddings": np.eye(N), "caption_embeddings": np.eye(N)[::-1], "text_encoder": "tfidf"},
+            "embeddings are judged without a text encoder",
+        ),
+    ],
+)
+def test_a_text_encoder_that_would_not_be_used_is_refused(given: Path, options, sentence: str) -> None:
+    with pytest.raises(NclBenchError, match=sentence):
+        find_wrong_pairs(given / "captions.csv", images=given / "photos", **options)
+
+
 def test_what_cannot_be_judged_is_left_out_and_listed(given: Path) -> None:
     rows = rows_of(given)
     (given / "photos" / rows[0][0]).write_bytes(b"no picture")

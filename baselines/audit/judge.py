@@ -7,7 +7,7 @@ from pairs that are wrong for certain: the same images with captions of other im
 
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,11 @@ MOST_NAMED = (
 UNSEEN = (
     "Small errors are not seen: a wrong colour, number or gender, or the caption of a very similar picture. "
     "docs/audit-judge.md has the measured figures."
+)
+OF_TFIDF = (
+    "Captions were read by TF-IDF, which learns words from your pairs alone. A right caption of rare words scores like "
+    "a wrong one, so in a small set the share and the first probabilities may be too high; docs/audit-judge.md has the "
+    "measured figures."
 )
 
 
@@ -187,6 +192,8 @@ def judge_pairs(
     if encoder.startswith(CLIP):
         fitted.insert(0, _as_they_are(images[image_of], texts, image_of, seed))
     found = _judged(fitted, image_of, reasons_of(captions, image_of, images), seed, advance)
+    if encoder == TFIDF:
+        found = replace(found, unseen=f"{found.unseen} {OF_TFIDF}")
     if len(captions) >= FEWEST_FOR_SHARE and not (encoder == TFIDF or encoder.startswith(CLIP)):
         write_projections(
             work / PROJECTIONS, Moments.of(images, image_of, texts).projections(COMPONENTS, RIDGES), names

@@ -18,7 +18,7 @@ from sklearn.metrics import average_precision_score
 
 from baselines.audit.cca import COMPONENTS, RIDGES, pooled, write_projections
 from baselines.audit.judge import judge_pairs
-from baselines.audit.sentences import MINILM, sentence_vectors
+from baselines.audit.sentences import MINILM, TFIDF, sentence_vectors
 from baselines.kit.cca import Moments
 from ncl_bench.data.load import load_dataset
 
@@ -38,16 +38,21 @@ def main() -> None:
     given = parser.parse_args()
     train = load_dataset(given.dataset, split="train", root=given.root)
     captions = np.array(list(map(str, train.captions or ())), object)
-    kept = [given.work / f"{name}.npy" for name in ("all_pooled", "all_captions")]
-    if not all(file.exists() for file in kept):
-        given.work.mkdir(parents=True, exist_ok=True)
+    given.work.mkdir(parents=True, exist_ok=True)
+    if not (given.work / "all_pooled.npy").exists():
         features: Any = train.image_features
-        pooled(features, kept[0])
-        np.save(kept[1], sentence_vectors(list(captions), MINILM))
-    images, texts = (np.load(file, mmap_mode="r") for file in kept)
+        pooled(features, given.work / "all_pooled.npy")
+    images = np.load(given.work / "all_pooled.npy", mmap_mode="r")
+    texts = None
+    if given.text_encoder != TFIDF:
+        if not (given.work / "all_captions.npy").exists():
+            np.save(given.work / "all_captions.npy", sentence_vectors(list(captions), given.text_encoder))
+        texts = np.load(given.work / "all_captions.npy", mmap_mode="r")
     others, able = map(np.sort, np.split(np.random.default_rng(0).permutation(train.n_images), [given.prior]))
     prior = None
     if given.prior:
+        if texts is None:
+            parser.error("--prior needs a sentence encoder")
         # a user has one prior for all sets, so it is fitted once
         prior = given.work / f"prior_{given.prior}.safetensors"
         first = np.searchsorted(train.caption_to_image, others)
@@ -66,7 +71,8 @@ def main() -> None:
                 with tempfile.TemporaryDirectory() as folder:
                     work = Path(folder)
                     np.save(work / "pooled.npy", images[chosen])
-                    np.save(work / "captions.npy", texts[pair])
+                    if texts is not None:
+                        np.save(work / "captions.npy", texts[pair])
                     found = judge_pairs(
                         images,
                         np.arange(n),

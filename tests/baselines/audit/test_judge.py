@@ -93,6 +93,7 @@ def test_planted_captions_come_first(
     done: list[int] = []
     found = judge_pairs(features, image_of, given, work=tmp_path, advance=done.append)
     assert np.isin(np.argsort(-found.table["score"])[:20], wrong).sum() >= 18
+    assert "Captions were read by TF-IDF" in found.unseen
     means = found.table.groupby(np.isin(np.arange(len(captions)), wrong))[["similarity", "lemon"]].mean()
     assert (means.loc[False] > means.loc[True]).all()  # both views are larger where the caption fits
     assert sum(done) == len(captions)

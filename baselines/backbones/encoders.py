@@ -131,7 +131,7 @@ def all_states(gru: nn.GRU, sequences: Tensor) -> Tensor:
     """States of a one-direction GRU over sequences of equal length, float ``(n, length, hidden_size)``."""
     if on_gpu_path(sequences) and not torch.compiler.is_compiling():
         with torch.autocast(sequences.device.type, enabled=False):
-            found: Tensor = gru(sequences.to(gru.weight_hh_l0.dtype))[0]
+            found: Tensor = gru(sequences.to(next(gru.parameters()).dtype))[0]
         return found
     n, length, _ = sequences.shape
     return states(gru, sequences, torch.full((n,), length, device=sequences.device)).squeeze(2)

@@ -1,6 +1,6 @@
 # make quickstart   the whole path on the embedded dataset, in minutes on a laptop CPU
 # make test         the test suite
-# make test-lowest  tests of the benchmark on the lowest versions that pyproject.toml allows
+# make test-lowest  the test suite on the lowest versions that pyproject.toml allows
 # make test-slow    the campaigns (kills, packaging) and newly drawn cases of every property; an hour
 # make docs         the documentation site, in build/site
 # make check        format, lint, types, imports between rooms, leaderboard, files that a command enters
@@ -17,8 +17,7 @@ test: .venv/installed-test
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not gpu and not slow and not benchmark"
 
 test-lowest: build/lowest/installed
-	build/lowest/bin/python -m pytest -n 2 -m "not gpu and not slow and not benchmark" \
-	  tests/ncl_bench/evaluation tests/ncl_bench/noise tests/ncl_bench/data
+	build/lowest/bin/python -m pytest -n 2 --dist worksteal -m "not gpu and not slow and not benchmark"
 
 test-slow: .venv/installed-test
 	$(BIN)/python -m pytest -m "slow or hypothesis" --hypothesis-profile=random
@@ -60,7 +59,7 @@ build/lowest/installed: pyproject.toml constraints.txt
 	grep '^torch' constraints.txt > build/lowest/torch.txt
 	build/lowest/bin/pip install --disable-pip-version-check --no-deps --requirement build/lowest/torch.txt uv
 	VIRTUAL_ENV=build/lowest build/lowest/bin/uv pip install --resolution lowest-direct \
-	  --override build/lowest/torch.txt --editable '.[test]'
+	  --override build/lowest/torch.txt --editable '.[baselines,test]'
 	touch $@
 
 .venv/installed-docs: pyproject.toml constraints.txt # reads the sources, so it needs no torch

@@ -51,7 +51,8 @@ def assert_mixtures(stored: Arrays, case: str) -> list[Tensor]:
         if (key := f"{case}.norm_loss_{network}") in stored:
             assert_near(normalised, stored[key], 1e-6)
         found = mixture_posterior(normalised, larger_mean=False, random_state=random)
-        assert_near(found, stored[f"{case}.prob_{network}"], 1e-6, scale=1)
+        # EM repeats the rounding of exp and log, which differs between versions of NumPy
+        assert_near(found, stored[f"{case}.prob_{network}"], 5e-6, scale=1)
     return [tensor(stored[f"{case}.prob_{network}"]) for network in "AB"]
 
 

@@ -22,10 +22,10 @@ from baselines.training.train import Trainer, TrainingProgress
 from ncl_bench.arguments import Count, Seed, checked_arguments
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import NclBenchError
-from ncl_bench.evaluation.submission import SUBMISSION_FILE, noise_of, opening_line
+from ncl_bench.evaluation.submission import SUBMISSION_FILE
 from ncl_bench.files import AnyPath, as_path
-from ncl_bench.noise.draw import NoiseUnit
-from ncl_bench.progress import is_quiet, say
+from ncl_bench.noise.draw import NoiseUnit, in_words
+from ncl_bench.progress import is_quiet, opening_line, say
 from ncl_bench.schema import Precision
 
 if TYPE_CHECKING:
@@ -194,8 +194,10 @@ def train(
     folder, compiled = RunFolder(Path(to)), compile == "on"
     trainer = Trainer(job, folder, device, features=features, keep_estimates=history, compiled=compiled)
     if rank() == 0:
-        noise = noise_of(trainer.train_split.noise, dataset_spec(changed.dataset))
-        say(opening_line(changed.dataset, noise, job.title, str(trainer.device)))
+        noise = trainer.train_split.noise
+        unit = "natural" if dataset_spec(changed.dataset).noise == "natural" else noise.unit
+        words = in_words(unit, noise.ratio, noise.seed, noise.realised_ratio)
+        say(opening_line(changed.dataset, words, job.title, str(trainer.device)))
     console = Console(stderr=True, quiet=rank() > 0 or is_quiet())
     with TrainingProgress(len(trainer.plans), console) as progress:
         trainer.run(progress)

@@ -41,6 +41,18 @@ def say(line: str) -> None:
         print(line, file=sys.stderr)
 
 
+def opening_line(dataset: str, noise: str, method: str, device: str) -> str:
+    """Return the line with which `train`, `score` and `evaluate` begin, such as ``digits: no noise; NCR on cpu``.
+
+    Args:
+        dataset: name of the dataset.
+        noise: of its training pairs, from :func:`ncl_bench.noise.draw.in_words`.
+        method: name of the method.
+        device: device that computes.
+    """
+    return f"{dataset}: {noise}; {method} on {device}"
+
+
 def hint(line: str) -> None:
     """Print what to do next on standard output, after a result."""
     if not _quiet:

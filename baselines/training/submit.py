@@ -36,12 +36,11 @@ from ncl_bench.evaluation.submission import (
     Scores,
     Submission,
     noise_of,
-    opening_line,
     write_submission,
 )
 from ncl_bench.files import atomic_folder, sha256_of_file, sole_owner
 from ncl_bench.foreign import read_limited
-from ncl_bench.progress import bar
+from ncl_bench.progress import bar, opening_line
 
 LARGEST_HEADER = 1_000_000
 """Bytes of the header of a safetensors file, at most: some hundred for every tensor."""
@@ -72,7 +71,7 @@ def submit(
             similarities.
         device: ``auto``, ``cpu`` or ``cuda``.
         console: console for progress; standard error by default.
-        say: called with :func:`ncl_bench.evaluation.submission.opening_line`.
+        say: called with :func:`ncl_bench.progress.opening_line`.
 
     Raises:
         TrainingError: a run is unfinished, the runs do not belong together, a score is not finite, or the folder is in
@@ -88,7 +87,7 @@ def submit(
     console = console if rank() == 0 else Console(quiet=True)
     titles = dict.fromkeys(job.title for job in jobs)
     noise = noise_of(finished[0].run.noise, dataset_spec(test.name))
-    say(opening_line(test.name, noise, " + ".join(titles), str(torch_device)))
+    say(opening_line(test.name, noise.in_words, " + ".join(titles), str(torch_device)))
     methods = [chosen_method(run, torch_device) for run in finished]
     networks = [
         (network, partial(method.ranking_scores, network))
@@ -129,7 +128,7 @@ def submit_zero_shot(
         to: folder to write; it must not exist, or be empty.
         embeddings: as for :func:`submit`.
         device: ``auto``, ``cpu`` or ``cuda``.
-        say: called with :func:`ncl_bench.evaluation.submission.opening_line`.
+        say: called with :func:`ncl_bench.progress.opening_line`.
 
     Raises:
         TrainingError: the backbone is not pre-trained, a score is not finite, or the folder is in use.
@@ -145,7 +144,7 @@ def submit_zero_shot(
     torch_device = device_for(device, job.precision)
     console = None if rank() == 0 else Console(quiet=True)
     noise = noise_of(test.noise, dataset_spec(test.name))
-    say(opening_line(test.name, noise, f"{job.backbone.title} zero-shot", str(torch_device)))
+    say(opening_line(test.name, noise.in_words, f"{job.backbone.title} zero-shot", str(torch_device)))
     network = initial_network(job, test, test.vocabulary.size).eval().to(torch_device)
     if embeddings:
         _check_dot_products([job], [])

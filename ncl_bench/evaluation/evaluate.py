@@ -34,7 +34,6 @@ from ncl_bench.evaluation.submission import (
     Scores,
     StatedNoise,
     Submission,
-    opening_line,
     read_submission,
 )
 from ncl_bench.files import sha256_of_file, sole_owner
@@ -42,7 +41,7 @@ from ncl_bench.foreign import readable
 from ncl_bench.noise.draw import OF_WORDS, Noise, clean_pairing, noise_sha256
 from ncl_bench.noise.files import find_known_noise, read_noise_file
 from ncl_bench.npy import map_npy, read_header
-from ncl_bench.progress import Progress
+from ncl_bench.progress import Progress, opening_line
 
 RATIO_TOLERANCE = 1e-6
 
@@ -212,7 +211,7 @@ def evaluated_folder(
     to = to or folder
     opened = open_submission(folder, root=root)
     submission = opened.submission
-    say(opening_line(submission.dataset, submission.noise, submission.method, "cpu"))
+    say(opening_line(submission.dataset, submission.noise.in_words, submission.method, "cpu"))
     pages = None
     if plot or examples:
         from ncl_bench.evaluation.pages import Pages

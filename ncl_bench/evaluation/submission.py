@@ -14,7 +14,7 @@ from ncl_bench.evaluation.detection import Division, Share
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
 from ncl_bench.files import write_text
 from ncl_bench.names import Link, LongText, Name, ShownText, Text
-from ncl_bench.noise.draw import Noise
+from ncl_bench.noise.draw import Noise, in_words
 from ncl_bench.schema import FileName, Matching, Precision, Record, Sha256
 from ncl_bench.yaml import read_yaml
 
@@ -100,6 +100,11 @@ class StatedNoise(_Described):
             raise ValueError(f"seed, published and index do not fit unit {self.unit!r}; leave them out")
         return self
 
+    @property
+    def in_words(self) -> str:
+        """See :func:`ncl_bench.noise.draw.in_words`."""
+        return in_words(self.unit, self.ratio, self.seed, self.realised_ratio)
+
 
 def noise_of(noise: Noise, spec: DatasetSpec) -> StatedNoise:
     """State the noise of a training split."""
@@ -109,24 +114,6 @@ def noise_of(noise: Noise, spec: DatasetSpec) -> StatedNoise:
         return StatedNoise(unit="none", ratio=0.0)
     keys = ("unit", "ratio", "seed", "sha256", "realised_ratio", "published")
     return StatedNoise(**{key: getattr(noise, key) for key in keys})
-
-
-def opening_line(dataset: str, noise: StatedNoise, method: str, device: str) -> str:
-    """Return the line with which `train`, `score` and `evaluate` begin, such as ``digits: no noise; NCR on cpu``.
-
-    Args:
-        dataset: name of the dataset.
-        noise: noise of its training pairs.
-        method: name of the method.
-        device: device that computes.
-    """
-    if noise.ratio:
-        origin = "from a file" if noise.seed is None else f"seed {noise.seed}"
-        realised = "" if noise.realised_ratio is None else f", realised {noise.realised_ratio:.4f}"
-        words = f"{noise.unit} noise of ratio {noise.ratio:g} ({origin}{realised})"
-    else:
-        words = "no noise" if noise.unit == "none" else f"{noise.unit} noise"
-    return f"{dataset}: {words}; {method} on {device}"
 
 
 class TrainingCurve(_Described):

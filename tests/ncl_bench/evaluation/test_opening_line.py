@@ -2,7 +2,8 @@
 
 import pytest
 
-from ncl_bench.evaluation.submission import StatedNoise, opening_line
+from ncl_bench.evaluation.submission import StatedNoise
+from ncl_bench.progress import opening_line
 
 SHA256 = "0123456789abcdef" * 4
 
@@ -24,4 +25,4 @@ SHA256 = "0123456789abcdef" * 4
     ],
 )
 def test_it_names_dataset_noise_method_and_device(noise: StatedNoise, words: str) -> None:
-    assert opening_line("digits", noise, "NCR", "cuda:0") == f"digits: {words}; NCR on cuda:0"
+    assert opening_line("digits", noise.in_words, "NCR", "cuda:0") == f"digits: {words}; NCR on cuda:0"

@@ -1,4 +1,4 @@
-"""Tables of what this project trained: at equal steps (docs/make-a-table.md), and the papers' ablations.
+"""Tables of what this project trained, and their pages: at equal steps (docs/make-a-table.md), papers' ablations.
 
 A measured table holds one dataset, backbone and number of steps. It quotes one number from papers: the share of its
 clean score that a method loses under noise. An ablation table holds what a method loses without each of its parts,

@@ -97,8 +97,8 @@ def main() -> None:
                     f"{sum(held)} of {len(held)} ranges hold, stated minus real {worst:+.3f} at most", end=""
                 )
                 if np.any(suspects):
-                    first = np.array(stated)[suspects].mean(), np.array(real)[suspects].mean()
-                    print(", suspects: stated {:.2f}, really wrong {:.2f}".format(*first), end="")
+                    said, found_wrong = (np.array(each)[suspects].mean() for each in (stated, real))
+                    print(f", suspects: stated {said:.2f}, really wrong {found_wrong:.2f}", end="")
             else:
                 print("too few for a share", end="")
             print(f", average precision {np.mean(precision):.3f}" if precision else "", flush=True)

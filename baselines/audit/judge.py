@@ -30,7 +30,7 @@ from baselines.audit.cca import (
 )
 from baselines.audit.lemon import LEMON, LemonSetting, lemon
 from baselines.audit.order import OrderFault, find_order_faults
-from baselines.audit.reasons import JUDGED_ALL_THE_SAME, ORDER, reasons_of
+from baselines.audit.reasons import COPY, JUDGED_ALL_THE_SAME, ORDER, reasons_of
 from baselines.audit.sentences import TFIDF, default_encoder, sentence_vectors
 from baselines.encoders import CLIP
 from baselines.kit.cca import ROWS_AT_ONCE, Moments, Vectors, unit
@@ -51,9 +51,9 @@ PROJECTIONS = "projections.safetensors"
 """What :func:`judge_pairs` keeps for the small sets of the same encoders."""
 FOLDS_OF_OFFSETS = 3
 """Of the fits that only say by how many rows a whole file has moved."""
-FEWEST_FOR_SHARE = 1_000
-"""Pairs below which wrong ones are ordered but not counted: what fits is learned from the pairs themselves. Half
-of them must have no reason that says something against the caption."""
+FEWEST_FOR_SHARE, MOST_OF_AN_IMAGE = 1_000, 5
+"""Different pairs below which wrong ones are ordered but not counted: what fits is learned from the pairs themselves.
+Five of an image count on average. Half of the pairs must have no reason that says something against the caption."""
 COSINE, LEMON_VIEW = 0, 1
 """Places of the first two of four views; the others are the logarithms of the lengths of caption and image."""
 OBTAINED = (
@@ -63,7 +63,7 @@ OBTAINED = (
 )
 TOO_FEW = (
     f"Fewer than {FEWEST_FOR_SHARE:,} pairs are too few to learn from them how many are wrong, so the rows are only "
-    "ordered."
+    f"ordered. Copies do not count, and {FEWEST_FOR_SHARE // MOST_OF_AN_IMAGE} different images are needed."
 )
 MOST_NAMED = (
     "Most pairs have a cause that a rule names, and the others are too few to learn how many are wrong, so the rows "
@@ -352,7 +352,9 @@ def _judged(
     counted = np.isin(reasons.astype(str), JUDGED_ALL_THE_SAME)
     probability = np.full(len(image_of), np.nan)
     share = low = high = np.nan
-    enough = len(image_of) >= FEWEST_FOR_SHARE <= 2 * counted.sum()
+    different = min((reasons != COPY).sum(), MOST_OF_AN_IMAGE * len(np.unique(image_of)))
+    many = different >= FEWEST_FOR_SHARE
+    enough = many and 2 * counted.sum() >= FEWEST_FOR_SHARE
     if enough:
         wrong = share_of_wrong(score, score_planted, image_of, counted)
         share, low, high, probability = wrong.share, wrong.low, wrong.high, wrong.probability
@@ -365,7 +367,7 @@ def _judged(
             "reason": reasons.astype(str),
         }
     )
-    obtained = OBTAINED if enough else MOST_NAMED if len(image_of) >= FEWEST_FOR_SHARE else TOO_FEW
+    obtained = OBTAINED if enough else MOST_NAMED if many else TOO_FEW
     return Judged(table, share, low, high, obtained, measured.better, faults)
 
 

@@ -87,6 +87,8 @@ class Moments:
         for start in range(0, len(image_of), ROWS_AT_ONCE):
             x = np.asarray(images[image_of[start : start + ROWS_AT_ONCE]], np.float64)
             y = captions[start : start + ROWS_AT_ONCE]
+            if isinstance(y, np.ndarray):  # sums in float32 make a variance of almost equal captions negative
+                y = y.astype(np.float64, copy=False)
             sums.n += len(x)
             sums.x += x.sum(axis=0)
             sums.y += y.sum(axis=0)

@@ -39,6 +39,8 @@ CHANGES: dict[str, Callable[[str], str]] = {
     "number": exchanged("two three four", "a several"),
     "cut to three words": lambda caption: " ".join(caption.split()[:3]),
     "file name": lambda caption: f"IMG_{len(caption):04d}",
+    "emoji": lambda caption: "\N{GRINNING FACE}\N{DOG FACE}" * (len(caption) % 9 + 1),
+    "quoted, with a URL": lambda caption: f"&quot;{caption}&quot; https://example.org/de/la/{len(caption)}",
 }
 
 
@@ -51,6 +53,9 @@ def planted(kind: str, captions: Captions, random: np.random.Generator) -> tuple
     elif kind == "random":
         rows = random.permutation(N)[:n]
         changed[rows] = captions[np.roll(rows, 1)]
+    elif kind == "a row lost":
+        rows = np.arange(N // 2, N - 1)
+        changed[rows] = captions[rows + 1]
     elif kind.startswith("blocks"):
         length, parts = int(kind.split()[-1]), []
         for start in range(100, 100 + n // length * 180, 180):
@@ -81,7 +86,15 @@ def main() -> None:
     pairs = np.array([int(np.flatnonzero(train.caption_to_image == image)[0]) for image in chosen])
     captions = np.array(list(map(str, train.captions or ())), object)[pairs]
     vectors = dict(zip(captions, texts[pairs], strict=True))
-    for kind in ("clean", "random", "blocks of 10", "blocks of 70", "one caption pasted", *CHANGES):
+    for kind in (
+        "clean",
+        "random",
+        "blocks of 10",
+        "blocks of 70",
+        "a row lost",
+        "one caption pasted",
+        *CHANGES,
+    ):
         changed, rows = captions, np.array([], np.int64)
         if kind != "clean":
             changed, rows = planted(kind, captions, np.random.default_rng(1))

@@ -161,6 +161,19 @@ def test_too_few_pairs_are_ordered_and_not_counted(tmp_path: Path) -> None:
     assert "Fewer than 1,000 pairs" in found.obtained
 
 
+@pytest.mark.parametrize(("n_images", "per_image", "copies"), [(25, 8, False), (100, 2, True)])
+def test_copies_and_many_captions_of_few_images_are_too_few(
+    n_images: int, per_image: int, copies: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("baselines.audit.judge.FEWEST_FOR_SHARE", 150)
+    features, image_of, captions, _ = topics(n_images=n_images, per_image=per_image)
+    if copies:
+        captions = [captions[row - row % per_image] for row in range(len(captions))]
+    found = judge_pairs(features, image_of, captions, work=tmp_path)
+    assert not found.enough
+    assert "Copies do not count" in found.obtained
+
+
 def test_pairs_that_rules_explain_leave_too_few_to_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

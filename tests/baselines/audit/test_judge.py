@@ -152,6 +152,13 @@ def test_pairs_that_are_wrong_together_widen_the_range() -> None:
     assert together.high - together.low > 1.5 * (alone.high - alone.low)
 
 
+def test_a_caption_on_all_pictures_but_one_has_projections() -> None:
+    random = np.random.default_rng(0)
+    images, captions = random.standard_normal((55, 20)), unit(random.standard_normal((2, 384)))
+    folds = cross_fitted(images, np.arange(55), captions[np.arange(55) // 54])
+    assert all(np.isfinite(fold.captions(fold.rows)).all() for fold in folds)
+
+
 def test_too_few_pairs_are_ordered_and_not_counted(tmp_path: Path) -> None:
     features, image_of, captions, _ = topics()
     found = judge_pairs(features, image_of, captions, work=tmp_path)

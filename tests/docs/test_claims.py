@@ -254,7 +254,9 @@ def test_the_controls_of_every_table_are_the_board(content: Content) -> None:
     assert {"Flickr8K, 40 %", "pictograms, 40 %", "pictograms, 60 %"} <= under
     assert not {name for name in under if "digits" in name or name.endswith(("none", "web"))}
     digits = {
-        row.method: row.r_sum for row in of_condition(content, "digits-200-caption-60") if row.kind == "method"
+        row.method: row.r_sum
+        for row in of_condition(content, "digits-200-caption-60")
+        if row.kind == "method"
     }
     assert abs(digits["GSC (mean of two seeds)"] - digits["GSC+"]) < 1
     assert f"At 60 % on clip art the filtered CCA is {-above['pictograms, 60 %'][0]:.1f} above" in page

@@ -118,7 +118,7 @@ class MeasuredTable:
 
 
 def measured_tables(content: Content) -> list[MeasuredTable]:
-    """All measured tables, photographs first; empty if nothing was trained at equal steps."""
+    """All measured tables, photographs first, then the budget of most rows; empty if nothing has equal steps."""
     rows = [
         row
         for row in sorted(content.rows, key=attrgetter("number"))
@@ -131,8 +131,10 @@ def measured_tables(content: Content) -> list[MeasuredTable]:
 
     groups = grouped(_joined(rows), table)
 
-    def order(key: tuple[str, str, str, str, int | None]) -> tuple[bool, str]:
-        return DATASETS[key[0]].embedded, str(key)  # what ships with the package is drawn or clip art
+    def order(key: tuple[str, str, str, str, int | None]) -> tuple[bool, str, int, int]:
+        *alike, steps = key
+        # what ships with the package is drawn or clip art; of several budgets, that of most rows is the main table
+        return DATASETS[key[0]].embedded, str(alike), -len(groups[key]), steps or 0
 
     return [_table([row for _, row in groups[key]], key[3], content) for key in sorted(groups, key=order)]
 

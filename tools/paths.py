@@ -35,7 +35,7 @@ LIMITS = {
     "evaluate": 23,
     "add": 31,
     "build": 41,
-    "audit": 56,
+    "audit": 55,
     "own": 42,
 }
 
@@ -61,15 +61,23 @@ WORDS = (
 
 
 class Calls:
-    """A profiler that collects the project's functions, each as file and qualified name, with its number of lines."""
+    """A tracer that collects the project's functions, each as file and qualified name, with its number of lines."""
 
     def __init__(self) -> None:
         self.functions: dict[tuple[str, str], int] = {}
+        self._seen: dict[
+            int, CodeType
+        ] = {}  # by identity: the hash of a code object reads all of it at every call
 
-    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
+    def __call__(
+        self, frame: FrameType, _event: str, _: Any
+    ) -> None:  # None: no event inside the function is sent
         code = frame.f_code
+        if id(code) in self._seen:
+            return
+        self._seen[id(code)] = code
         # the body of a class is called too, and is not optimised
-        if event != "call" or code.co_name.startswith("<") or not code.co_flags & inspect.CO_OPTIMIZED:
+        if code.co_name.startswith("<") or not code.co_flags & inspect.CO_OPTIMIZED:
             return
         if file := own_file(code):
             self.functions[file, code.co_qualname] = len({line for *_, line in code.co_lines() if line})
@@ -88,13 +96,13 @@ def own_file(code: CodeType) -> str | None:
 def calls_of(work: Callable[[], object]) -> Calls:
     """Run ``work`` and collect the functions that it calls, in all threads of this process."""
     calls = Calls()
-    threading.setprofile(calls)
-    sys.setprofile(calls)
+    threading.settrace(calls)
+    sys.settrace(calls)
     try:
         work()
     finally:
-        sys.setprofile(None)
-        threading.setprofile(None)
+        sys.settrace(None)
+        threading.settrace(None)
     return calls
 
 

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,8 @@ from baselines.audit.cca import (
 )
 from baselines.audit.lemon import LEMON, LemonSetting, lemon
 from baselines.audit.order import OrderFault, find_order_faults
-from baselines.audit.reasons import COPY, JUDGED_ALL_THE_SAME, ORDER, reasons_of
-from baselines.audit.sentences import TFIDF, default_encoder, sentence_vectors
+from baselines.audit.reasons import COPY, JUDGED_ALL_THE_SAME, ORDER, languages, reasons_of, words
+from baselines.audit.sentences import MINILM, PACKAGE, TFIDF, sentence_vectors
 from baselines.encoders import CLIP
 from baselines.kit.cca import ROWS_AT_ONCE, Moments, Vectors, unit
 from baselines.kit.share import share_of_wrong, suspicion, told_apart
@@ -199,6 +200,12 @@ def judge_pairs(
             work / PROJECTIONS, Moments.of(images, image_of, texts).projections(COMPONENTS, RIDGES), names
         )
     return found
+
+
+def default_encoder(captions: Sequence[str]) -> str:
+    """MiniLM where it is installed and most captions are English, which it was trained on; else TF-IDF."""
+    plain = [" ".join(words(caption)) for caption in captions]
+    return MINILM if find_spec(PACKAGE) and languages(plain)[0] == "en" else TFIDF
 
 
 def _texts(captions: Sequence[str], encoder: str, kept: Path, device: str) -> Vectors:

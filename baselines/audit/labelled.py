@@ -13,10 +13,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from pydantic import Field
 
-from baselines.audit.lemon import LEMON
+from baselines.audit.pairs import suspicious_first
 from baselines.kit.batches import derive_seed
 from ncl_bench.data import dataset_spec
-from ncl_bench.data.columns import Int64Array, taken
+from ncl_bench.data.columns import taken
 from ncl_bench.data.pair_labels import FEWEST, LABELS, read_pair_labels, strata
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError
@@ -83,12 +83,6 @@ class LabelledPairs(Record):
     first: dict[int, dict[str, int]]
     seed: int
     detection: dict[str, dict[str, Estimates]] = Field(default_factory=dict)
-
-
-def suspicious_first(table: pd.DataFrame, chosen_by: str) -> Int64Array:
-    """Rows of a run's table: by the chosen column, then the larger loss, then the pair's id."""
-    then = table["similarity"] if chosen_by == LEMON else -table["loss"]
-    return np.lexsort((table["pair_id"], then, table[chosen_by]))
 
 
 def says(found: LabelledPairs) -> str:

@@ -431,3 +431,9 @@ def lemon_table(
 
         rank, better = among_others(scores_of, train, rows, similarity, sample_of(rows, seed), advance)
     return table_of(train, rows, {LEMON: -found.score, "similarity": similarity}, rank, better)
+
+
+def suspicious_first(table: pd.DataFrame, chosen_by: str) -> Int64Array:
+    """Rows of a run's table: by the chosen column, then the larger loss, then the pair's id."""
+    then = table["similarity"] if chosen_by == LEMON else -table["loss"]
+    return np.lexsort((table["pair_id"], then, table[chosen_by]))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from baselines.audit.judge import BETTER, SAMPLE, Judged
-from baselines.audit.labelled import labelled_pairs, labels_of_split, says, suspicious_first
+from baselines.audit.labelled import labelled_pairs, labels_of_split, says
 from baselines.audit.labels import Label, Suspicion, weigh
 from baselines.audit.lemon import FIXED, LEMON, MOST_REFERENCE
 from baselines.audit.page import write
@@ -25,6 +25,7 @@ from baselines.audit.pairs import (
     lemon_table,
     open_runs,
     pair_table,
+    suspicious_first,
 )
 from baselines.audit.result import Audit, AuditedEpoch, AuditedRun, AuditResult, LemonRecord, counts
 from baselines.kit.distributed import device_for

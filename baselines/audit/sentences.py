@@ -8,7 +8,6 @@ through ``sentence-transformers``, whose code loads safetensors only.
 import json
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from baselines.audit.reasons import languages, words
 from baselines.backbones.clip_models import byte_pairs
 from baselines.encoders import CLIP, load_clip
 from baselines.kit.distributed import device_for
@@ -106,12 +104,6 @@ def _torch_names(tensors: dict[str, Tensor], n_layers: int) -> dict[str, Tensor]
             ):
                 found[f"{ours}.{name}.{part}"] = tensors[f"{theirs}.{of}.{part}"]
     return found
-
-
-def default_encoder(captions: Sequence[str]) -> str:
-    """MiniLM where it is installed and most captions are English, which it was trained on; else TF-IDF."""
-    plain = [" ".join(words(caption)) for caption in captions]
-    return MINILM if find_spec(PACKAGE) and languages(plain)[0] == "en" else TFIDF
 
 
 def sentence_vectors(

@@ -36,7 +36,7 @@ LIMITS = {
     "add": 31,
     "build": 41,
     "audit": 55,
-    "own": 42,
+    "own": 41,
 }
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -11,10 +11,8 @@ from ncl_bench.errors import DataError
 from ncl_bench.evaluation.scores import as_array, check_embeddings, read_array
 
 
-def read_embeddings(images: Any, captions: Any) -> tuple[NDArray[np.floating], NDArray[np.floating]] | None:
+def read_embeddings(images: Any, captions: Any) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
     """Both sides, checked: as many of each, of one length, finite and not zero. A ``.npy`` file is mapped."""
-    if images is None and captions is None:
-        return None
     if images is None or captions is None:
         raise DataError(
             "embeddings of one side are given; give both --image-embeddings and --caption-embeddings"

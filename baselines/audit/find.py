@@ -109,7 +109,8 @@ def find_wrong_pairs(
         :class:`~baselines.audit.result.AuditResult` as a dictionary, ``table.attrs["columns"]`` the names of the
         columns of images and captions.
     """
-    arrays = read_embeddings(image_embeddings, caption_embeddings)
+    none = image_embeddings is None and caption_embeddings is None
+    arrays = None if none else read_embeddings(image_embeddings, caption_embeddings)
     _refuse_encoders(encoder, text_encoder, arrays)
     other = None if prior is None else _prior(Path(prior), arrays)
     own = _opened(pairs, image_column, caption_column, arrays)

@@ -226,6 +226,8 @@ class Method(nn.Module, ABC):
     title: ClassVar[str]
     """Name in results, such as ``NCR``."""
     paper: ClassVar[str] = ""
+    variants: ClassVar[Sequence[tuple[str, object, str]]] = ()
+    """Option, value and what the name in results says of it: ``("faults", "published", "the code's faults")``."""
     n_networks: ClassVar[int] = 1
     extra_words: ClassVar[int] = 0
     needs_intra_modal: ClassVar[bool] = False
@@ -245,8 +247,9 @@ class Method(nn.Module, ABC):
 
     @classmethod
     def title_of(cls, config: Any) -> str:
-        """Return the name in results; a method with several variants names the configured one."""
-        return cls.title
+        """Return the name in results, with the configured :attr:`variants` in brackets."""
+        notes = [note for option, value, note in cls.variants if getattr(config, option) == value]
+        return f"{cls.title} ({', '.join(notes)})" if notes else cls.title
 
     @classmethod
     def extra_clean_data(cls, config: Any) -> int:

@@ -177,15 +177,12 @@ class BiCro(CoTeaching):
     name = "bicro"
     title = "BiCro"
     paper = "https://arxiv.org/abs/2303.12419"
+    variants = (
+        ("faults", "published", "the code's faults"),
+        ("label_shape", "paper", "the paper's label shape"),
+    )
     Config = BiCroConfig
     config: BiCroConfig
-
-    @classmethod
-    def title_of(cls, config: BiCroConfig) -> str:
-        """Title; names the code's faults or the paper's label shape if used."""
-        notes = ["the code's faults"] * (config.faults == "published")
-        notes += ["the paper's label shape"] * (config.label_shape == "paper")
-        return f"{cls.title} ({', '.join(notes)})" if notes else cls.title
 
     def warmup_step(self, k: int, batch: Batch, step: Step) -> None:
         """Train on the pairs with the smallest losses."""

@@ -174,15 +174,9 @@ class CREAM(ContrastiveCoTeaching):
     name = "cream"
     title = "CREAM"
     paper = "https://doi.org/10.1109/TIP.2024.3374221"
+    variants = (("faults", "published", "the code's fault"), ("negatives", "even", "even negatives"))
     Config = CREAMConfig
     config: CREAMConfig
-
-    @classmethod
-    def title_of(cls, config: CREAMConfig) -> str:
-        """Title; names the code's fault or even negatives if used."""
-        notes = ["the code's fault"] * (config.faults == "published")
-        notes += ["even negatives"] * (config.negatives == "even")
-        return f"{cls.title} ({', '.join(notes)})" if notes else cls.title
 
     def divide(self, batches: TrainingBatches) -> ThreeSets:
         """Three sets, the same for both networks; all pairs are clean if fewer than two would be."""

@@ -213,6 +213,10 @@ class IN2R(CoTeaching):
     name = "in2r"
     title = "IN2R"
     paper = "https://arxiv.org/abs/2606.04061"
+    variants = (
+        ("rectification", "paper", "the paper's rectification"),
+        ("faults", "published", "the code's fault"),
+    )
     Config = IN2RConfig
     config: IN2RConfig
     extra_words = 1
@@ -234,13 +238,6 @@ class IN2R(CoTeaching):
             for _ in range(self.n_networks)
         )
         self.stores: Modules[Memory] = Modules(Memory(size, dim) for _ in range(self.n_networks))
-
-    @classmethod
-    def title_of(cls, config: IN2RConfig) -> str:
-        """Title; names the paper's rectification or the code's fault if used."""
-        notes = ["the paper's rectification"] * (config.rectification == "paper")
-        notes += ["the code's fault"] * (config.faults == "published")
-        return f"{cls.title} ({', '.join(notes)})" if notes else cls.title
 
     def renew_networks(self) -> None:
         """Make two equal networks."""

@@ -94,13 +94,9 @@ class NCR(CoTeaching):
     name = "ncr"
     title = "NCR"
     paper = "https://proceedings.neurips.cc/paper/2021/hash/f5e62af885293cf4d511ceef31e61c80-Abstract.html"
+    variants = (("label_shape", "paper", "the paper's label shape"),)
     Config = NCRConfig
     config: NCRConfig
-
-    @classmethod
-    def title_of(cls, config: NCRConfig) -> str:
-        """Title; names the paper's label shape if used."""
-        return cls.title if config.label_shape == "published" else f"{cls.title} (the paper's label shape)"
 
     def warmup_step(self, k: int, batch: Batch, step: Step) -> None:
         """Eq. 2."""

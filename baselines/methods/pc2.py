@@ -131,13 +131,9 @@ class PC2(PseudoClassified):
     name = "pc2"
     title = "PC2"
     paper = "https://arxiv.org/abs/2408.01349"
+    variants = (("label_shape", "paper", "the paper's label shape"),)
     Config = PC2Config
     config: PC2Config
-
-    @classmethod
-    def title_of(cls, config: PC2Config) -> str:
-        """Title; names the paper's label shape if used."""
-        return cls.title if config.label_shape == "published" else f"{cls.title} (the paper's label shape)"
 
     def warmup_step(self, k: int, batch: Batch, step: Step) -> None:
         """Train the network and its pseudo-classifier."""

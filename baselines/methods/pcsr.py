@@ -177,15 +177,11 @@ class PCSR(PseudoClassified):
     name = "pcsr"
     title = "PCSR"
     paper = "https://arxiv.org/abs/2509.15623"
+    variants = (("faults", "published", "the code's faults"),)
     Config = PCSRConfig
     config: PCSRConfig
     threshold: Tensor
     classes_used: Tensor
-
-    @classmethod
-    def title_of(cls, config: PCSRConfig) -> str:
-        """Title; names the code's faults if used."""
-        return cls.title if config.faults == "repaired" else f"{cls.title} (the code's faults)"
 
     def __init__(self, config: PCSRConfig, setting: Setting) -> None:
         super().__init__(config, setting)

@@ -19,7 +19,7 @@ Deviations and choices, most at their line; we follow the published code unless 
   * the published code fails if the last batch is a single pair; we skip that pair.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import torch
 from pydantic import Field
@@ -122,13 +122,9 @@ class RCL(Method):
     name = "rcl"
     title = "RCL"
     paper = "https://doi.org/10.1109/TPAMI.2023.3247939"
+    variants = tuple(("penalty", other, other) for other in get_args(Penalty) if other != "log")
     Config = RCLConfig
     config: RCLConfig
-
-    @classmethod
-    def title_of(cls, config: RCLConfig) -> str:
-        """Title; names the penalty if it is not the main table's."""
-        return cls.title if config.penalty == "log" else f"{cls.title} ({config.penalty})"
 
     def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
         """Train once over all pairs."""

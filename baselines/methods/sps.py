@@ -100,13 +100,9 @@ class SPS(ContrastiveCoTeaching):
     name = "sps"
     title = "SPS"
     paper = "https://doi.org/10.24963/ijcai.2025/231"
+    variants = (("faults", "published", "the code's fault"),)
     Config = SPSConfig
     config: SPSConfig
-
-    @classmethod
-    def title_of(cls, config: SPSConfig) -> str:
-        """Title; names the code's fault if used."""
-        return cls.title if config.faults == "repaired" else f"{cls.title} (the code's fault)"
 
     def divide(self, k: int, batches: TrainingBatches) -> tuple[Tensor, Tensor, Tensor]:
         """Three sets for network k, int64 each; all pairs are strictly clean if fewer than two would be."""

@@ -220,10 +220,13 @@ def _near_equal(
         pairs.append(np.column_stack([near[:, 0] + start, near[:, 1], away[tuple(near.T)]]))
     # in units of the set: drawings lie nearer to each other than photographs
     usual = np.median(nearest)
+    row, other, distance = np.concatenate(pairs).T
+    close = distance <= NEAR * usual
     near_equal: set[int] = set()
-    for row, other, distance in np.concatenate(pairs).tolist():
-        one, two = int(used[int(row)]), int(used[int(other)])
-        if distance <= NEAR * usual and of_image[one].isdisjoint(of_image[two]):
+    for one, two in zip(
+        used[row[close].astype(int)].tolist(), used[other[close].astype(int)].tolist(), strict=True
+    ):
+        if of_image[one].isdisjoint(of_image[two]):
             near_equal |= {one, two}
     marked[np.isin(image_of, list(near_equal))] = True
     return marked

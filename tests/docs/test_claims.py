@@ -4,6 +4,7 @@ import re
 import shlex
 import tomllib
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
@@ -25,7 +26,7 @@ from baselines.recipes import TUNED, ablations
 from baselines.training.recipe import Recipe
 from leaderboard.board import Content, read_content
 from leaderboard.entries import Row
-from leaderboard.measured import ablation_tables, measured_tables
+from leaderboard.measured import MeasuredTable, ablation_tables, measured_tables
 from leaderboard.orders import compare_orders
 from ncl_bench import DATASETS, PROTOCOL_VERSION, __version__, evaluate, load_dataset
 from ncl_bench.cli import app
@@ -196,11 +197,13 @@ def test_the_budgets_on_photographs_are_the_board(content: Content) -> None:
     assert min(row.r_sum for row in cheap.values()) > 239
     assert by_budget["GSC", 3_200].r_sum < by_budget["GSC", BUDGET].r_sum
     few, usual = (f"flickr8k-1k-vse-infinity-{steps}:caption-40" for steps in (400, BUDGET))
-    assert f"orders of seven methods is {tau(content, few, usual)}"[:-1] in " ".join(section.split())
+    assert f"orders of seven methods is {tau(measured_tables(content), few, usual)}"[:-1] in " ".join(
+        section.split()
+    )
 
 
-def tau(content: Content, first: str, second: str) -> str:
-    found = compare_orders(measured_tables(content), first, second)
+def tau(tables: Sequence[MeasuredTable], first: str, second: str) -> str:
+    found = compare_orders(tables, first, second)
     low, high = found.interval
     return f"{found.tau:.2f} (95 % interval {low:.2f} to {high:.2f})"
 
@@ -214,13 +217,14 @@ def test_the_orders_that_hold_are_the_board(content: Content) -> None:
         r"^\| (\w+), (.+?) \| (\w+), (.+?) \| (\d+) \| (.+?) \((.+?)\) \|$", section, re.MULTILINE
     )
     assert len(stated) == 5
+    tables = measured_tables(content)
     for first, noise, second, other, n_methods, value, interval in stated:
         names = [
             f"{CONDITIONS[table]}:{'none' if level == 'none' else f'caption-{level[:2]}'}"
             for table, level in ((first, noise), (second, other))
         ]
-        assert tau(content, *names) == f"{value} (95 % interval {interval})"
-        assert len(compare_orders(measured_tables(content), *names).methods) == int(n_methods)
+        assert tau(tables, *names) == f"{value} (95 % interval {interval})"
+        assert len(compare_orders(tables, *names).methods) == int(n_methods)
 
 
 CONTROLLED = {

@@ -47,6 +47,10 @@ if TYPE_CHECKING:
 
 FEWEST_PICTURES = 50
 """Pairs with different pictures that a judgement needs."""
+ANOTHER_ORDER = (
+    "Most captions do not fit their pictures. Check how the table was made: the captions may stand in another order, "
+    "such as 1, 2, 10 beside pictures in the order 1, 10, 2."
+)
 FIRST_SHARE = 0.1
 """Of the pairs, the most suspicious first: what is called suspect where there are too few pairs for a share."""
 SHORT = 16
@@ -580,6 +584,8 @@ def _audit(
     taken = [name for name in added if name in own.form.table.columns]
     if taken:
         remarks = [*remarks, f"Your table has columns {listed(taken)}; those of the audit begin with audit_."]
+    if suspicion.low is not None and 2 * suspicion.low > len(rows) and not found.order_faults:
+        remarks = [*remarks, ANOTHER_ORDER]
     renamed = {free_name(name, own.form.table.columns): column for name, column in added.items()}
     # without an index: pandas would join the columns by it and not by their order
     table = pd.concat([own.form.table.reset_index(drop=True), pd.DataFrame(renamed)], axis=1)

@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 import baselines.audit.judge
 from baselines.audit import find_wrong_pairs
 from baselines.audit.embeddings import read_embeddings
+from baselines.audit.find import ANOTHER_ORDER
 from baselines.audit.order import OrderFault
 from ncl_bench.cli import app
 from ncl_bench.data.pairs.columns import read_pairs
@@ -325,6 +326,15 @@ def test_embeddings_need_no_pictures(tmp_path: Path) -> None:
         find_wrong_pairs(image_embeddings=images, caption_embeddings=captions)["rank"].tolist()
         == table["rank"].tolist()
     )
+
+
+@pytest.mark.parametrize(("rows", "remarks"), [(slice(None, None, -1), 1), (slice(None), 0)])
+def test_captions_in_another_order_are_said_to_be_so(rows: slice, remarks: int) -> None:
+    random = np.random.default_rng(0)
+    images = random.standard_normal((400, 16)).astype(np.float32)
+    captions = images + 0.3 * random.standard_normal(images.shape).astype(np.float32)
+    table = find_wrong_pairs(image_embeddings=images, caption_embeddings=captions[rows])
+    assert table.attrs["summary"]["remarks"].count(ANOTHER_ORDER) == remarks
 
 
 @pytest.mark.parametrize(

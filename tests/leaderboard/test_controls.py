@@ -162,9 +162,15 @@ def test_detection_is_of_the_epoch_that_is_best_on_dev_with_the_last_one_beside_
 
 
 def test_measured_begins_with_photographs(whole_board: Content) -> None:
-    names = [table.conditions[0].dataset for table in measured_tables(whole_board)]
+    tables = measured_tables(whole_board)
+    names = [table.conditions[0].dataset for table in tables]
     assert names[0] == "flickr8k"
     assert len(set(names[1:])) > 1
+    # most of its rows are at 40 %, few at 60 %
+    usual = [line.rows.get("flickr8k-1k-caption-40") for line in tables[0].lines]
+    sums = [row.r_sum for row in usual if row is not None and not row.preliminary]
+    assert len(sums) > 20
+    assert sums == sorted(sums, reverse=True)
 
 
 def test_closed_forms_alone_may_have_equal_scores_and_ranks(

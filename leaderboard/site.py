@@ -106,8 +106,16 @@ def _judged(content: Content) -> list[JudgedBoard]:
     for group in grouped((row for row in content.rows if row.people), lambda row: row.condition).values():
         rows = sorted(group, key=lambda row: (row.preliminary, -row.people["expert_tau_c"]))
         condition = group[0].condition
+        # a method stands once in the figure: at the number of steps that most rows have, or in closed form
+        ((usual, _),) = Counter(row.budget for row in rows if not row.closed_form).most_common(1) or [
+            (None, 0)
+        ]
         figure = scatter(
-            [(row.method, row.r_sum or 0.0, row.people["expert_tau_c"]) for row in rows],
+            [
+                (row.method, row.r_sum or 0.0, row.people["expert_tau_c"])
+                for row in rows
+                if row.closed_form or row.budget == usual
+            ],
             [
                 PRINTED["expert_tau_c"],
                 *((row.method, row.people["expert_tau_c"]) for row in rows if row.closed_form),

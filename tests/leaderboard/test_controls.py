@@ -1,5 +1,6 @@
 """Controls as rows: closed forms beside every backbone, and averages of independent seeds of one recipe."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from leaderboard.board import Content, read_content
 from leaderboard.entries import Row
 from leaderboard.figures import epoch_curves, forest
 from leaderboard.measured import collapsed, detection, measured_tables
+from leaderboard.site import _judged
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.submission import TrainingCurve
 
@@ -188,3 +190,11 @@ def test_closed_forms_alone_may_have_equal_scores_and_ranks(
     added("CCA, filtered", 0)
     with pytest.raises(SubmissionError, match="repeats the scores of"):
         added("CRCL", 30)
+
+
+def test_the_figure_of_people_shows_a_method_at_one_number_of_steps(whole_board: Content) -> None:
+    place = _judged(whole_board)[0]
+    assert len({row.budget for row in place.rows if not row.closed_form}) > 1
+    names = re.findall(r">([^<]+)</text>", place.figure)
+    # the levels stand beside the points of the closed forms
+    assert [names.count(name) for name in ("SPS", "InfoNCE", "CRCL", "CCA")] == [1, 1, 1, 2]

@@ -31,12 +31,12 @@ LIMITS = {
     "prepared": 12,
     "matrix": 18,
     "train": 46,
-    "score": 45,
+    "score": 44,
     "evaluate": 23,
     "add": 31,
     "build": 41,
-    "audit": 55,
-    "own": 41,
+    "audit": 54,
+    "own": 40,
 }
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -44,6 +44,7 @@ from ncl_bench.progress import Advance, Progress, live_bar
 
 if TYPE_CHECKING:
     from baselines.audit.judge import Judged
+    from baselines.encoders import Encoder
 
 FEWEST_PICTURES = 50
 """Pairs with different pictures that a judgement needs."""
@@ -142,13 +143,14 @@ def find_wrong_pairs(
                 shown = _Shown(own, pictures, arrays)
                 # labels name pictures by their content, so the pictures must be known
                 known = read_labels(labels, shown.names(), own.captions, shown.identity)
-            if arrays is None:
-                rows, image_of, found, reasons = _judge_pictures(
-                    own, pictures, reasons, work, encoder, text_encoder, other, device, seed, strict, steps
-                )
-            else:
+                vectors = arrays or _encoder(encoder, text_encoder, device)
+            if isinstance(vectors, tuple):
                 rows = np.arange(len(own.captions))
-                found = _judge_arrays(arrays, image_of, seed, steps)
+                found = _judge_arrays(vectors, image_of, seed, steps)
+            else:
+                rows, image_of, found, reasons = _judge_pictures(
+                    own, pictures, reasons, work, vectors, text_encoder, other, device, seed, strict, steps
+                )
             with steps.progress("writing the page")("writing", 2) as advance:
                 n_pictures, remarks = len(np.unique(image_of)), [*own.remarks, *pictures.remarks]
                 path = str(Path(pairs).absolute()) if isinstance(pairs, str | Path) else None
@@ -191,6 +193,16 @@ def _refuse_encoders(encoder: str, text_encoder: str | None, arrays: Any) -> Non
         raise TrainingError(f"{encoder} encodes captions too; leave --text-encoder {text_encoder} out")
     if text_encoder.startswith(CLIP) and text_encoder != encoder:
         raise TrainingError(f"{text_encoder} encodes pictures too; give {text_encoder} as --encoder")
+
+
+def _encoder(name: str, text_encoder: str | None, device: str) -> "Encoder":
+    """The network of the pictures; what either encoder needs is refused before any picture is encoded."""
+    from baselines.audit.sentences import require_encoder
+    from baselines.encoders import load_encoder
+
+    if text_encoder is not None:
+        require_encoder(text_encoder)
+    return load_encoder(name, None, device)
 
 
 def _prior(audit: Path, arrays: Any) -> Path:
@@ -342,7 +354,7 @@ def _judge_pictures(
     pictures: Pictures,
     reasons: NDArray[np.object_],
     work: Path,
-    encoder: str,
+    network: "Encoder",
     text_encoder: str | None,
     prior: Path | None,
     device: str,
@@ -351,8 +363,8 @@ def _judge_pictures(
     steps: "_Steps",
 ) -> "tuple[Int64Array, Int64Array, Judged, NDArray[np.object_]]":
     """The judged rows, their pictures' numbers, what was found, and why each row is left out."""
-    from baselines import encoders
     from baselines.audit.judge import judge_pairs
+    from baselines.encoders import CLIP, usual_grid
     from baselines.features import FeatureOptions, ImageList, extract
 
     needed = np.unique(pictures.image_of[reasons == ""])
@@ -369,12 +381,11 @@ def _judge_pictures(
     # features and vectors of an earlier call count only for the same files
     _forget_other_pictures(work, wanted)
     listed_images = ImageList(work, list(wanted), {"all": list(wanted)}, wanted)
-    network = encoders.load_encoder(encoder, None, device)
     done = extract(
         listed_images,
         network,
         work / "features",
-        FeatureOptions(skip_damaged=True, grid=encoders.usual_grid(encoder)),
+        FeatureOptions(skip_damaged=True, grid=usual_grid(network.name)),
         workers=2,
         progress=steps.progress("encoding pictures"),
     )
@@ -403,8 +414,8 @@ def _judge_pictures(
             image_of,
             [own.captions[row] for row in rows.tolist()],
             work=work / JUDGE,
-            image_encoder=encoder,
-            text_encoder=encoder if encoder.startswith(encoders.CLIP) else text_encoder,
+            image_encoder=network.name,
+            text_encoder=network.name if network.name.startswith(CLIP) else text_encoder,
             prior=prior,
             seed=seed,
             device=device,

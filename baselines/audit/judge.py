@@ -76,8 +76,7 @@ UNSEEN = (
 )
 OF_TFIDF = (
     "Captions were read by TF-IDF, which learns words from your pairs alone. A right caption of rare words scores like "
-    "a wrong one, so in a small set the share and the first probabilities may be too high; docs/audit-judge.md has the "
-    "measured figures."
+    "a wrong one, so in a small set the share and the first probabilities may be too high."
 )
 
 

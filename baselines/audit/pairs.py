@@ -19,6 +19,7 @@ from rich.console import Console
 
 from baselines.audit.judge import BETTER, SAMPLE, Judged, judge_split
 from baselines.audit.lemon import LEMON, MOST_REFERENCE, lemon
+from baselines.audit.sentences import require_encoder
 from baselines.kit.batches import TrainingBatches, derive_seed
 from baselines.kit.distributed import device_for
 from baselines.kit.losses import matching_prediction, mean_triplet
@@ -168,6 +169,8 @@ def pair_table(
     Raises:
         TrainingError: the networks give similarities that are not finite.
     """
+    if text_encoder is not None:
+        require_encoder(text_encoder)  # before minutes of scoring
     train, rows, first = audited.train, audited.rows, audited.runs[0]
     seed, place = first.job.seed, device_for(device, first.job.precision)
     networks, batches = _opened(audited, place)

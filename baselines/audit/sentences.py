@@ -120,6 +120,7 @@ def sentence_vectors(
     Raises:
         NclBenchError: the encoder is not installed, or the model cannot be loaded.
     """
+    require_encoder(name)
     place = device_for(device, "32-true")
     if name.startswith(CLIP):
         encode = _clip(name, place)
@@ -142,8 +143,14 @@ def sentence_vectors(
     return found
 
 
+def require_encoder(name: str) -> None:
+    """Raise an error if the package of a text encoder is not installed."""
+    if name != TFIDF and not name.startswith(CLIP):
+        package = PACKAGE if name == MINILM else "sentence_transformers"
+        require("audit", package, needed_by=f"the text encoder {name}")
+
+
 def _minilm(device: torch.device) -> Callable[[list[str]], Tensor]:
-    require("audit", PACKAGE, needed_by=f"the text encoder {MINILM}")
     folder = import_module(PACKAGE).get_model_path()
     if sha256_of_file(folder / "model.safetensors") != MINILM_SHA256:
         raise NclBenchError(
@@ -166,7 +173,6 @@ def _clip(name: str, device: torch.device) -> Callable[[list[str]], Tensor]:
 
 
 def _of_sentence_transformers(name: str, device: torch.device) -> Callable[[list[str]], Tensor]:
-    require("audit", "sentence_transformers", needed_by=f"the text encoder {name}")
     try:
         from sentence_transformers import SentenceTransformer
 

@@ -24,6 +24,7 @@ from baselines.audit import find_wrong_pairs
 from baselines.audit.embeddings import read_embeddings
 from baselines.audit.find import ANOTHER_ORDER
 from baselines.audit.order import OrderFault
+from baselines.audit.sentences import MINILM
 from ncl_bench.cli import app
 from ncl_bench.data.pairs.columns import read_pairs
 from ncl_bench.data.pictures import PICTURE_FORMATS
@@ -367,6 +368,18 @@ def test_embeddings_that_do_not_fit_are_refused(change, sentence: str) -> None:
 def test_a_text_encoder_that_would_not_be_used_is_refused(given: Path, options, sentence: str) -> None:
     with pytest.raises(NclBenchError, match=sentence):
         find_wrong_pairs(given / "captions.csv", images=given / "photos", **options)
+
+
+def test_an_encoder_that_is_not_installed_is_refused_before_a_picture_is_encoded(
+    given: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = []
+    monkeypatch.setattr("baselines.features.extract", lambda *_, **__: read.append(1))
+    monkeypatch.setattr("baselines.audit.sentences.PACKAGE", "no_such_package")
+    said = refusal(*as_csv(given), "--to", given / "audit", "--text-encoder", MINILM)
+    assert "the text encoder all-minilm-l6-v2 needs no_such_package; install with" in said
+    assert not read
+    assert not (given / "audit").exists()
 
 
 def test_what_cannot_be_judged_is_left_out_and_listed(given: Path) -> None:

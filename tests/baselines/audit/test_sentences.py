@@ -111,6 +111,7 @@ def test_equal_captions_have_equal_vectors_of_length_one(
 ) -> None:
     network = Bert(folder)
     monkeypatch.setattr("baselines.audit.sentences._minilm", lambda device: network)
+    monkeypatch.setattr("baselines.audit.sentences.PACKAGE", "json")  # any installed one
     done: list[int] = []
     captions = ["a dog", "a red ball", "", "a dog"]
     vectors = sentence_vectors(captions, MINILM, device="cpu", advance=done.append)

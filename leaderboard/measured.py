@@ -250,10 +250,10 @@ def _table(rows: Sequence[Row], beside: str, content: Content) -> MeasuredTable:
     lines = [_line(title, places, slugs) for title in dict.fromkeys(map(title_of, rows))]
     reference = slugs.get(REFERENCE, conditions[-1].slug)
     ranked_in = {slug: sum(not row.preliminary for row in placed) for slug, placed in places.items()}
-    most = max(ranked_in.values())
-    if 2 * ranked_in[reference] < most:
+    fullest = max(ranked_in, key=ranked_in.__getitem__)
+    if 2 * ranked_in[reference] < ranked_in[fullest]:
         # a column that is mostly empty orders nothing
-        reference = next(slug for slug, n in ranked_in.items() if n == most)
+        reference = fullest
 
     def order(line: Line) -> tuple[bool, float, str]:
         row = line.rows.get(reference)

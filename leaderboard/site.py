@@ -107,9 +107,8 @@ def _judged(content: Content) -> list[JudgedBoard]:
         rows = sorted(group, key=lambda row: (row.preliminary, -row.people["expert_tau_c"]))
         condition = group[0].condition
         # a method stands once in the figure: at the number of steps that most rows have, or in closed form
-        ((usual, _),) = Counter(row.budget for row in rows if not row.closed_form).most_common(1) or [
-            (None, 0)
-        ]
+        budgets = [row.budget for row in rows if not row.closed_form]
+        usual = max(budgets, key=budgets.count, default=None)
         figure = scatter(
             [
                 (row.method, row.r_sum or 0.0, row.people["expert_tau_c"])

@@ -65,13 +65,11 @@ class Calls:
 
     def __init__(self) -> None:
         self.functions: dict[tuple[str, str], int] = {}
-        self._seen: dict[
-            int, CodeType
-        ] = {}  # by identity: the hash of a code object reads all of it at every call
+        # by identity: the hash of a code object reads all of it at every call
+        self._seen: dict[int, CodeType] = {}
 
-    def __call__(
-        self, frame: FrameType, _event: str, _: Any
-    ) -> None:  # None: no event inside the function is sent
+    def __call__(self, frame: FrameType, _event: str, _: Any) -> None:
+        # returns None, so that no event inside the function is sent
         code = frame.f_code
         if id(code) in self._seen:
             return

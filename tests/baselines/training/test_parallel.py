@@ -56,8 +56,9 @@ PAIRWISE = {
         name,
     )
     for name, method in METHODS.items()
+    if not method.closed_form
 } | {f"{name} on saf": (SAF, name) for name in ("gsc", "gsc_plus")}
-"""Every method; GSC compares items of one modality in another way with either network."""
+"""Every method that takes steps; GSC compares items of one modality in another way with either network."""
 MECHANISMS = ["ncr on sgr", "npc on vse_infinity", "mscn on sgr", "gsc_plus on saf"]
 """Of two networks that divide for each other, a bank read by rows, a module of its own, one modality alone."""
 

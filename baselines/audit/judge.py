@@ -32,7 +32,7 @@ from baselines.audit.cca import (
 from baselines.audit.lemon import LEMON, LemonSetting, lemon
 from baselines.audit.order import OrderFault, find_order_faults
 from baselines.audit.reasons import COPY, JUDGED_ALL_THE_SAME, ORDER, languages, reasons_of, words
-from baselines.audit.sentences import MINILM, PACKAGE, TFIDF, sentence_vectors
+from baselines.audit.sentences import MINILM, PACKAGE, TFIDF, require_encoder, sentence_vectors
 from baselines.encoders import CLIP
 from baselines.kit.cca import ROWS_AT_ONCE, Moments, Vectors, unit
 from baselines.kit.share import share_of_wrong, suspicion, told_apart
@@ -246,20 +246,12 @@ def judge_split(
         advance: called with the number of pairs done.
 
     Raises:
-        TrainingError: the encoder does not read these captions.
+        NclBenchError: the encoder does not read these captions, or is not installed.
     """
-    if (text_encoder or "").startswith(CLIP):
-        raise TrainingError(
-            f"{text_encoder} encodes pictures too, and a run has other features; leave --text-encoder out"
-        )
+    refuse_text_encoder(text_encoder, train)
     if train.captions is not None:
         captions = list(map(str, taken(train.captions, rows)))
     else:
-        if text_encoder not in (None, TFIDF):
-            raise TrainingError(
-                f"{train.name} has token ids in place of captions, which {text_encoder} cannot read; leave "
-                "--text-encoder out"
-            )
         captions, text_encoder = [], TFIDF
         for start in range(0, len(rows), ROWS_AT_ONCE):
             ids, lengths = train.tokens.padded(rows[start : start + ROWS_AT_ONCE])
@@ -278,6 +270,21 @@ def judge_split(
             device=device,
             advance=advance,
         )
+
+
+def refuse_text_encoder(name: str | None, train: PairedDataset) -> None:
+    """Refuse a text encoder for :func:`judge_split` that does not read these captions, or is not installed."""
+    if name is None:
+        return
+    if name.startswith(CLIP):
+        raise TrainingError(
+            f"{name} encodes pictures too, and a run has other features; leave --text-encoder out"
+        )
+    if train.captions is None and name != TFIDF:
+        raise TrainingError(
+            f"{train.name} has token ids in place of captions, which {name} cannot read; leave --text-encoder out"
+        )
+    require_encoder(name)
 
 
 def judge_embeddings(

@@ -17,9 +17,8 @@ import torch
 from numpy.typing import NDArray
 from rich.console import Console
 
-from baselines.audit.judge import BETTER, SAMPLE, Judged, judge_split
+from baselines.audit.judge import BETTER, SAMPLE, Judged, judge_split, refuse_text_encoder
 from baselines.audit.lemon import LEMON, MOST_REFERENCE, lemon
-from baselines.audit.sentences import require_encoder
 from baselines.kit.batches import TrainingBatches, derive_seed
 from baselines.kit.distributed import device_for
 from baselines.kit.losses import matching_prediction, mean_triplet
@@ -169,8 +168,7 @@ def pair_table(
     Raises:
         TrainingError: the networks give similarities that are not finite.
     """
-    if text_encoder is not None:
-        require_encoder(text_encoder)  # before minutes of scoring
+    refuse_text_encoder(text_encoder, audited.train)  # before minutes of scoring
     train, rows, first = audited.train, audited.rows, audited.runs[0]
     seed, place = first.job.seed, device_for(device, first.job.precision)
     networks, batches = _opened(audited, place)

@@ -21,6 +21,7 @@ import baselines.audit.pairs
 from baselines.audit import apply_audit, audit, write_audit
 from baselines.audit.judge import judge_split
 from baselines.audit.result import read_result, write_table
+from baselines.audit.sentences import MINILM
 from baselines.kit.batches import derive_seed
 from baselines.training.job import FinishedRun, TrainingJob
 from baselines.training.run_folder import RunFolder
@@ -210,6 +211,10 @@ def test_a_run_is_judged_with_the_text_encoder_that_is_named(
         assert (name, device) == ("own-model", "cpu")
         return CountVectorizer().fit_transform(captions).toarray().astype(np.float32)
 
+    monkeypatch.setattr("baselines.audit.sentences.PACKAGE", "no_such_package")
+    with pytest.raises(NclBenchError, match=f"the text encoder {MINILM} needs no_such_package"):
+        audit(runs["triplet"], text_encoder=MINILM, device="cpu", console=QUIET)
+    monkeypatch.setattr("baselines.audit.judge.require_encoder", lambda name: None)
     monkeypatch.setattr("baselines.audit.judge.sentence_vectors", vectors)
     by_default, named = (
         audit(runs["triplet"], text_encoder=name, device="cpu", console=QUIET) for name in (None, "own-model")

@@ -46,6 +46,8 @@ def unseen(text: str, *, allowed: str = "") -> str:
         text: any text.
         allowed: characters that pass.
     """
+    if text.isascii() and text.isprintable():
+        return ""  # most texts, and there are many
     for place, letter in enumerate(text):
         if letter in allowed or (letter in _JOINERS and _joins(text, place)):
             continue
@@ -72,6 +74,8 @@ def _has_form(letter: str, form: str) -> bool:
 
 
 def _shown(text: str) -> str:
+    if text.isascii() and text.isprintable():
+        return text.strip(" ")  # nothing below changes or refuses it
     text = "".join(" " if unicodedata.category(letter) == "Zs" else letter for letter in text)
     text = unicodedata.normalize("NFC", text).strip(" ")
     if any(letter in "\n\r\t" for letter in text):

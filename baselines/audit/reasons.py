@@ -175,13 +175,12 @@ def languages(plain: Sequence[str]) -> tuple[str, list[str]]:
     marked = {name: np.mean([not stops.isdisjoint(each) for each in split]) for name, stops in lists.items()}
     # by all stop words: "a" alone marks every caption in Hungarian as English
     main = max(lists, key=lambda name: sum(len(lists[name].intersection(each)) for each in split))
-    script = Counter(map(script_of, plain))
-    usual = script.most_common(1)[0][0]
+    scripts = list(map(script_of, plain))
+    usual = Counter(scripts).most_common(1)[0][0]
     if marked[main] < LEAST_MARKED or usual != LATIN:
         main = "" if usual in (LATIN, None) else usual
     found = []
-    for each, text in zip(split, plain, strict=True):
-        own = script_of(text)
+    for each, own in zip(split, scripts, strict=True):
         if own and usual and own != usual:
             found.append(own)
         # a caption with one stop word of the set's language is of this language

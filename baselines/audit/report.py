@@ -359,11 +359,12 @@ def _digest(train: PairedDataset, facts: Mapping[str, Any], chosen_by: str) -> s
 
 def _facts(table: pd.DataFrame, row: int, chosen_by: str) -> list[tuple[str, str]]:
     """What the page shows of a pair beside its chance of being wrong."""
-    line = table.iloc[row]
     columns = (chosen_by, CROSS_FITTED, "similarity", CLEAN_PROBABILITY, "loss")
-    shown = [name for name in dict.fromkeys(columns) if name in line and not pd.isna(line[name])]
-    rank = f"{line['rank']:,} of {1 + min(SAMPLE, len(table)):,}"
-    return [*((name.replace("_", " "), f"{line[name]:.3f}") for name in shown), ("rank of its caption", rank)]
+    # by columns, as pandas makes an object of each value of a row
+    values = {name: table[name].iat[row] for name in columns if name in table}
+    shown = [(name.replace("_", " "), f"{value:.3f}") for name, value in values.items() if not pd.isna(value)]
+    rank = f"{table['rank'].iat[row]:,} of {1 + min(SAMPLE, len(table)):,}"
+    return [*shown, ("rank of its caption", rank)]
 
 
 def truth_of(train: PairedDataset, rows: Int64Array) -> NDArray[np.bool_] | None:

@@ -33,9 +33,10 @@ LANGUAGE_OF = {
 
 def script_of(text: str) -> str | None:
     """The script of most letters of a text, such as ``Latin``; None without a letter."""
-    counts = Counter(
-        _script_of_letter(letter) for letter in unicodedata.normalize("NFC", text) if letter.isalpha()
-    )
+    counts: Counter[str] = Counter()
+    for letter, n in Counter(unicodedata.normalize("NFC", text)).items():  # a text has few different letters
+        if letter.isalpha():
+            counts[_script_of_letter(letter)] += n
     return counts.most_common(1)[0][0] if counts else None
 
 

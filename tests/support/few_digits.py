@@ -72,10 +72,10 @@ def trained(job: TrainingJob, folder: Path, **options: Any) -> Trainer:
     return trainer
 
 
-def load_few(name: str, **options) -> PairedDataset:
-    """``load_dataset``, but train has its first thousand pairs only."""
+def load_few(name: str, *, n_pairs: int = 1000, **options) -> PairedDataset:
+    """``load_dataset``, but train has its first pairs only."""
     dataset = load_dataset(name, **options)
-    return dataset.subset(np.arange(1000)) if options["split"] == "train" else dataset
+    return dataset.subset(np.arange(n_pairs)) if options["split"] == "train" else dataset
 
 
 def run_command(arguments: Sequence[str]) -> None:

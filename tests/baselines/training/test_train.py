@@ -42,12 +42,12 @@ TRIPLET = {"name": "triplet", "epochs": 1}
 
 @pytest.fixture(autouse=True)
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Train on the first thousand pairs; lists the splits that were opened."""
-    splits = []
+    """Train on the first three hundred pairs; lists the splits that were opened."""
+    splits: list[str] = []
 
-    def load(name: str, **options):
+    def load(name: str, **options) -> PairedDataset:
         splits.append(options["split"])
-        return load_few(name, **options)
+        return load_few(name, n_pairs=300, **options)
 
     monkeypatch.setattr("baselines.training.job.load_dataset", load)
     return splits
@@ -127,7 +127,7 @@ def test_every_method_estimates_from_0_to_1_and_goes_on_with_the_same_bits_past_
     short = TrainingJob(recipe, noise_ratio=0.4)
     whole = trained(short, tmp_path / "whole")
     for epoch in range(len(whole.history)):
-        kept = whole.folder.read_estimates(epoch, 1_000)
+        kept = whole.folder.read_estimates(epoch, 300)
         for values in (kept[name] for name in whole.method.estimates() if name in kept):
             assert 0 <= values.min() <= values.max() <= 1
     cut_short(tmp_path / "whole", tmp_path / "broken")
@@ -182,7 +182,7 @@ def test_ctrl_c_says_what_is_kept_and_the_same_command_where_it_goes_on(
 def test_a_budget_of_steps_counts_epochs_in_one_way(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(few_digits_recipe("triplet", epochs=1)))
     command = ["train", str(tmp_path / "recipe.yaml"), "--device", "cpu", "--to", str(tmp_path / "run")]
-    said = CliRunner().invoke(app, [*command, "--set", "steps=60"])
+    said = CliRunner().invoke(app, [*command, "--set", "steps=9"])
     epochs = re.findall(r"epoch (\d+), (?:warmup|train)  ", said.stderr)
     assert len(epochs) > 1
     assert epochs == [str(number + 1) for number in range(len(epochs))]
@@ -338,11 +338,11 @@ def test_non_finite_loss_stops_with_step_pairs_and_checkpoint(
     def poisoned(similarities: torch.Tensor, margin: float) -> torch.Tensor:
         nonlocal calls
         calls += 1
-        return similarities.diagonal() * (float("nan") if calls == 12 else 1.0)
+        return similarities.diagonal() * (float("nan") if calls == 4 else 1.0)
 
     monkeypatch.setattr("baselines.methods.triplet.hardest_triplet", poisoned)
     with pytest.raises(
-        TrainingError, match=r"loss is nan at step 12 \(pairs \d+, .*last good checkpoint is .*epoch-000001"
+        TrainingError, match=r"loss is nan at step 4 \(pairs \d+, .*last good checkpoint is .*epoch-000001"
     ):
         train(digits_job(TRIPLET | {"epochs": 3}), tmp_path / "run")
 
@@ -386,4 +386,4 @@ def test_history_says_what_happened(tmp_path: Path) -> None:
     assert chosen["dev"]["r_sum"] == result.dev["r_sum"] == best
     separation = history[-1]["diagnosis"]["clean_probability"]
     assert 0 <= separation["auroc"] <= 1
-    assert sum(separation["histogram"]["true"]) + sum(separation["histogram"]["false"]) == 1_000
+    assert sum(separation["histogram"]["true"]) + sum(separation["histogram"]["false"]) == 300

@@ -109,7 +109,9 @@ def runs(few_pairs: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
         "bare": (NCR, 0.0, False),
     }
     return {
-        name: trained(digits_job(method, ratio), folder / name, keep_estimates=keeps).folder
+        name: trained(
+            digits_job(method, ratio, recipe={"batch_size": 250}), folder / name, keep_estimates=keeps
+        ).folder
         for name, (method, ratio, keeps) in cases.items()
     }
 

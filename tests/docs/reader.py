@@ -6,7 +6,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 import pages
@@ -81,7 +81,10 @@ class Reader:
 
     def _type(self, command: str) -> None:
         words = shlex.split(command)
-        if any(mark in command for mark in "|><;&$`*"):
+        if words[0] == "ncl-bench" and words[-2] == ">":
+            with (self.folder / words[-1]).open("w", encoding="utf-8") as file, redirect_stdout(file):
+                self._type(shlex.join(words[:-2]))
+        elif any(mark in command for mark in "|><;&$`*"):
             subprocess.run(["bash", "-euo", "pipefail", "-c", command], check=True, cwd=self.folder)
         elif words[0] == "export":
             self.patch.setenv(*words[1].split("=", 1))

@@ -127,13 +127,13 @@ def test_a_plan_without_an_epoch_to_select_is_refused_with_any_number_of_steps(
 
 @pytest.mark.usefixtures("unscored")
 def test_another_plan_is_stretched_over_the_same_steps(tmp_path: Path) -> None:
-    """Four steps are an epoch: 32 steps repeat each of four learning rates once, 8 leave out every second one."""
+    """Two steps are an epoch: 16 steps repeat each of four learning rates once, 4 leave out every second one."""
     rates = {}
-    for steps in (32, 8):
-        running = trainer(triplet(steps), tmp_path / str(steps))
+    for steps in (16, 4):
+        running = trainer(triplet(steps) | {"batch_size": 500}, tmp_path / str(steps))
         running.run(quiet())
         rates[steps] = [entry.learning_rate for entry in running.history]
-    assert rates == {32: [0.008, 0.008, 0.004, 0.004, 0.002, 0.002, 0.001, 0.001], 8: [0.008, 0.002]}
+    assert rates == {16: [0.008, 0.008, 0.004, 0.004, 0.002, 0.002, 0.001, 0.001], 4: [0.008, 0.002]}
 
 
 @pytest.mark.usefixtures("unscored")
@@ -162,7 +162,7 @@ def test_an_epoch_that_is_repeated_visits_the_pairs_in_another_order(tmp_path: P
 
 
 def test_a_stopped_run_of_so_many_steps_goes_on_to_the_same_bits(tmp_path: Path) -> None:
-    recipe = few_digits_recipe("ncr", warmup_epochs=1, epochs=2) | {"steps": 13}
+    recipe = few_digits_recipe("ncr", warmup_epochs=1, epochs=2) | {"steps": 7, "batch_size": 200}
     trainer(recipe, tmp_path / "whole").run(quiet())
     cut_short(tmp_path / "whole", tmp_path / "broken")
     trainer(recipe, tmp_path / "broken").run(quiet())

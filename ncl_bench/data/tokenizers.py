@@ -256,15 +256,17 @@ def _compiled(rules: tuple[tuple[str, str], ...]) -> tuple[tuple[re.Pattern[str]
 
 _BEFORE_PADDING = _compiled(_OPENING_QUOTES + _PUNCTUATION)
 _AFTER_PADDING = _compiled(_CLOSING_QUOTES + _CONTRACTIONS)
-_PLAIN = re.compile("[A-Za-z0-9 ]*(?:, [A-Za-z0-9 ]*)*[.]?")
+_PLAIN = re.compile("[A-Za-z0-9 ]*(?:(?:-(?!-)|[:,](?= )|;)[A-Za-z0-9 ]*)*[.]?")
 _IN_TWO = re.compile(r"(?i)\b(?:cannot|gimme|gonna|gotta|lemme|wanna)\b")
 
 
 def split_words(sentence: str) -> list[str]:
     """Words and punctuation marks of a sentence; case is kept."""
     if _PLAIN.fullmatch(sentence) and not _IN_TWO.search(sentence):
-        # most captions: of all rules, those of the comma and of the final full stop alone apply
-        return sentence.replace(",", " , ").replace(".", " .").split()
+        # most captions: the rules only set these marks apart
+        for mark in ",:;.":
+            sentence = sentence.replace(mark, f" {mark} ")
+        return sentence.split()
     for pattern, replacement in _BEFORE_PADDING:
         sentence = pattern.sub(replacement, sentence)
     # the rules below look for blanks around words, also at both ends

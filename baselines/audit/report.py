@@ -361,8 +361,10 @@ def _facts(table: pd.DataFrame, row: int, chosen_by: str) -> list[tuple[str, str
     """What the page shows of a pair beside its chance of being wrong."""
     columns = (chosen_by, CROSS_FITTED, "similarity", CLEAN_PROBABILITY, "loss")
     # by columns, as pandas makes an object of each value of a row
-    values = {name: table[name].iat[row] for name in columns if name in table}
-    shown = [(name.replace("_", " "), f"{value:.3f}") for name, value in values.items() if not pd.isna(value)]
+    values = {name: float(table[name].iloc[row]) for name in columns if name in table}
+    shown = [
+        (name.replace("_", " "), f"{value:.3f}") for name, value in values.items() if not np.isnan(value)
+    ]
     rank = f"{table['rank'].iat[row]:,} of {1 + min(SAMPLE, len(table)):,}"
     return [*shown, ("rank of its caption", rank)]
 

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import get_context
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from support import few_digits, miniatures
+from support import few_digits, forked, miniatures
 from support.drawings import draw
 
 from ncl_bench.data import DATASETS
@@ -63,11 +62,6 @@ VOLATILE = ("seconds", "peak_memory_mb")
 """Measured anew by every evaluation, so not the same bytes twice."""
 LIMIT = 300
 """Seconds after which a command hangs."""
-processes = get_context("forkserver")
-processes.set_forkserver_preload(
-    ["baselines.training.submit", "leaderboard.build", "leaderboard.add", "ncl_bench.cli.commands"]
-)
-"""Imported once for all processes: torch takes longer than a tiny command runs."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +94,8 @@ def run(
         delay: seconds before that.
         largest_file: bytes after which writing fails, as on a full disk.
     """
-    log, begun = folder.with_name(f"{folder.name}.log"), processes.Event()
-    arguments = (folder, COMMANDS[command].split(), log, largest_file, begun)
-    process = processes.Process(target=_child, args=arguments)
+    log, begun = folder.with_name(f"{folder.name}.log"), forked.context.Event()
+    process = forked.process(_child, folder, COMMANDS[command].split(), log, largest_file, begun)
     process.start()
     assert process.pid is not None
     assert begun.wait(LIMIT)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from campaigns.commands import processes
+from support import forked
 from support.few_digits import few_digits_recipe, outcome, run_command
 
 from baselines.methods import METHODS
@@ -49,6 +49,6 @@ def test_ten_random_kills_change_nothing(method: str, tmp_path: Path) -> None:
 def started(recipe: Path, folder: Path) -> BaseProcess:
     """A process that trains from the start, or goes on where the folder's run stopped."""
     command = ["train", str(recipe), "--noise-ratio", "0.4", "--device", "cpu", "--to", str(folder)]
-    process = processes.Process(target=run_command, args=(command,))
+    process = forked.process(run_command, command)
     process.start()
     return process

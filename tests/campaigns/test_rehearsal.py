@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from campaigns.commands import processes
-from support import flickr8k_miniature, miniatures
+from support import flickr8k_miniature, forked, miniatures
 from support.few_digits import InThisProcess
 from typer.testing import CliRunner
 
@@ -78,7 +77,7 @@ def test_the_papers_tables_from_downloads_to_a_page(tmp_path: Path, monkeypatch:
     (tmp_path / "files").mkdir()
     np.save(tmp_path / "files" / "0.4_noise_index.npy", images)
 
-    job = processes.Process(target=sweep_that_is_killed, args=(tmp_path,))
+    job = forked.process(sweep_that_is_killed, tmp_path)
     job.start()
     while not list(tmp_path.glob("rows/runs/*/history.json")) and job.is_alive():
         job.join(0.05)

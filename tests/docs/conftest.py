@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.board_rows import whole_board
+from support.board_rows import measured_board, whole_board
 
 import leaderboard
 from leaderboard.board import Content, read_content
@@ -12,9 +12,12 @@ from leaderboard.board import Content, read_content
 
 def read_once(root: Path, *, published: bool, **options: Any) -> Content:
     own = root.resolve() == Path(leaderboard.__file__).parent
-    return whole_board() if own and published else read_content(root, published=published, **options)
+    if not own:
+        return read_content(root, published=published, **options)
+    return whole_board() if published else measured_board()
 
 
 @pytest.fixture(autouse=True)
 def one_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("leaderboard.board.read_content", read_once)
+    for module in ("board", "calls", "own_rows"):
+        monkeypatch.setattr(f"leaderboard.{module}.read_content", read_once)

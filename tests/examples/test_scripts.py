@@ -4,6 +4,7 @@ import json
 import re
 import runpy
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def test_find_wrong_pairs(
 def test_all_from_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(baselines.training.job, "load_dataset", load_few)
+    monkeypatch.setattr(baselines.training.job, "load_dataset", partial(load_few, n_pairs=300))
     run("all_from_python.py", "--to", tmp_path, patch=monkeypatch)
     shown = capsys.readouterr().out
     assert shown.index("dev_r_sum") < shown.index("digits, test") < shown.index("difference")

@@ -10,7 +10,7 @@ from leaderboard.board import Content
 
 
 def test_all_rows_stand_in_one_table(whole_board: Content, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("leaderboard.board.read_content", lambda *_, **__: whole_board)
+    monkeypatch.setattr("leaderboard.calls.read_content", lambda *_, **__: whole_board)
     table = leaderboard.load_results()
     assert len(table) == len(whole_board.seeds)
     assert set(table["status"]) == {"reported", "reproduced"}

@@ -1,12 +1,13 @@
 """Rows of the leaderboard: all of this checkout, read once, and rows that no file holds."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import leaderboard
-from leaderboard.board import Content, read_content
+from leaderboard.board import Content, compared, read_content
 from leaderboard.entries import Entry
 from ncl_bench.evaluation.metrics import RECALLS
 
@@ -17,6 +18,23 @@ CONDITION = {"dataset": "flickr30k", "protocol": "1k", "noise_unit": "caption", 
 def whole_board() -> Content:
     """All rows of this checkout and of the papers, which take seconds to read; nobody may change them."""
     return read_content(Path(leaderboard.__file__).parent, published=True)
+
+
+@cache
+def measured_board() -> Content:
+    """The same without the rows of papers, ranked among themselves."""
+    whole = whole_board()
+    seeds = tuple(entry for entry in whole.seeds if entry.status != "reported")
+    test = whole.significantly_different
+    rows, significantly_different = compared(seeds, test.hits, test.agreements)
+    return replace(
+        whole,
+        seeds=seeds,
+        rows=rows,
+        papers={},
+        printed_detection=(),
+        significantly_different=significantly_different,
+    )
 
 
 def row(recalls: float | Sequence[float] | Mapping[str, float], **fields: Any) -> Entry:

@@ -5,15 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.multiprocessing as mp
+from support import forked
 from torch import distributed
 
 from baselines.kit.distributed import PATIENCE_WITH_OTHERS
-
-mp.get_context("forkserver").set_forkserver_preload(
-    ["support.few_digits", "baselines.training.submit", "sklearn.mixture", "torch._dynamo", "pytest"]
-)
-"""Imported once for all processes; torch imports the last but one when it makes an optimiser."""
 
 
 def worker(rank: int, folder: str, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
@@ -34,8 +29,7 @@ def in_two_processes(folder: Path, function: Callable[..., Any], *args: Any) -> 
 def ends_of_two_processes(folder: Path, function: Callable[..., Any], *args: Any) -> list[int | None]:
     """Exit status of either rank; neither is ended because the other one has failed."""
     folder.mkdir(exist_ok=True)
-    context = mp.get_context("forkserver")
-    ranks = [context.Process(target=worker, args=(rank, str(folder), function, args)) for rank in range(2)]
+    ranks = [forked.process(worker, rank, str(folder), function, args) for rank in range(2)]
     for rank in ranks:
         rank.start()
     for rank in ranks:

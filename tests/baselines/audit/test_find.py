@@ -245,6 +245,9 @@ FORMS: dict[str, tuple[Callable[[Path], list[object]], str]] = {
 def test_every_form_goes_through_the_whole_command(
     form: str, given: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # how pairs are judged does not depend on their form
+    monkeypatch.setattr("baselines.audit.judge.FOLDS", 3)
+    monkeypatch.setattr("baselines.audit.judge.MOST_DRAWS", 2)
     judge = baselines.audit.judge.judge_pairs
     monkeypatch.setattr(
         "baselines.audit.judge.judge_pairs",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 
@@ -13,3 +14,15 @@ def few_pairs() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("baselines.training.job.load_dataset", load_few)
         yield
+
+
+@pytest.fixture
+def unscored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs on digits do not compare dev, which takes long by attention; their scores are drawn."""
+    from baselines.training.train import Trainer
+    from ncl_bench.data import dataset_spec
+    from ncl_bench.evaluation.protocol import selection_images
+
+    n = selection_images(dataset_spec("digits"), "dev")
+    noise = np.random.default_rng(0).random((n, 5 * n), np.float32)
+    monkeypatch.setattr(Trainer, "_score_dev", lambda trainer: noise)

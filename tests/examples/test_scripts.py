@@ -77,6 +77,7 @@ def test_find_wrong_pairs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("baselines.encoders.load_encoder", lambda *_: tiny_encoder())
+    monkeypatch.setattr("baselines.audit.judge.CHANCE", 2_000)
     monkeypatch.chdir(tmp_path)
     run("find_wrong_pairs.py", patch=monkeypatch)
     assert re.search(r"(\d+) of the 80 wrong captions are among the first 160", capsys.readouterr().out)

@@ -1,5 +1,6 @@
 """Programs of one file beside the engine: the same network, the same seeds, and the loss of every step."""
 
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -71,7 +72,8 @@ def beside_the_engine(
     losses = record_losses(patch)
     patch.setattr(one_file, "seed_of", seed_of_the_engine)
     patch.setitem(BACKBONES, "one_file", backbone_of(one_file))
-    patch.setattr(baselines.training.job, "load_dataset", load_few)
-    train = load_few("digits", split="train", noise_ratio=0.4)
+    fewest = partial(load_few, n_pairs=400)
+    patch.setattr(baselines.training.job, "load_dataset", fewest)
+    train = fewest("digits", split="train", noise_ratio=0.4)
     torch.manual_seed(derive_seed(0, "networks", 0))
     return losses, train, [one_file.Network(train.feature_dim, train.vocabulary.size) for _ in "AB"]

@@ -272,6 +272,7 @@ def test_lemon_reads_the_embeddings_of_runs(runs: dict[str, Path], tmp_path: Pat
     np.testing.assert_array_equal(table["better_1"], both["better_1"])
 
 
+@pytest.mark.usefixtures("unscored")
 def test_lemon_needs_embeddings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("baselines.training.job.load_dataset", partial(load_few, n_pairs=100))
     run = train(digits_job(TRIPLET, recipe={"backbone": TINY_SGR}), tmp_path / "run")

@@ -137,6 +137,7 @@ def test_the_command_for_zero_shot_takes_a_recipe_and_its_options(tmp_path: Path
         assert "zero-shot" in str(refused.exception)
 
 
+@pytest.mark.usefixtures("unscored")
 def test_runs_that_read_images_otherwise_are_not_averaged(tmp_path: Path) -> None:
     for name, crop in (("a", 0.9), ("b", 0.8)):
         trained(job("info_nce", smallest_crop=crop), tmp_path / name)
@@ -243,6 +244,7 @@ def test_embeddings_say_what_the_matrix_says(tmp_path: Path) -> None:
         submit([tmp_path / "run"], to, embeddings=True, device="cpu")
 
 
+@pytest.mark.usefixtures("unscored")
 def test_what_embeddings_cannot_say_is_refused(tmp_path: Path) -> None:
     weights = random_weights(tmp_path / "mine.safetensors")
     zero_shot = job("info_nce", weights=str(weights))

@@ -270,8 +270,9 @@ def test_the_page_on_reproduction_names_the_rows_that_have_a_recipe() -> None:
     }
     assert set(table) == set(implemented.values())
     without: set[str] = set()
+    printed = read_published(families)
     for key, paper in implemented.items():
-        rows = [row for row in read_published(families) if sources[row.source].method == key]
+        rows = [row for row in printed if sources[row.source].method == key]
         assert table[paper].split(", ") == sorted({row.method for row in rows if row.command})
         known = [row for row in rows if row.condition.noise_unit != "unknown" and row.backbone]
         without |= {row.method for row in known if families[row.family].recipes and not row.command}
@@ -280,6 +281,6 @@ def test_the_page_on_reproduction_names_the_rows_that_have_a_recipe() -> None:
     excepted = " ".join(page.split("No recipe exists for:\n\n", 1)[1].split("\n\n")[0].split())
     named = set(", ".join(re.findall(r"\(([^()]*)\)", excepted)).split(", "))
     assert {name for name in without - ablations if "with MSE" not in name} == named & {
-        row.method for row in read_published(families)
+        row.method for row in printed
     }
     assert all(name in excepted for name in without - ablations)

@@ -5,7 +5,6 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from rich.console import Console
@@ -20,9 +19,7 @@ from baselines.training.recipe import Recipe
 from baselines.training.run_folder import RunFolder
 from baselines.training.step import Budget, OptimiserStep, StepsSpent
 from baselines.training.train import Trainer, TrainingProgress
-from ncl_bench.data import dataset_spec
 from ncl_bench.errors import TrainingError
-from ncl_bench.evaluation.protocol import selection_images
 
 STEPS = 6
 DIVIDING = {"bicro", "cream", "in2r", "mscn", "ncr", "pc2", "pcsr", "sps"}
@@ -31,14 +28,6 @@ FIRST = {"ncr", "mscn", "crcl", "npc"}
 """Of two networks, of a module of its own, of several rounds, of a batch that is read by rows."""
 pytestmark = pytest.mark.usefixtures("few_pairs")
 BATCH = Batch(*(torch.zeros(3) for _ in range(4)), pair_ids=torch.arange(3))
-
-
-@pytest.fixture
-def unscored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dev is not compared: what steps are taken does not depend on it."""
-    n = selection_images(dataset_spec("digits"), "dev")
-    noise = np.random.default_rng(0).random((n, 5 * n), np.float32)
-    monkeypatch.setattr(Trainer, "_score_dev", lambda trainer: noise)
 
 
 def trainer(recipe: dict, folder: Path) -> Trainer:

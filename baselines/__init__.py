@@ -22,7 +22,12 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
+    try:
+        value = getattr(import_module(_HOMES[name]), name)
+    except ModuleNotFoundError as error:
+        from ncl_bench.extras import not_installed
+
+        raise not_installed(error, needed_by=f"baselines.{name}") from None
     globals()[name] = value
     return value
 

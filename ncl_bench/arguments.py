@@ -57,7 +57,10 @@ def checked_arguments(
 
         @wraps(call)
         def checked(*positional: P.args, **named: P.kwargs) -> R:
-            bound = signature.bind(*positional, **named)
+            try:
+                bound = signature.bind(*positional, **named)
+            except TypeError as refusal:  # as Python words it, with the name of the call
+                raise TypeError(f"{call.__qualname__}() {refusal}") from None
             for name, value in bound.arguments.items():
                 parameter = signature.parameters[name]
                 if parameter.annotation is parameter.empty or parameter.kind in _MANY:
@@ -77,6 +80,29 @@ def checked_arguments(
         return checked
 
     return decorated
+
+
+def refuse_unused(
+    call: Callable[..., Any],
+    given: Mapping[str, Any],
+    names: Iterable[str],
+    why: str,
+    error: type[NclBenchError],
+) -> None:
+    """Refuse arguments that a call does not read in this case; in silence they would seem to be used.
+
+    Args:
+        call: the public call; an argument with its default was left out.
+        given: the call's arguments by name.
+        names: of the arguments that it does not read.
+        why: end of the sentence, such as ``beside features``.
+        error: what is raised.
+    """
+    parameters = inspect.signature(call).parameters
+    for name in names:
+        value, default = given[name], parameters[name].default
+        if value is not None if default is None else value != default:
+            raise error(f"{name} is {_told(value)}, which has no effect {why}; leave it out")
 
 
 def _options_of(signature: inspect.Signature) -> dict[str, str]:

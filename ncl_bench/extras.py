@@ -10,6 +10,8 @@ from urllib.parse import unquote, urlsplit
 from ncl_bench.errors import NclBenchError
 
 _SOURCES = Path(__file__).parent.parent
+_TO_TRAIN = ("torch", "tensorboard", "jinja2", "huggingface_hub", "pandas", "pyarrow", "sklearn")
+"""What the extra ``baselines`` brings; what needs a part of it asks for its own extra by :func:`require`."""
 
 
 def install_command(extra: str) -> str:
@@ -54,3 +56,16 @@ def require(extra: str, *modules: str, needed_by: str) -> None:
         raise NclBenchError(
             f"{needed_by} needs {' and '.join(missing)}; install with: {install_command(extra)}"
         )
+
+
+def not_installed(error: ModuleNotFoundError, *, needed_by: str) -> Exception:
+    """The error in our words if a package of the extra ``baselines`` is missing; else the error itself.
+
+    Args:
+        error: of an import.
+        needed_by: what the user asked for.
+    """
+    package = (error.name or "").partition(".")[0]
+    if package not in _TO_TRAIN:
+        return error
+    return NclBenchError(f"{needed_by} needs {package}; install with: {install_command('baselines')}")

@@ -30,7 +30,7 @@ from baselines.audit.lists import forget, repaired, write_lists
 from baselines.audit.page import write
 from baselines.audit.reasons import other_script
 from baselines.audit.result import Audit, AuditResult, counts, free_name
-from ncl_bench.arguments import Seed, checked_arguments
+from ncl_bench.arguments import Seed, checked_arguments, refuse_unused
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pair_labels import LABELS
 from ncl_bench.data.pairs.columns import OwnPairs, read_pairs
@@ -115,6 +115,12 @@ def find_wrong_pairs(
         columns of images and captions.
     """
     none = image_embeddings is None and caption_embeddings is None
+    if not none:
+        unread = {"encoder": encoder, "device": device}
+        refuse_unused(find_wrong_pairs, unread, unread, "beside embeddings", DataError)
+    if pairs is None:
+        unread = {"images": images, "image_column": image_column, "caption_column": caption_column}
+        refuse_unused(find_wrong_pairs, unread, unread, "without a table of pairs", DataError)
     arrays = None if none else read_embeddings(image_embeddings, caption_embeddings)
     _refuse_encoders(encoder, text_encoder, arrays)
     other = None if prior is None else _prior(Path(prior), arrays)

@@ -316,9 +316,10 @@ def of_paper(jobs: Sequence[Job], paper: str) -> list[Job]:
     names = sorted(set().union(*found.values()))
     asked = {name for name in names if paper.casefold() in (name.casefold(), name.split(",")[0].casefold())}
     if not asked:
-        raise NclBenchError(
-            f"no row of this table is printed by {paper!r}; choose one of: {'; '.join(names)}"
+        choice = (
+            f"choose one of: {'; '.join(names)}" if names else "no paper prints rows of it; leave --paper out"
         )
+        raise NclBenchError(f"no row of this table is printed by {paper!r}; {choice}")
     return [job for job, papers in found.items() if papers & asked]
 
 

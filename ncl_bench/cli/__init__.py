@@ -15,9 +15,6 @@ TRACEBACK = "NCL_BENCH_TRACEBACK"
 _ROOMS = ("baselines", "leaderboard")
 """Packages installed with this one. ``baselines`` is also the name of a well-known package."""
 
-_TO_TRAIN = ("torch", "tensorboard", "jinja2", "huggingface_hub", "pandas", "pyarrow", "sklearn")
-"""What the extra ``baselines`` brings; what needs a part of it asks for its own extra (:mod:`ncl_bench.extras`)."""
-
 
 def main() -> None:
     """Run the command line. A user's mistake prints one sentence and exits with code 2, Ctrl-C with 130."""
@@ -29,12 +26,12 @@ def main() -> None:
     except NclBenchError as error:
         _refuse(str(error))
     except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package in _TO_TRAIN:
-            from ncl_bench.extras import install_command
+        from ncl_bench.extras import not_installed
 
-            _refuse(f"this command needs {package}; install with: {install_command('baselines')}")
-        if package not in _ROOMS:
+        told = not_installed(error, needed_by="this command")
+        if told is not error:
+            _refuse(str(told))
+        if (error.name or "").partition(".")[0] not in _ROOMS:
             raise
         _refuse(f"{error}; another package has the same name, so install ncl_bench in its own environment")
     except OSError as error:

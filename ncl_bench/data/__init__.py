@@ -6,6 +6,8 @@ from a download: ``download`` opens the files, ``captions`` and ``features`` rea
 ``load`` opens a split, embedded or prepared, with its noise.
 """
 
+import re
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,8 +15,8 @@ from ncl_bench.arguments import checked_arguments
 from ncl_bench.data import cc152k, coco, digits, flickr8k, flickr30k, now, pictograms
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.paired import collate as collate
-from ncl_bench.data.spec import DatasetSpec, protocol_images
-from ncl_bench.errors import DataError, unknown_name
+from ncl_bench.data.spec import SPLITS, DatasetSpec, protocol_images
+from ncl_bench.errors import DataError, listed, unknown_name
 from ncl_bench.plugins import registered
 
 ROOT_VARIABLE = "NCL_BENCH_DATA"
@@ -35,6 +37,19 @@ def register(dataset: DatasetSpec) -> DatasetSpec:
 def _add(dataset: DatasetSpec) -> None:
     if DATASETS.get(dataset.name, dataset) != dataset:
         raise DataError(f"a dataset {dataset.name!r} exists already; give yours another name")
+    if not re.fullmatch(r"[a-z][a-z0-9_-]*", dataset.name):
+        raise DataError(f"a dataset's name is {dataset.name!r}, expected small letters, digits, _ and -")
+    if set(dataset.images) != set(SPLITS):
+        raise DataError(
+            f"{dataset.name} counts images of {listed(sorted(dataset.images))}, expected those of train, dev and test"
+        )
+    try:
+        dataset.origin.split_files("test")
+    except (KeyError, IndexError, ValueError):
+        raise DataError(
+            f"files of {dataset.name} are {dataset.origin.files}; write {{split}} where the name of a split stands, "
+            "and no other braces"
+        ) from None
     for protocol in dataset.protocols:
         if protocol_images(protocol) != dataset.images["test"]:
             raise DataError(

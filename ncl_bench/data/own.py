@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.lib.format import open_memmap
 
-from ncl_bench.arguments import Count, Seed, checked_arguments
+from ncl_bench.arguments import Count, Seed, checked_arguments, refuse_unused
 from ncl_bench.data import DATASETS, register
 from ncl_bench.data.captions import ScanLayout
 from ncl_bench.data.encoding import ENCODING_FILE
@@ -122,6 +122,9 @@ def new_dataset(
             f"{'more than one source' if given else 'no source'} of images and captions is given; give a table or a "
             "folder, or --clean with the folder of an audit"
         )
+    if features is not None:
+        unread = {"encoder": encoder, "skip_damaged": skip_damaged, "device": device}
+        refuse_unused(new_dataset, unread, unread, "beside features, as no picture is encoded", DataError)
     root, file = Path(to), Path(module or f"{name}.py")
     # next to the result, so that an interrupted run is found and resumes
     work = root / f".{name}.gathered"

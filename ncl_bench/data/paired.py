@@ -412,6 +412,7 @@ class PairedDataset(_TorchDataset):
         Args:
             rows: as for :meth:`read`.
         """
+        require("baselines", "torch", needed_by="to_torch")
         import torch
 
         pairs = self.read(np.arange(len(self)) if rows is None else rows)

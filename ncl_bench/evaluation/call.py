@@ -5,7 +5,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, overload
 
-from ncl_bench.arguments import Bounds, Count, checked_arguments
+from ncl_bench.arguments import Bounds, Count, checked_arguments, refuse_unused
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import ScoresError
 from ncl_bench.evaluation.protocol import evaluate_scores, expected_shape
@@ -115,9 +115,22 @@ def evaluate(
             labels of ECCV Caption and CxC.
         progress: :func:`ncl_bench.progress.bar` shows a bar (default: for a model only).
     """
+    of_models = {"encode": encode, "batch_size": batch_size, "pictures": pictures}
+    of_pairs = {"similarity": similarity}
     if dataset is None:
         if not isinstance(scores, str | PathLike):
             raise ScoresError("the dataset of these scores is unknown; add dataset=NAME")
+        unread = {
+            "captions": captions,
+            "split": split,
+            "t2i": t2i,
+            "intervals": intervals,
+            **of_models,
+            **of_pairs,
+        }
+        refuse_unused(
+            evaluate, unread, unread, "without a dataset, as a submission names its own", ScoresError
+        )
         from ncl_bench.evaluation.evaluate import evaluated_folder
 
         return evaluated_folder(
@@ -142,6 +155,10 @@ def evaluate(
             root=as_path(root),
             progress=progress or bar,
         )
+    else:
+        refuse_unused(evaluate, of_models, of_models, "on scores: it is for models", ScoresError)
+        if captions is None and not isinstance(scores, tuple):
+            refuse_unused(evaluate, of_pairs, of_pairs, "on a matrix: it compares embeddings", ScoresError)
     return evaluated_scores(
         given,
         dataset=dataset,

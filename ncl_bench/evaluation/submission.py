@@ -370,9 +370,8 @@ def read_submission(folder: str | Path) -> Submission:
     """Read and check ``submission.yaml`` of a folder, without opening score files."""
     folder = Path(folder)
     if not folder.is_dir():
-        raise SubmissionError(
-            f"{folder} is not a folder; give the submission folder that holds {SUBMISSION_FILE}"
-        )
+        problem = "is not a folder" if folder.exists() else "does not exist"
+        raise SubmissionError(f"{folder} {problem}; give the submission folder that holds {SUBMISSION_FILE}")
     path = folder / SUBMISSION_FILE
     if not path.exists():
         raise SubmissionError(_no_submission(folder))
@@ -399,7 +398,7 @@ def _no_submission(folder: Path) -> str:
         )
     if not any(folder.iterdir()):
         return f"{shown} is empty: a command that was stopped, or ran out of disk, leaves that; run it again"
-    return f"{shown} holds no {SUBMISSION_FILE}; give a submission, or a file of scores with --dataset NAME"
+    return f"{shown} holds no {SUBMISSION_FILE}; give a submission"
 
 
 def unfilled(content: Any) -> list[str]:

@@ -227,3 +227,44 @@ def test_a_terminal_is_told_of_options(run: Callable[..., Any], tmp_path: Path) 
     told = run("sweep", RECIPE, "--paper", "NCR", "--to", tmp_path / "x")
     assert told.code == 2
     assert "--paper selects rows of a table; fix: add --table NAME, or leave it out" in told.err
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"scores": SCORES, "similarity": "dot"}, "similarity is 'dot', which has no effect on a matrix"),
+        ({"scores": SCORES, "pictures": True}, "pictures is True, which has no effect on scores"),
+        ({"scores": SCORES, "batch_size": 3}, "batch_size is 3, which has no effect on scores"),
+        ({"scores": IMAGES, "captions": CAPTIONS, "batch_size": 3}, "batch_size is 3, .* on scores"),
+        ({"scores": "submission", "dataset": None, "split": "dev"}, "split is 'dev', .* names its own"),
+        (
+            {"scores": "submission", "dataset": None, "intervals": False},
+            "intervals is False, .* names its own",
+        ),
+    ],
+    ids=["similarity", "pictures", "batch", "embeddings", "split", "intervals"],
+)
+def test_an_argument_without_effect_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(NclBenchError, match=message):
+        ncl_bench.evaluate(**{"dataset": "digits", **given})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"encoder": "open_clip:ViT-B-32"}, "encoder is 'open_clip:ViT-B-32', .* beside embeddings"),
+        ({"device": "tpu"}, "device is 'tpu', which has no effect beside embeddings"),
+        ({"caption_column": "text"}, "caption_column is 'text', .* without a table of pairs"),
+    ],
+    ids=["encoder", "device", "column"],
+)
+def test_an_audit_of_embeddings_refuses_what_is_for_pictures(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(NclBenchError, match=message):
+        find_wrong_pairs(image_embeddings=CAPTIONS, caption_embeddings=CAPTIONS, **given)
+
+
+def test_a_call_with_another_argument_is_named() -> None:
+    with pytest.raises(TypeError, match=r"^compare\(\) got an unexpected keyword argument 'dataset'$"):
+        ncl_bench.compare("a", "b", dataset="digits")
+    with pytest.raises(TypeError, match=r"^load_dataset\(\) missing a required argument: 'name'$"):
+        ncl_bench.load_dataset()

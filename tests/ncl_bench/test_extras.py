@@ -98,6 +98,7 @@ class Without(PathFinder):
     def find_spec(cls, name, path=None, target=None):
         return None if name.partition(".")[0] in OTHERS else super().find_spec(name, path, target)
 sys.meta_path = [Without if each is PathFinder else each for each in sys.meta_path]
+import baselines
 import ncl_bench
 from support import miniatures
 from ncl_bench.data.prepared import load_prepared
@@ -113,12 +114,16 @@ needs = {{
     "a table of images and captions needs pandas": lambda: ncl_bench.new_dataset,
     "column caption of a prepared dataset needs pyarrow": lambda: train.captions[3],
     "column image_id of a prepared dataset needs pyarrow": lambda: list(train.image_ids),
+    "to_torch needs torch": digits.to_torch,
+    "baselines.train needs pandas": lambda: baselines.train,
+    "baselines.find_wrong_pairs needs pandas": lambda: baselines.find_wrong_pairs,
 }}
 for words, call in needs.items():
+    extra = "[baselines]" if "torch" in words or "baselines" in words else "[data]"
     try:
         call()
     except ncl_bench.NclBenchError as refusal:
-        assert f"{{words}}; install with: pip install " in str(refusal) and "[data]" in str(refusal), refusal
+        assert f"{{words}}; install with: pip install " in str(refusal) and extra in str(refusal), refusal
     else:
         raise AssertionError(words)
 """

@@ -217,7 +217,7 @@ def sparse_giant_of_the_right_shape(folder: Path, content: dict[str, Any]) -> No
     os.truncate(folder / "test.npy", 10_000_000_000)
 
 
-@case("holds no submission.yaml; give a submission, or a file of scores with --dataset NAME")
+@case("holds no submission.yaml; give a submission")
 def no_statement(folder: Path, content: dict[str, Any]) -> None:
     content.clear()
     (folder / "submission.yaml").unlink()
@@ -360,7 +360,7 @@ def test_check_refuses_without_counting(
 
 def test_a_folder_or_a_dataset_is_needed(run: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert "is not a folder" in run("evaluate", tmp_path / "nowhere").err
+    assert "does not exist" in run("evaluate", tmp_path / "nowhere").err
     assert "holds scores of an unknown dataset" in run("evaluate", tmp_path / "file").err
 
 

@@ -20,11 +20,11 @@ from ncl_bench.data.columns import taken
 from ncl_bench.data.pair_labels import FEWEST, LABELS, read_pair_labels, strata
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError
+from ncl_bench.evaluation.metrics import RESAMPLES
 from ncl_bench.schema import Record
 
 FIRST = (50, 100, 200, 500, 1_000)
 PRECISION_AT = 50
-RESAMPLES = 1_000
 Float64Array = NDArray[np.float64]
 
 

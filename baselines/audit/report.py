@@ -148,8 +148,7 @@ def write_lemon(
     rows = np.arange(len(train))
     truth, known = truth_of(train, rows), _read_labels(labels, train)
     with sole_owner(to):
-        place = device_for(device, "32-true")
-        table = lemon_table(train, rows, SEED, images, captions, device=place)
+        table = lemon_table(train, rows, SEED, images, captions, device=device_for(device, "32-true"))
         labelled = labelled_pairs(*known, train, table, list(LEMON_THRESHOLDS), SEED) if known else None
         facts: dict[str, Any] = {"noise": replace(train.noise, source=None), "labelled": labelled}
         facts["lemon"] = _lemon_record(table, tuple(map(str, embeddings)))
@@ -187,18 +186,18 @@ def _lemon_of_runs(audited: AuditedRuns, device: str, console: Console | None) -
                 f"backbone {run.job.backbone.name} has no embeddings, which LEMoN needs; audit a run of another "
                 "backbone, such as vse_infinity, or give two files of embeddings and --dataset"
             )
-    place = device_for(device, audited.runs[0].job.precision)
-    networks = [network for method in audited.methods(place) for network in method.networks]
+    chosen = device_for(device, audited.runs[0].job.precision)
+    networks = [network for method in audited.methods(chosen) for network in method.networks]
     train = audited.train
     with bar("embed", train.n_images + len(train), console) as advance:
-        sides = embed(networks, train, place, advance)
+        sides = embed(networks, train, chosen, advance)
     for side in sides:
         if not np.isfinite(side).all():
             raise TrainingError(
                 f"{audited.runs[0].folder.path} gives embeddings that are not finite; train it again"
             )
     seed = audited.runs[0].job.seed
-    return lemon_table(train, audited.rows, seed, *sides, device=place, console=console)
+    return lemon_table(train, audited.rows, seed, *sides, device=chosen, console=console)
 
 
 def _refuse_existing(to: Path) -> None:

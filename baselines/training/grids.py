@@ -81,6 +81,7 @@ class Grid(Record):
         listed = {
             key: value for key in ("recipes", "controls") if isinstance(value := content.get(key), list)
         }
+        # a file of equal noises for all states them once; other keys are read as they are
         rest = {key: value for key, value in content.items() if not (listed and key == "noises")}
         return rest | {key: dict.fromkeys(names, content.get("noises", ())) for key, names in listed.items()}
 
@@ -115,6 +116,7 @@ class Grid(Record):
         for name, noises in self.recipes.items():
             chosen[name] = noises
             tuned = f"{name}{TUNED_SUFFIX}"
+            # a search that chose the default options would train the same row twice
             if tuned in shipped and Recipe.load(tuned) != Recipe.load(name):
                 chosen[tuned] = noises
         return chosen | self.controls
@@ -180,6 +182,7 @@ class Job:
     def name(self) -> str:
         """Name of the job's folders."""
         recipes = ("-".join(Path(name.removesuffix(".yaml")).parts[-2:]) for name in self.recipe.split(AND))
+        # the title of an ablation's row, in letters that a folder may have
         variant = re.sub("[^a-z0-9]+", "-", self.variant.lower()).strip("-")
         draw = "" if self.draw is None else f"draw{self.draw}"
         return "-".join(filter(None, ("+".join(recipes), variant, self.noise, f"seed{self.seed}", draw)))
@@ -191,6 +194,7 @@ class Job:
         settings = dict.fromkeys(setting for _, needed in moved for setting in needed)
         recipe = AND.join(name for name, _ in moved)
         job = replace(self, recipe=recipe, noise=noise, settings=(*settings, *self.settings))
+        # an option that the other dataset's recipe lacks is refused before anything is trained
         for member in job.members:
             with_settings(Recipe.load(member.recipe), member.settings)
         return job
@@ -254,6 +258,7 @@ def jobs_of(
         settings: overridden options of every recipe, such as ``method.epochs=10``.
         noise_files: folder of noise files, which stand for drawn noise of unit ``image``.
     """
+    # a misspelt noise is refused before recipes are read
     for noise in noises:
         read_noise(noise)
     datasets = {
@@ -265,6 +270,7 @@ def jobs_of(
         dataset: {} if noise_files is None else image_noise_files(noise_files, dataset, noises)
         for dataset in datasets.values()
     }
+    # seeds come first: after each of them the table is whole
     jobs = (
         Job(recipe, noise, seed, folder, root, precision, tuple(settings), files[dataset].get(noise))
         for seed in seeds
@@ -272,6 +278,7 @@ def jobs_of(
         for recipe, dataset in datasets.items()
         if not isinstance(recipes, Mapping) or noise in recipes[recipe]
     )
+    # the same recipe may be named twice
     return list(dict.fromkeys(jobs))
 
 
@@ -332,6 +339,7 @@ def jobs_of_ablation(
     for seed in seeds:
         for row in table.rows:
             recipe = row.recipe or table.recipe
+            # as the command line takes them; JSON is YAML
             own = [f"{name}={json.dumps(value)}" for name, value in row.settings.items()]
             given = (f"steps={table.steps}", *own, *settings)
             with_settings(Recipe.load(recipe), given)
@@ -347,6 +355,7 @@ def chosen(table: str, what: str, asked: Sequence[T] | None, known: Sequence[T])
                 f"--table={table} has no {what} {each}; fix: leave --table out, or choose from "
                 f"{listed(_nearest_first(str(each), known))}"
             )
+    # nothing asked for is all of it
     return asked or known
 
 
@@ -390,9 +399,11 @@ def image_noise_files(folder: Path, dataset: str, noises: Sequence[str]) -> dict
     """
     found: dict[str, tuple[bool, Path]] = {}
     for path in sorted(folder.rglob("*.npy")):
+        # the folder may hold other arrays, which are no noise of this dataset
         with suppress(NoiseError):
             _, record = read_noise_file(path, dataset_spec(dataset), "image")
             noise = f"image-{round(100 * record.ratio)}"
+            # among equals the first in order of names, so that two sweeps take the same file
             if noise not in found or (record.published and not found[noise][0]):
                 found[noise] = record.published is not None, path
     for noise in noises:
@@ -408,6 +419,7 @@ def planned_steps(job: Job) -> int:
     """Count the gradient steps of all networks of a run, from the size of the dataset alone."""
     recipe, (_, ratio) = job.training.recipe, read_noise(job.noise)
     method = METHODS[recipe.method["name"]]
+    # a schedule is stretched over the steps; a closed form takes none, whatever the recipe sets
     if recipe.steps is not None and not method.closed_form:
         return method.n_networks * recipe.steps
     n_pairs = dataset_spec(recipe.dataset).n_captions("train")

@@ -68,6 +68,7 @@ class Epoch(Record):
 def checked_estimate(estimate: Tensor, n_pairs: int) -> NDArray[np.float32]:
     """One of a method's estimates as float32 ``(n_pairs,)``."""
     values: NDArray[np.float32] = estimate.detach().float().cpu().numpy()
+    # methods of users write estimates too
     if values.shape != (n_pairs,) or not np.isfinite(values).all():
         raise TrainingError(
             f"estimates() of the method returned shape {values.shape}, expected ({n_pairs},): "

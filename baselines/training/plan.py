@@ -38,6 +38,7 @@ def plan_of(
         gradient ``steps``, and if timed their ``hours``, one run after the other.
     """
     rows: dict[str, dict[str, float]] = {}
+    # members of a mean are trained once, also if the table has them as rows
     for job in dict.fromkeys(chain(*(job.members for job in jobs), jobs)):
         row = rows.setdefault(job.title, {"jobs": 0, "finished": 0, "runs": 0, "steps": 0})
         row["jobs"] += 1
@@ -91,6 +92,7 @@ class _Stopwatch(TrainingProgress):
         self._begun = None  # between two epochs dev is scored
 
     def advance(self, n_pairs: int, loss: float | None = None) -> None:
+        # the device is waited for, or a GPU's steps would seem to take no time
         count, time = self._trainer.step.count, seconds_of(self._trainer.device)
         if self._begun is not None and count > self._begun[1]:
             self.seconds += time - self._begun[0]

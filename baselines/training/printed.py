@@ -44,10 +44,12 @@ def printed_row(name: str, unit: str, ratio: float, rows: Mapping[str, Sequence[
     for each in rows.get(name, ()):
         row, spec = each.row, dataset_spec(each.row.dataset)
         wanted = "natural" if spec.noise == "natural" else unit if ratio else "none"
+        # a paper without a unit counts as the unit of its published code
         units = {wanted, "unknown"} if each.family.code_unit == wanted else {wanted}
         setting = (row.protocol, row.noise_ratio or 0)
         if setting == (spec.protocols[0], ratio) and row.noise_unit in units and printed_sum(row) is not None:
             found.append(each)
+    # `min` keeps the first of equal ones: rows are in the order of papers
     return min(found, key=lambda each: bool(each.doubts), default=None)
 
 
@@ -62,11 +64,13 @@ def described(name: str) -> str:
     """
     recipe = Recipe.load(name)
     default = {key: field.default for key, field in Recipe.model_fields.items()}
+    # an option that is off by default stays out, so that what is set can be seen
     content = {key: x for key, x in recipe.model_dump(mode="json").items() if x is not None or default[key]}
     if recipe.search:
         drawn = {option: values.model_dump(mode="json") for option, values in recipe.search.items()}
         content["search"] = drawn
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True).rstrip()
+    # a user's file has comments of its own
     if Path(name).is_file():
         return text
     rows = rows_by_recipe()
@@ -93,6 +97,7 @@ def comments(name: str, recipe: Recipe, rows: Mapping[str, Sequence[Printed]], n
         return _commented([*lines, _command(name, noise), *_wrapped(notes)])
     own, averaged, other = _best_rows(rows.get(name, ())), [], ""
     if name.endswith(("_sgr", "_saf")):
+        # SGRAF is the mean of an SGR and an SAF, so its numbers belong to both recipes
         beginning, backbone = name[:-3], name[-3:]
         other = beginning + ("saf" if backbone == "sgr" else "sgr")
         averaged = (
@@ -133,6 +138,7 @@ def _best_rows(printed: Iterable[Printed]) -> list[Printed]:
         row = each.row
         if row.noise_unit in _UNITS:
             protocol = dataset_spec(row.dataset).protocols.index(row.protocol)
+            # rows of the method's own paper come first
             chosen.setdefault((protocol, _UNITS.index(row.noise_unit), row.noise_ratio or 0), each)
     return [chosen[setting] for setting in sorted(chosen)]
 
@@ -144,6 +150,7 @@ def _noise(shown: Sequence[Printed], recipe: Recipe, rows: Mapping[str, Sequence
     method = f"{recipe.method['name']}/"
     of_method = (each for name, found in rows.items() if name.startswith(method) for each in found)
     by_file = bool(noisy) and noisy[0].noise_unit == "image"
+    # drawn noise would be of another unit than the paper's
     if by_file or any(each.family.code_unit == "image" for each in of_method):
         return "--noise-file FILE --noise-unit image "
     ratio = noisy[0].noise_ratio if noisy else 0.4

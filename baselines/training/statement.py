@@ -62,9 +62,11 @@ def statement_of(
     jobs, described = [run.job for run in finished], [run.run for run in finished]
     recipe = jobs[0].recipe
     imported = [run.imported for run in described if run.imported is not None]
+    # averaged runs are usually trained on the same list, which is then told once
     kept = list(dict.fromkeys(_choice(run.keep) for run in described if run.keep is not None))
     training = _training(finished, last_epoch)
     method = METHODS[recipe.method["name"]]
+    # networks of one kind are named once, an SGR and an SAF as papers do
     backbones = sorted({job.backbone.title_of(job.recipe.backbone_config) for job in jobs})
     return Submission(
         **_facts(jobs[0], test, scores),
@@ -93,6 +95,7 @@ def statement_of_zero_shot(
     job: TrainingJob, pretrained: str, test: PairedDataset, scores: Scores
 ) -> Submission:
     """Build the statement of a pre-trained network that was not trained on the dataset."""
+    # no pair was trained on, but a row stands on a board of one noise
     clean = dataset_spec(test.name).noise != "natural"
     return Submission(
         **_facts(job, test, scores),
@@ -165,6 +168,7 @@ def _recipes(jobs: Sequence[TrainingJob]) -> tuple[str, ...]:
         for job in jobs
     ]
     known = [name for name in names if name is not None]
+    # a recipe that cannot be loaded by its name would not reproduce the row
     return tuple(known) if len(known) == len(names) else ()
 
 
@@ -209,7 +213,7 @@ def _training(finished: Sequence[FinishedRun], last_epoch: float | None) -> Trai
 
 
 def _compute(finished: Sequence[FinishedRun]) -> dict[str, Any]:
-    """Average steps, captions and cost over the runs; an entry is left out or None if a run did not record it."""
+    """Average steps and captions over the runs and add up costs; an entry is left out or None if a run has none."""
     outcomes = [run.outcome for run in finished]
     # imported weights record no steps
     if any(not outcome.steps for outcome in outcomes):
@@ -221,7 +225,7 @@ def _compute(finished: Sequence[FinishedRun]) -> dict[str, Any]:
         "budget": budgets.pop() if len(budgets) == 1 else None,
         "steps": max(round(fmean(outcome.steps)) for outcome in outcomes),
         "pairs_seen": sum(seen) / len(seen),
-        "cost": sum(costs) / len(costs) if len(costs) == len(outcomes) else None,
+        "cost": round(sum(costs), 4) if len(costs) == len(outcomes) else None,
         "curve": _curve(finished[0].folder.read_history()) if len(finished) == 1 else None,
     }
 

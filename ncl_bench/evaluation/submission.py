@@ -189,7 +189,7 @@ class TrainingRecord(_Described):
     pairs_seen: NotNegative | None = None
     """Captions that each network encoded in training, with or without gradient."""
     cost: NotNegative | None = None
-    """Training time relative to the same number of steps of the mean triplet on one network of the backbone."""
+    """Training time, added over runs, relative to as many steps of the mean triplet on one network of the backbone."""
     last_epoch: RSum | None = None
     """rSum of the last epoch on test, without selection on dev."""
     curve: TrainingCurve | None = None

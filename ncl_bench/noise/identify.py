@@ -78,13 +78,16 @@ def identify(
             f"noise index holds {index[wrong[0]]} at entry {wrong[0]}, expected images 0 to {n_images - 1}; "
             "this is not a noise index of this length"
         )
+    # what was moved decides the rest: captions, or images with all their captions
     moved = _moved_units(index, per_image, each)
     units, clean = moved.units, clean_pairing(n_images, moved.each)
     n_moved = int((units != clean).sum())
     sha256 = noise_sha256(units)
     known = next(filter(None, (find_known_noise(sha256, spec) for spec in datasets)), None)
+    # draws round and keep some in place, so a ratio is guessed from the share that moved
     ratios = [known.ratio] if known else nominal_ratios(n_moved, len(units))
     exchanged = not known and moved.may_be_similar and _is_exchanged(units, moved.each)
+    # a shared file has no seed to look for, and an index that moved nothing none to find
     find = _find_exchange if exchanged else _find_draw
     drawn = find(units, moved.each, ratios, seeds) if n_moved and not known else None
     good = (units == clean).reshape(n_images, moved.each).mean(axis=1)

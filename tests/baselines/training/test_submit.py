@@ -73,10 +73,13 @@ def test_a_submission_states_where_its_runs_were_trained_not_where_they_are_scor
         described = json.loads((copy / "run.json").read_text())
         assert described["trained_on"] == [dict(machine_of(device_for("cpu", "32-true")))]
         (copy / "run.json").write_text(json.dumps(described | {"trained_on": [machine]}))
+        outcome = RunFolder(copy).read_outcome().model_copy(update={"cost": 1.25})
+        (copy / "training.json").write_text(outcome.model_dump_json())
     both = submit([tmp_path / run.name for run in runs], tmp_path / "both", device="cpu")
     assert both.hardware == "NVIDIA L4"
     machine = Training(precision="32-true", torch="2.6.0 + 2.7.0", device="NVIDIA L4")
-    assert both.training == machine.model_copy(update={"steps": 2, "pairs_seen": 1000.0})
+    # an average of two runs costs both
+    assert both.training == machine.model_copy(update={"steps": 2, "pairs_seen": 1000.0, "cost": 2.5})
     assert read_submission(tmp_path / "both") == both
 
 

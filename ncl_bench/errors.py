@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 _OPTION = re.compile(
-    r"`[^`]*`|ncl-bench [^;]*|(?P<option>--[a-z0-9]+(?:-[a-z0-9]+)*)(?:=| (?=[A-Z]+\b|\w+[.=]))?"
+    r"""`[^`]*` | ncl-bench\ [^;]*
+    | (?P<option> --[a-z0-9]+(?:-[a-z0-9]+)*)
+      (?: = | \ (?=[A-Z]+\b|\w+[.=]) | \ (?P<word> auto|cpu|cuda|gpu|lemon|mapped|off|openai)\b )?""",
+    re.VERBOSE,
 )
 """An option that a sentence names, up to its value; a command that the sentence shows in full keeps its options."""
 
@@ -81,6 +84,8 @@ class NclBenchError(Exception):
         )
 
     def _in_python(self, found: re.Match[str]) -> str:
+        if found["word"] and found["option"] in self.arguments:
+            return f"{self.arguments[found['option']]}{found['word']!r}"  # a word is text: device='cpu'
         told = self.arguments.get(found["option"], found[0])
         is_subject = found.string.startswith((" is ", " are "), found.end())
         return told.partition("=")[0] if is_subject else told

@@ -32,6 +32,12 @@ BOTH: dict[str, tuple[Callable[[], Any], list[str], str, str]] = {
         "device is 'gpu'; choose",
         "--device is 'gpu'; choose",
     ),
+    "train, a card that is not there": (
+        lambda: baselines.train(RECIPE, to="x", device="cuda"),
+        ["train", RECIPE, "--to", "x", "--device", "cuda"],
+        "device is cuda, but torch finds no CUDA device; use device='cpu'",
+        "--device is cuda, but torch finds no CUDA device; use --device cpu",
+    ),
     "train, a setting": (
         lambda: baselines.train(RECIPE, to="x", settings={"method.epoch": 1}),
         ["train", RECIPE, "--to", "x", "--set", "method.epoch=1"],
@@ -114,6 +120,7 @@ def test_each_door_has_its_words(
     call, command, from_python, from_a_terminal = BOTH[case]
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("NCL_BENCH_DATA", raising=False)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     with pytest.raises(NclBenchError) as refused:
         call()
     assert from_python in str(refused.value)

@@ -1,5 +1,6 @@
 """Fixtures of every room."""
 
+import gc
 import os
 import shutil
 import signal
@@ -55,6 +56,21 @@ def signals_heard() -> Iterator[None]:
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_power_fails() -> Iterator[None]:
+    """Files are not forced to the disk, for which a run would wait half a minute: no test pulls the plug."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests stay to the end, so the collector of garbage looks at them no more, and seldom at the rest."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -60,7 +60,7 @@ def signals_heard() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_power_fails() -> Iterator[None]:
-    """Files are not forced to the disk, for which a run would wait half a minute: no test pulls the plug."""
+    """Files are not forced to the disk, which takes long: no test pulls the plug."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield

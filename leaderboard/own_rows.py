@@ -184,8 +184,6 @@ def chosen_boards(
     """
     if label and not mine:
         raise SubmissionError(f"the label {label!r} names no row; name your submission with --mine")
-    if not root.is_dir():
-        raise SubmissionError(f"{root} is no folder; give that of a leaderboard, which contains results/")
     # the measured rows of all datasets take ten times as long to read
     content = read_content(root, published=True, dataset=dataset_spec(dataset).name, progress=progress)
     content, files = with_mine(content, mine, root, (dataset, noise), progress)

@@ -86,7 +86,9 @@ def table(
     given = [mine] if isinstance(mine, str | PathLike) else list(mine)
     place = Path(__file__).parent if root is None else Path(root)
     if not place.is_dir():
-        raise SubmissionError(f"root is {place}, which is no folder; give that of a leaderboard, with results/")
+        raise SubmissionError(
+            f"root is {place}, which is no folder; give that of a leaderboard, with results/"
+        )
     boards, files, content = chosen_boards(
         dataset, noise, [Path(each) for each in given], place, protocol=protocol, every=every, label=label
     )

@@ -85,7 +85,7 @@ def test_the_table_of_the_readme_is_the_top_of_the_board() -> None:
 def test_the_tables_of_photographs_are_the_board(content: Content) -> None:
     page, readme = text("docs/measured-tables.md"), text("README.md")
     rows = photographs(content)
-    assert len(rows) == 29
+    assert len(rows) == 30
     for row in rows:
         chosen = [curve.auroc[curve.best] for curve in row.curves if curve.auroc]  # as on the page Detection
         networks = 2 if row.networks == "ensemble" else 1
@@ -332,7 +332,7 @@ def test_people_order_the_methods_otherwise_as_the_page_of_measured_tables_says(
         "flickr8k-1k-none-0": 7,
         "flickr8k-1k-similar-40": 4,
         "flickr8k-1k-caption-60": 14,
-        "flickr8k-1k-caption-40": 23,
+        "flickr8k-1k-caption-40": 24,
     }
 
 

@@ -83,24 +83,19 @@ def checked_arguments(
 
 
 def refuse_unused(
-    call: Callable[..., Any],
-    given: Mapping[str, Any],
-    names: Iterable[str],
-    why: str,
-    error: type[NclBenchError],
+    call: Callable[..., Any], given: Mapping[str, Any], why: str, error: type[NclBenchError]
 ) -> None:
     """Refuse arguments that a call does not read in this case; in silence they would seem to be used.
 
     Args:
         call: the public call; an argument with its default was left out.
-        given: the call's arguments by name.
-        names: of the arguments that it does not read.
+        given: what it does not read, by name.
         why: end of the sentence, such as ``beside features``.
         error: what is raised.
     """
     parameters = inspect.signature(call).parameters
-    for name in names:
-        value, default = given[name], parameters[name].default
+    for name, value in given.items():
+        default = parameters[name].default
         if value is not None if default is None else value != default:
             raise error(f"{name} is {_told(value)}, which has no effect {why}; leave it out")
 

@@ -117,10 +117,10 @@ def find_wrong_pairs(
     none = image_embeddings is None and caption_embeddings is None
     if not none:
         of_pictures = {"encoder": encoder, "device": device}
-        refuse_unused(find_wrong_pairs, of_pictures, of_pictures, "beside embeddings", DataError)
+        refuse_unused(find_wrong_pairs, of_pictures, "beside embeddings", DataError)
     if pairs is None:
         of_a_table = {"images": images, "image_column": image_column, "caption_column": caption_column}
-        refuse_unused(find_wrong_pairs, of_a_table, of_a_table, "without a table of pairs", DataError)
+        refuse_unused(find_wrong_pairs, of_a_table, "without a table of pairs", DataError)
     arrays = None if none else read_embeddings(image_embeddings, caption_embeddings)
     _refuse_encoders(encoder, text_encoder, arrays)
     other = None if prior is None else _prior(Path(prior), arrays)

@@ -124,7 +124,7 @@ def new_dataset(
         )
     if features is not None:
         unread = {"encoder": encoder, "skip_damaged": skip_damaged, "device": device}
-        refuse_unused(new_dataset, unread, unread, "beside features, as no picture is encoded", DataError)
+        refuse_unused(new_dataset, unread, "beside features, as no picture is encoded", DataError)
     root, file = Path(to), Path(module or f"{name}.py")
     # next to the result, so that an interrupted run is found and resumes
     work = root / f".{name}.gathered"

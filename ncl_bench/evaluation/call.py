@@ -128,9 +128,7 @@ def evaluate(
             **of_models,
             **of_pairs,
         }
-        refuse_unused(
-            evaluate, unread, unread, "without a dataset, as a submission names its own", ScoresError
-        )
+        refuse_unused(evaluate, unread, "without a dataset, as a submission names its own", ScoresError)
         from ncl_bench.evaluation.evaluate import evaluated_folder
 
         return evaluated_folder(
@@ -156,9 +154,9 @@ def evaluate(
             progress=progress or bar,
         )
     else:
-        refuse_unused(evaluate, of_models, of_models, "on scores: it is for models", ScoresError)
+        refuse_unused(evaluate, of_models, "on scores: it is for models", ScoresError)
         if captions is None and not isinstance(scores, tuple):
-            refuse_unused(evaluate, of_pairs, of_pairs, "on a matrix: it compares embeddings", ScoresError)
+            refuse_unused(evaluate, of_pairs, "on a matrix: it compares embeddings", ScoresError)
     return evaluated_scores(
         given,
         dataset=dataset,

@@ -398,7 +398,8 @@ def _no_submission(folder: Path) -> str:
         )
     if not any(folder.iterdir()):
         return f"{shown} is empty: a command that was stopped, or ran out of disk, leaves that; run it again"
-    return f"{shown} holds no {SUBMISSION_FILE}; give a submission"
+    otherwise = "ncl-bench evaluate FILE --dataset NAME takes scores alone"
+    return f"{shown} holds no {SUBMISSION_FILE}; give a submission; {otherwise}"
 
 
 def unfilled(content: Any) -> list[str]:

@@ -217,7 +217,9 @@ def sparse_giant_of_the_right_shape(folder: Path, content: dict[str, Any]) -> No
     os.truncate(folder / "test.npy", 10_000_000_000)
 
 
-@case("holds no submission.yaml; give a submission")
+@case(
+    "holds no submission.yaml; give a submission; ncl-bench evaluate FILE --dataset NAME takes scores alone"
+)
 def no_statement(folder: Path, content: dict[str, Any]) -> None:
     content.clear()
     (folder / "submission.yaml").unlink()

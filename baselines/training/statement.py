@@ -234,7 +234,10 @@ def _found(finished: FinishedRun) -> DetectedPairs | None:
     """Compare the last division of a run with the truth; None without a division, or if no seed draws the noise."""
     job, folder, noise = finished.job, finished.folder, finished.run.noise
     last = finished.outcome.epochs - 1
-    if noise.unit is None or noise.seed is None or finished.run.keep is not None:
+    if noise.unit is None or noise.seed is None:
+        return None
+    # pairs that were left out keep the estimate that they began with
+    if finished.run.keep is not None or job.recipe.clean_only:
         return None
     if not folder.estimates_file(last).is_file():
         return None

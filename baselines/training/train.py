@@ -191,9 +191,9 @@ class Trainer:
         if len(trusted):
             self.train_split = with_own_images(self.train_split, trusted)
         self.rows = job.rows(self.train_split)
-        self.judged = slice(None) if job.keep is None else self.rows
         truth = hidden_correspondence(self.train_split)
-        # pairs that an audit removed are not trained on, so they do not count as detected
+        # pairs that an audit or a control left out are not trained on, so they do not count as detected
+        self.judged = self.rows if job.keep is not None or recipe.clean_only else slice(None)
         known = None if truth is None else truth[self.judged]
         # AUROC needs pairs of both kinds
         self.correspondence = None if known is None or known.all() or not known.any() else known

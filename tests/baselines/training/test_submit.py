@@ -122,6 +122,21 @@ def test_a_run_of_so_many_steps_states_its_compute_and_the_last_epoch_beside_the
 
 
 @pytest.mark.usefixtures("few_pairs")
+def test_a_control_on_the_clean_pairs_states_no_detection_as_it_was_given_the_truth(tmp_path: Path) -> None:
+    job = digits_job(
+        {"name": "crcl", "rounds": [1, 1], "freeze_epochs": 1}, recipe={"steps": 20, "clean_only": True}
+    )
+    trainer = trained(job, tmp_path / "run")
+    assert trainer.folder.read_estimates(1, 1000)["clean_probability"].shape == (1000,)
+    training = submit([tmp_path / "run"], tmp_path / "to", device="cpu").training
+    assert training is not None
+    assert training.found is None
+    assert training.curve is not None
+    assert training.curve.dev
+    assert training.curve.auroc == ()
+
+
+@pytest.mark.usefixtures("few_pairs")
 def test_scores_of_a_last_epoch_that_was_the_best_are_at_hand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

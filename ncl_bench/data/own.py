@@ -16,7 +16,7 @@ from ncl_bench.data import DATASETS, register
 from ncl_bench.data.captions import ScanLayout
 from ncl_bench.data.encoding import ENCODING_FILE
 from ncl_bench.data.languages import language_name, language_tag
-from ncl_bench.data.own_features import FeatureArrays, feature_arrays
+from ncl_bench.data.own_features import FeatureArrays, feature_arrays, files_of_splits
 from ncl_bench.data.own_tables import CaptionTable, OwnSource, PictureOptions, draw_splits, read_captions
 from ncl_bench.data.pairs.columns import read_pairs
 from ncl_bench.data.pairs.forms import rows_in
@@ -125,6 +125,7 @@ def new_dataset(
     if features is not None:
         unread = {"encoder": encoder, "skip_damaged": skip_damaged, "device": device}
         refuse_unused(new_dataset, unread, "beside features, as no picture is encoded", DataError)
+    drawn = {"dev": dev, "test": test, "seed": seed}
     root, file = Path(to), Path(module or f"{name}.py")
     # next to the result, so that an interrupted run is found and resumes
     work = root / f".{name}.gathered"
@@ -145,6 +146,10 @@ def new_dataset(
             )
             chosen = _tokenizers(table.languages, tokenizers)
             place = Path(features or work / FEATURES)
+            if table.splits is not None:
+                refuse_unused(new_dataset, drawn, f"as {table.name} has a column of splits", DataError)
+            elif features is not None and any(files_of_splits(place).values()):
+                refuse_unused(new_dataset, drawn, f"as {features} has a file for each split", DataError)
             skipped: Mapping[str, str] = {}
             if features is None:
                 _captions_each(table, table.captions, captions_per_image)  # before minutes of encoding

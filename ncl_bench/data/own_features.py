@@ -77,8 +77,7 @@ def feature_arrays(
     """
     if not folder.is_dir():
         raise DataError(f"--features={folder} is not a folder; give the one that holds the .npy files")
-    named = {split: [folder / f"{split}{end}.npy" for end in ("_ims", "")] for split in SPLITS}
-    found = {split: next((file for file in files if file.is_file()), None) for split, files in named.items()}
+    found = files_of_splits(folder)
     missing = [split for split in SPLITS if found[split] is None]
     if missing == list(SPLITS):
         arrays = _from_image_files(
@@ -96,6 +95,12 @@ def feature_arrays(
             f"the features of the splits differ in shape or dtype ({kinds}); give all splits the same"
         )
     return arrays
+
+
+def files_of_splits(folder: Path) -> dict[str, Path | None]:
+    """The file of features of each split; all None if a folder holds one per image."""
+    named = {split: [folder / f"{split}{end}.npy" for end in ("_ims", "")] for split in SPLITS}
+    return {split: next((file for file in files if file.is_file()), None) for split, files in named.items()}
 
 
 def _from_split_file(file: Path, table: CaptionTable, split: str, kept: bool) -> FeatureArrays:

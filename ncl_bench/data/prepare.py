@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ncl_bench import __version__
-from ncl_bench.arguments import checked_arguments
+from ncl_bench.arguments import checked_arguments, refuse_unused
 from ncl_bench.data import ROOT_VARIABLE, dataset_spec
 from ncl_bench.data.card import render_card
 from ncl_bench.data.embedded import embedded_material
@@ -129,6 +129,8 @@ def prepare(
     if push_to_hub:
         # before an hour of work, as the licence may permit no upload
         check_upload(name)
+    if spec.embedded and not download:
+        refuse_unused(prepare, {"place": place}, f"as {name} is embedded", DataError)
     found = downloaded(name, place) if download else as_path(place)
     chosen = to or os.environ.get(ROOT_VARIABLE)
     if not chosen:

@@ -72,6 +72,7 @@ def test_check_lists_every_file_and_writes_nothing(run, tmp_path):
         ("prepare now --download --from x", "cannot be combined"),
         ("prepare flickr30k --from x --push-to-hub a/b", "cannot be uploaded: the Flickr terms"),
         ("prepare digits --check", "digits is embedded and has no download to check"),
+        ("prepare digits --from x --to y", "--from is 'x', which has no effect as digits is embedded"),
         ("datasets show nope", "unknown dataset 'nope'"),
     ],
 )

@@ -317,6 +317,19 @@ def test_what_encodes_pictures_has_no_effect_beside_features() -> None:
     assert not Path("data").exists()
 
 
+@pytest.mark.parametrize(("name", "value"), [("dev", 1), ("test", 1), ("seed", 3)])
+@pytest.mark.parametrize(
+    ("column", "why"), [("split", "as captions.csv has a column"), ("set", "as features has a file for each")]
+)
+def test_what_draws_splits_has_no_effect_beside_splits(name: str, value: int, column: str, why: str) -> None:
+    split_files(arrays(4))
+    table("image,caption", english)
+    Path("captions.csv").write_text(Path("captions.csv").read_text().replace(",split", f",{column}", 1))
+    with pytest.raises(DataError, match=f"^{name} is {value}, which has no effect {why}"):
+        new(**{name: value})
+    assert not Path("data/pets").exists()
+
+
 def command(*options: str) -> Result:
     arguments = ["datasets", "new", "pets", "--features", "features", "--captions", "captions.csv"]
     return CliRunner().invoke(app, [*arguments, "--to", "data", *options])

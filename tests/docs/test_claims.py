@@ -551,7 +551,7 @@ def test_tuned_in2r_had_a_lucky_trial_on_digits_as_the_faq_says(content: Content
         content, rows["IN2R", "tuned", "caption", 0.6], rows["IN2R", "default", "caption", 0.6]
     )
     said = (
-        f"tuned IN2R was {trials.max() - trials[0]:.0f} points above its default on dev, and in the mean of three "
+        f"tuned IN2R was {trials.max() - trials[0]:.0f} points above its default on dev. In the mean of three "
         f"other seeds it is {-gap:.0f} ± {margin:.0f} points below it on test"
     )
     assert said in " ".join(text("docs/faq.md").split())

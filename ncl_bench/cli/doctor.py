@@ -103,7 +103,8 @@ def data(root: Path | None, *, deep: bool = False) -> Iterator[Finding]:
         yield Finding("data", "folder", "broken", f"{root} does not exist", fix)
     for name, spec in DATASETS.items():
         fix = f"{command_name()} prepare {name} --from DOWNLOADS --to {where}"  # `datasets show` says what to download
-        if root is None or not (root / name).exists():
+        # the folder of an embedded dataset may hold a noise file alone
+        if root is None or not (root / name / ("manifest.json" if spec.embedded else "")).exists():
             if spec.embedded:
                 yield Finding("data", name, "ok", "embedded")
             else:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ncl_bench.arguments import refuse_unused
 from ncl_bench.errors import NoiseError, unknown_name
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ def make(
             f"{spec.name} carries natural noise, so none is drawn for it; choose another dataset"
         )
     chosen = _unit(noise_unit)
+    if not noise_ratio:
+        refuse_unused(make, {"seed": seed}, "without noise", NoiseError)
     inside = None
     if to is None and chosen == "similar" and root is not None:
         to, inside = similar_file(root, spec, noise_ratio, seed), root
@@ -109,7 +112,7 @@ def identify(
         typer.Option(help="Captions per image of your own dataset; 1 if the file has one entry per image."),
     ] = None,
     seeds: Annotated[
-        int, typer.Option(help="Number of seeds to try, starting from 0, if no shared file matches.")
+        int, typer.Option(min=0, help="Number of seeds to try, starting from 0, if no shared file matches.")
     ] = 100,
 ) -> None:
     """Identify a noise file: which shared file it is, or which dataset, unit, ratio and seed drew it.

@@ -332,6 +332,9 @@ def test_make_check_identify(tmp_path: Path) -> None:
     run("make", "digits", "--ratio", "0.4", "--unit", "image", "--seed", "9", "--to", image)
     assert sorted(np.load(image)) == list(range(2000))
     assert "one per image" in run("identify", image)
+    refused = CliRunner().invoke(app, ["noise", "identify", path, "--seeds", "-5"])
+    assert refused.exit_code == 2
+    assert "Input should be greater than or equal to 0" in " ".join(refused.output.split())
 
 
 @pytest.mark.parametrize(
@@ -341,6 +344,10 @@ def test_make_check_identify(tmp_path: Path) -> None:
         (["digits", "--ratio", "0.2", "--unit", "word"], "unknown noise unit 'word'"),
         (["mnist", "--ratio", "0.2"], "unknown dataset 'mnist'"),
         (["now", "--ratio", "0.2"], "now carries natural noise"),
+        (
+            ["digits", "--ratio", "0", "--seed", "7"],
+            "^--seed is 7, which has no effect without noise; leave it out$",
+        ),
     ],
 )
 def test_make_refuses_and_writes_nothing(tmp_path: Path, arguments: list[str], sentence: str) -> None:

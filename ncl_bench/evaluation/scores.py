@@ -140,13 +140,15 @@ def write_scores(path: AnyPath, similarities: Any) -> None:
         path: the ``.npy`` file to write.
         similarities: float ``(n_images, n_captions)``, images as rows; an array, also memory-mapped, or a CPU tensor.
     """
+    path = Path(path)
+    if path.suffix != ".npy":  # evaluate would read it as another kind of file
+        raise ScoresError(f"path is {path}, expected a name that ends in .npy")
     similarities = as_array(similarities)
     if similarities.ndim != 2 or similarities.dtype.kind != "f":
         raise ScoresError(
             f"similarities have shape {similarities.shape} and dtype {similarities.dtype}, "
             "expected a matrix of floats with images as rows"
         )
-    path = Path(path)
     with atomic_path(path) as temporary, temporary.open("wb") as stream:
         header = {"descr": "<f4", "fortran_order": False, "shape": similarities.shape}
         np.lib.format.write_array_header_1_0(stream, header)

@@ -53,6 +53,16 @@ def test_numbers_that_are_not_finite_leave_the_old_file(
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [before]
 
 
+@pytest.mark.parametrize("name", ["test", "test.pt", "test.npz"])
+def test_a_file_of_another_kind_is_not_written(
+    tmp_path: Path, scores: NDArray[np.float32], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ScoresError, match=f"^path is {name}, expected a name that ends in .npy$"):
+        write_scores(name, scores)
+    assert not any(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("array", [np.zeros((2, 3), np.int32), np.zeros(3, np.float32)])
 def test_only_float_matrices_are_written(tmp_path: Path, array: NDArray[np.generic]) -> None:
     with pytest.raises(ScoresError, match="expected a matrix of floats"):

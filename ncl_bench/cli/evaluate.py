@@ -59,9 +59,11 @@ def evaluate(
 
     Example: ncl-bench evaluate submissions/ncr --plot --examples 20
     """
+    from ncl_bench.evaluation.submission import SUBMISSION_FILE
+
     given |= {name: as_path(given[name]) for name in ("to", "root")}
     first = scores[0]
-    if first.is_dir() or dataset is None:
+    if (first / SUBMISSION_FILE).is_file() or dataset is None:
         _refuse_beside_a_folder(scores, t2i, dataset=dataset, split=split, similarity=similarity)
         from ncl_bench.evaluation.evaluate import evaluated_folder
 

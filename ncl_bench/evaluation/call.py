@@ -10,6 +10,7 @@ from ncl_bench.data import dataset_spec
 from ncl_bench.errors import ScoresError
 from ncl_bench.evaluation.protocol import evaluate_scores, expected_shape
 from ncl_bench.evaluation.results import Evaluation, Result
+from ncl_bench.evaluation.submission import SUBMISSION_FILE
 from ncl_bench.files import AnyPath, as_path, sole_owner, write_text
 from ncl_bench.progress import Progress, bar, silent
 
@@ -117,22 +118,26 @@ def evaluate(
     """
     of_models = {"encode": encode, "batch_size": batch_size, "pictures": pictures}
     of_pairs = {"similarity": similarity}
-    if dataset is None:
-        if not isinstance(scores, str | PathLike):
+    of_embeddings = {"captions": captions, "t2i": t2i}
+    place = Path(scores) if isinstance(scores, str | PathLike) else None
+    if dataset is None or (place is not None and (place / SUBMISSION_FILE).is_file()):
+        if place is None:
             raise ScoresError("the dataset of these scores is unknown; add dataset=NAME")
+        if place.is_file():
+            raise ScoresError(f"{place} holds scores of an unknown dataset; add dataset=NAME")
         unread = {
-            "captions": captions,
+            "dataset": dataset,
             "split": split,
-            "t2i": t2i,
             "intervals": intervals,
+            **of_embeddings,
             **of_models,
             **of_pairs,
         }
-        refuse_unused(evaluate, unread, "without a dataset, as a submission names its own", ScoresError)
+        refuse_unused(evaluate, unread, "on a submission, which names its own", ScoresError)
         from ncl_bench.evaluation.evaluate import evaluated_folder
 
         return evaluated_folder(
-            Path(scores),
+            place,
             as_path(to),
             plot=plot,
             examples=examples,
@@ -141,6 +146,8 @@ def evaluate(
         )[0]
     given = scores if captions is None else (scores, captions)
     if encode is not None or hasattr(scores, "encode_images"):
+        # before minutes of embedding
+        refuse_unused(evaluate, of_embeddings, "beside a model, which embeds both sides", ScoresError)
         from ncl_bench.evaluation.encode import embeddings_of
 
         given = embeddings_of(
@@ -155,7 +162,9 @@ def evaluate(
         )
     else:
         refuse_unused(evaluate, of_models, "on scores: it is for models", ScoresError)
-        if captions is None and not isinstance(scores, tuple):
+        if isinstance(scores, tuple):
+            refuse_unused(evaluate, {"captions": captions}, "beside a pair of embeddings", ScoresError)
+        elif captions is None:
             refuse_unused(evaluate, of_pairs, "on a matrix: it compares embeddings", ScoresError)
     return evaluated_scores(
         given,

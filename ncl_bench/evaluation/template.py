@@ -11,7 +11,7 @@ import numpy as np
 import yaml
 from pydantic import ValidationError
 
-from ncl_bench.arguments import Seed
+from ncl_bench.arguments import Seed, refuse_unused
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.load import train_noise
 from ncl_bench.data.order import order_of_download
@@ -105,6 +105,9 @@ def begin_submission(
         method = _Named(method=method).method
     except ValidationError as error:
         raise SubmissionError(f"--{first_problem(error)}") from None
+    if len(scores) != 2:
+        unread = {"similarity": similarity}
+        refuse_unused(begin_submission, unread, "without two files of embeddings", SubmissionError)
     # without a ratio nobody knows the noise: then it is a guess, and is listed under `assumed`
     noise, origin = _noise(spec, noise_unit, noise_ratio, noise_seed, root)
     filled_in = {"noise": origin} if origin else {}

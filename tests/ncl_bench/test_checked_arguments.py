@@ -249,6 +249,29 @@ def test_an_argument_without_effect_is_refused(given: dict[str, Any], message: s
         ncl_bench.evaluate(**{"dataset": "digits", **given})
 
 
+@pytest.mark.parametrize("name", ["captions", "t2i"])
+def test_a_model_embeds_both_sides(name: str) -> None:
+    told = rf"^{name} is ndarray of shape \(.*\), which has no effect beside a model, which embeds both sides; leave it"
+    with pytest.raises(NclBenchError, match=told):
+        ncl_bench.evaluate(object(), dataset="digits", encode=print, **{name: CAPTIONS})
+
+
+def test_a_pair_of_embeddings_takes_no_third_array() -> None:
+    told = r"^captions is ndarray of shape \(.*\), which has no effect beside a pair of embeddings; leave it out$"
+    with pytest.raises(NclBenchError, match=told):
+        ncl_bench.evaluate((IMAGES, CAPTIONS), CAPTIONS, dataset="digits")
+
+
+def test_a_path_is_a_submission_or_names_scores_of_a_dataset(tmp_path: Path) -> None:
+    (tmp_path / "submission.yaml").touch()
+    told = "^dataset is 'digits', which has no effect on a submission, which names its own; leave it out$"
+    with pytest.raises(NclBenchError, match=told):
+        ncl_bench.evaluate(tmp_path, dataset="digits")
+    np.save(tmp_path / "s.npy", SCORES)
+    with pytest.raises(NclBenchError, match=r"s\.npy holds scores of an unknown dataset; add dataset=NAME$"):
+        ncl_bench.evaluate(tmp_path / "s.npy", split="dev")
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

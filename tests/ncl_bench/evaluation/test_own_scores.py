@@ -134,6 +134,7 @@ def test_bad_files_are_one_sentence(run: Run, matrix: Path, monkeypatch: pytest.
 
 
 def test_what_a_submission_states_is_not_given_again(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "submission.yaml").touch()
     for arguments, words in (
         ((tmp_path, "--dataset", "digits"), "--dataset digits is already set by"),
         ((tmp_path, "--split", "dev"), "--split dev is already set by"),
@@ -142,6 +143,24 @@ def test_what_a_submission_states_is_not_given_again(run: Run, tmp_path: Path) -
         ran = run("evaluate", *arguments)
         assert (ran.code, ran.err.count("\n")) == (2, 1)
         assert words in ran.err
+
+
+def test_a_folder_without_a_statement_is_no_submission(run: Run, tmp_path: Path) -> None:
+    told = run("evaluate", tmp_path, "--dataset", "digits")
+    assert (told.code, told.err) == (
+        2,
+        f"ncl-bench: {tmp_path} is a folder, expected an .npy file; correct its name or put the file there\n",
+    )
+
+
+@pytest.mark.parametrize("files", [1, 0])
+def test_a_similarity_of_no_embeddings_is_refused(run: Run, matrix: Path, files: int) -> None:
+    folder = matrix.parent / "new"
+    options = ["--method", "X", "--dataset", "digits", "--similarity", "dot", "--to", folder]
+    told = run("submission", "init", *options, *["--scores", matrix] * files)
+    sentence = "--similarity is 'dot', which has no effect without two files of embeddings; leave it out"
+    assert (told.code, told.err) == (2, f"ncl-bench: {sentence}\n")
+    assert not folder.exists()
 
 
 def test_files_are_opened_without_torch(run: Run, matrix: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,7 +97,8 @@ def refuse_unused(
     for name, value in given.items():
         default = parameters[name].default
         if value is not None if default is None else value != default:
-            raise error(f"{name} is {_told(value)}, which has no effect {why}; leave it out")
+            told = _told(str(value) if isinstance(value, Path) else value)
+            raise error(f"{name} is {told}, which has no effect {why}; leave it out")
 
 
 def _options_of(signature: inspect.Signature) -> dict[str, str]:

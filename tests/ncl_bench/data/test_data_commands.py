@@ -73,6 +73,22 @@ def test_check_lists_every_file_and_writes_nothing(run, tmp_path):
         ("prepare flickr30k --from x --push-to-hub a/b", "cannot be uploaded: the Flickr terms"),
         ("prepare digits --check", "digits is embedded and has no download to check"),
         ("prepare digits --from x --to y", "--from is 'x', which has no effect as digits is embedded"),
+        (
+            "prepare coco --check --from x --dtype float16",
+            "--dtype is 'float16', which has no effect beside --check",
+        ),
+        (
+            "prepare coco --check --from x --tokenizer bpe",
+            "--tokenizer is ['bpe'], which has no effect beside --check",
+        ),
+        (
+            "prepare coco --check --from x --vocabulary v",
+            "--vocabulary is 'v', which has no effect beside --check",
+        ),
+        (
+            "prepare coco --check --from x --push-to-hub a/b",
+            "--push-to-hub is 'a/b', which has no effect beside --check",
+        ),
         ("datasets show nope", "unknown dataset 'nope'"),
     ],
 )

@@ -23,6 +23,7 @@ from ncl_bench.data.pairs.forms import rows_in
 from ncl_bench.data.pairs.kept import KEPT, read_kept
 from ncl_bench.data.prepare import prepare
 from ncl_bench.data.spec import SPLITS, Origin
+from ncl_bench.data.tokenize import refuse_tokenizers
 from ncl_bench.data.tokenizers import default_tokenizer
 from ncl_bench.errors import DataError, listed, unknown_name
 from ncl_bench.extras import require
@@ -145,7 +146,13 @@ def new_dataset(
                 source, languages, work=None if features else work / PICTURES, progress=progress
             )
             chosen = _tokenizers(table.languages, tokenizers)
+            own_file = None if tokenizer_file is None else Path(tokenizer_file)
+            refuse_tokenizers(name, {*chosen.values()}, own_file)  # before minutes of encoding
             place = Path(features or work / FEATURES)
+            if features is not None and not table.searched:
+                refuse_unused(
+                    new_dataset, {"images": images}, "beside features, as no picture is read", DataError
+                )
             if table.splits is not None:
                 refuse_unused(new_dataset, drawn, f"as {table.name} has a column of splits", DataError)
             elif features is not None and any(files_of_splits(place).values()):
@@ -166,7 +173,6 @@ def new_dataset(
             _gather(work, spec, table, arrays, source, progress)
             if (place / ENCODING_FILE).is_file():
                 shutil.copy2(place / ENCODING_FILE, work / ENCODING_FILE)
-            own_file = None if tokenizer_file is None else Path(tokenizer_file)
             # as if it had been downloaded: own data pass the same checks as published data
             prepare(register(spec).name, work, root, tokenizer_file=own_file, progress=progress)
         except DataError:

@@ -137,7 +137,7 @@ def prepare(
         raise DataError(f"no output folder given; add --to DIR or set {ROOT_VARIABLE}")
     options = PrepareOptions(
         dtype,
-        tuple(tokenizers),
+        tuple(dict.fromkeys(tokenizers)),
         as_path(tokenizer_file),
         as_path(vocabulary),
     )

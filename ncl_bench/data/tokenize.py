@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -152,24 +152,33 @@ def planned_tokenizations(spec: DatasetSpec, material: Material, options: Prepar
         if (language, name) not in material.vocabularies
     ]
     names = {name for _, name in planned}
-    if "ids" in names:
-        raise DataError(
-            f"tokenizer ids reads captions that are token ids, {spec.name} has text; choose another"
-        )
+    refuse_tokenizers(spec.name, names, options.tokenizer_file)
     if options.vocabulary and not names & {"word", "word-punkt"}:
         raise DataError(
             f"--vocabulary={options.vocabulary} fits the tokenizers word and word-punkt only; leave it out"
         )
-    if options.tokenizer_file and "bert" not in names:
-        raise DataError(
-            f"--tokenizer-file={options.tokenizer_file} is for the tokenizer bert; add --tokenizer=bert"
-        )
-    # made once here, so that a missing package or file is told before anything is written
-    for name in names - {"bpe"}:
-        tokenizer(name, file=options.tokenizer_file if name == "bert" else None)
     if options.vocabulary:
         load_vocabulary(options.vocabulary)
     return planned
+
+
+def refuse_tokenizers(dataset: str, names: Set[str], file: Path | None) -> None:
+    """Refuse tokenizers that are unknown or miss a package or their file, and a file that none of them reads.
+
+    Args:
+        dataset: name of the dataset, whose captions are text.
+        names: names of the tokenizers.
+        file: ``tokenizer.json`` of the tokenizer ``bert``.
+    """
+    if "ids" in names:
+        raise DataError(
+            f"tokenizer ids reads captions that are token ids, {dataset} has text; choose another"
+        )
+    if file and "bert" not in names:
+        raise DataError(f"--tokenizer-file={file} is for the tokenizer bert; add --tokenizer=bert")
+    # made once here, so that a missing package or file is told before anything is written
+    for name in names - {"bpe"}:
+        tokenizer(name, file=file if name == "bert" else None)
 
 
 def token_name(language: str | None, tokenizer: str, languages: tuple[str, ...]) -> str:

@@ -317,6 +317,37 @@ def test_what_encodes_pictures_has_no_effect_beside_features() -> None:
     assert not Path("data").exists()
 
 
+def test_a_folder_of_pictures_has_no_effect_beside_features() -> None:
+    split_files(arrays(4))
+    table("image,caption", english)
+    told = "^images is 'photos', which has no effect beside features, as no picture is read; leave it out$"
+    with pytest.raises(DataError, match=told):
+        new(images="photos")
+    assert "--images is 'photos', which has no effect" in str(command("--images", "photos").exception)
+    assert not Path("data/pets").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (
+            {"tokenizer_file": "t.json"},
+            "^tokenizer_file=t.json is for the tokenizer bert; add tokenizers=bert$",
+        ),
+        ({"tokenizers": ["bert"]}, "^tokenizer bert needs a tokenizer.json; give its path$"),
+    ],
+)
+def test_a_tokenizer_is_refused_before_pictures_are_encoded(
+    options: dict[str, Any], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ncl_bench.data.own._encoded", lambda *given: pytest.fail("pictures are encoded"))
+    Path("a.png").touch()
+    Path("captions.csv").write_text("image,caption\na.png,a dog\n")
+    with pytest.raises(DataError, match=sentence):
+        new_dataset("pets", "captions.csv", to="data", **options)
+    assert not list(Path("data").glob("*"))
+
+
 @pytest.mark.parametrize(("name", "value"), [("dev", 1), ("test", 1), ("seed", 3)])
 @pytest.mark.parametrize(
     ("column", "why"), [("split", "as captions.csv has a column"), ("set", "as features has a file for each")]

@@ -178,6 +178,13 @@ def test_several_tokenizers_in_one_preparation(tmp_path):
         assert tokens[0].tolist() == dataset.vocabulary.encode(split(dataset.captions[3]))
 
 
+def test_a_tokenizer_given_twice_counts_once(tmp_path):
+    source = miniatures.make_scan(tmp_path / "from", "coco")
+    folder = prepare("coco", source, tmp_path / "root", tokenizers=("bpe", "bpe"))
+    assert [own.name for own in read_manifest(folder).tokenizations] == ["bpe"]
+    assert prepare("coco", source, tmp_path / "root", tokenizers=("bpe",)) == folder
+
+
 def test_digits_are_the_same_prepared_and_embedded(tmp_path):
     prepare("digits", None, tmp_path)
     for language in digits.SPEC.languages:

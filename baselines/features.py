@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from baselines import encoders
 from baselines.encoders import Encoder, read_picture
 from ncl_bench import __version__
-from ncl_bench.arguments import Count, Seed
+from ncl_bench.arguments import Count, Seed, refuse_unused
 from ncl_bench.data.encoding import ENCODING_FILE, Encoding, Preprocessing, Projection, parse_encoding
 from ncl_bench.data.own_tables import (
     CaptionTable,
@@ -235,8 +235,6 @@ def extract(
         NclBenchError: another process is writing there.
     """
     options = options or FeatureOptions()
-    if images.splits and (options.dev or options.test):
-        raise DataError("the images' splits are given, and none is drawn; leave --dev and --test out")
     work = to.parent / f".{to.name}.partial"
     with sole_owner(to):
         stamps, settings, chunks = _planned(images, encoder, work, options, known)
@@ -348,6 +346,9 @@ def _planned(
     images: ImageList, encoder: Encoder, work: Path, options: FeatureOptions, known: Sequence[Path] = ()
 ) -> tuple[list[list[object]], dict[str, Any], dict[Path, list[str]]]:
     """Stamp of every image, the settings, and the chunks: a file in ``work`` to the images in it."""
+    if images.splits:
+        drawn = {"dev": options.dev, "test": options.test, "seed": options.seed}
+        refuse_unused(FeatureOptions, drawn, "as the images' splits are given", DataError)
     refuse_links_out(work, work.parent)
     stamps = {name: _stamp(name, images.file(name)) for name in images.names}
     settings = _settings(encoder, options)

@@ -76,9 +76,11 @@ def test_what_a_table_already_splits_is_not_drawn(quick, tmp_path):
     (tmp_path / "photos.csv").write_text("\n".join(["image,split", *rows]))
     run("features", tmp_path / "photos.csv", "--to", tmp_path / "out")
     assert (tmp_path / "out" / "test_ids.txt").read_text() == "002.png\n"
-    asked = ["features", str(tmp_path / "photos.csv"), "--dev", "1", "--to", str(tmp_path / "other")]
-    with pytest.raises(DataError, match="splits are given, and none is drawn; leave --dev and --test out"):
-        CliRunner().invoke(app, asked, catch_exceptions=False)
+    asked = ["features", str(tmp_path / "photos.csv"), "--to", str(tmp_path / "other")]
+    for option in ("--dev", "--test", "--seed"):
+        told = f"^{option} is 1, which has no effect as the images' splits are given; leave it out$"
+        with pytest.raises(DataError, match=told):
+            CliRunner().invoke(app, [*asked, option, "1"], catch_exceptions=False)
 
 
 def test_shards_together_write_the_same_bytes(quick, tmp_path, monkeypatch):

@@ -50,6 +50,8 @@ def apply_audit(
     Returns:
         What was kept of a training split; None for own pairs.
     """
+    if None not in (threshold, ids):
+        raise TrainingError("--threshold and --ids each say which pairs to keep; give one of them")
     result = read_result(audit)
     if threshold is not None and not math.isfinite(threshold):
         raise TrainingError(f"threshold is {threshold}, expected a finite number, such as 0.05")
@@ -126,8 +128,8 @@ def _write_own(audit: Path, to: Path, table: pd.DataFrame, removed: NDArray[np.b
     """Write the lists of own pairs, read again from where the audit read them."""
     if not (audit / KEPT).is_file():
         raise TrainingError(
-            f"{audit} is of pairs that were given in Python; choose rows of the table that find_wrong_pairs returned, "
-            f"or of {audit / PAIRS}"
+            f"{audit} is of pairs that were given in Python or as embeddings alone; choose rows of the table that "
+            f"find_wrong_pairs returned, or of {audit / PAIRS}"
         )
     kept = read_kept(audit)
     # pairs.parquet holds neither the pictures nor the form of the input

@@ -116,7 +116,7 @@ def find_wrong_pairs(
     """
     none = image_embeddings is None and caption_embeddings is None
     if not none:
-        of_pictures = {"encoder": encoder, "device": device}
+        of_pictures = {"encoder": encoder, "device": device, "strict": strict}
         refuse_unused(find_wrong_pairs, of_pictures, "beside embeddings", DataError)
     if pairs is None:
         of_a_table = {"images": images, "image_column": image_column, "caption_column": caption_column}

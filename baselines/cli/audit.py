@@ -203,8 +203,6 @@ def audit_apply(audit: Path, to: Path, **given: Any) -> None:
 
     Example: ncl-bench audit apply audit-run --ids labels.csv --to cleaned
     """
-    if None not in (given["threshold"], given["ids"]):
-        raise NclBenchError("--threshold and --ids each say which pairs to keep; give one of them")
     from baselines.audit import apply_audit
 
     kept = apply_audit(audit, to, **given, say=typer.echo)

@@ -277,9 +277,10 @@ def test_a_path_is_a_submission_or_names_scores_of_a_dataset(tmp_path: Path) -> 
     [
         ({"encoder": "open_clip:ViT-B-32"}, "encoder is 'open_clip:ViT-B-32', .* beside embeddings"),
         ({"device": "tpu"}, "device is 'tpu', which has no effect beside embeddings"),
+        ({"strict": True}, "^strict is True, which has no effect beside embeddings; leave it out$"),
         ({"caption_column": "text"}, "caption_column is 'text', .* without a table of pairs"),
     ],
-    ids=["encoder", "device", "column"],
+    ids=["encoder", "device", "strict", "column"],
 )
 def test_an_audit_of_embeddings_refuses_what_is_for_pictures(given: dict[str, Any], message: str) -> None:
     with pytest.raises(NclBenchError, match=message):

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from ncl_bench.arguments import refuse_unused
 from ncl_bench.errors import NclBenchError
 from ncl_bench.plugins import loaded
 
@@ -23,6 +24,7 @@ def list_recipes(
     Example: ncl-bench recipes --match digits
     """
     if context.invoked_subcommand:
+        refuse_unused(list_recipes, {"match": match}, f"beside {context.invoked_subcommand}", NclBenchError)
         return
     if loaded():
         from baselines.training.recipe import names_with_plugins as all_names

@@ -148,6 +148,40 @@ def test_a_command_names_its_own_options(
     assert sentence in run(*command).err
 
 
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        (
+            "recipes --match digits show ncr/digits_vse_infinity",
+            "--match is 'digits', which has no effect beside show",
+        ),
+        (
+            "leaderboard table {} --json --format latex",
+            "--format is 'latex', which has no effect beside --json",
+        ),
+        ("leaderboard table {} --json --no-ranks", "--ranks is False, which has no effect beside --json"),
+        (
+            "leaderboard table {} --format bibtex --no-ranks",
+            "--ranks is False, which has no effect on bibtex",
+        ),
+        (
+            "leaderboard build --root . --check --tables",
+            "--tables is True, which has no effect beside --check, which writes nothing",
+        ),
+        (
+            "leaderboard build --root . --check --repository x",
+            "--repository is 'x', which has no effect beside --check, which writes nothing",
+        ),
+    ],
+)
+def test_an_option_of_another_form_of_a_command_is_refused(
+    command: str, sentence: str, run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = run(*command.format("--dataset digits --noise caption-40").split())
+    assert (told.code, told.err) == (2, f"ncl-bench: {sentence}; leave it out\n")
+
+
 def test_what_a_sentence_quotes_is_as_it_was() -> None:
     refusal = NclBenchError(
         "noise_seed is 3: `noise_seed: 3` of a/noise_seed.yaml and 'noise_seed' stay; load it with noise_unit='image'"

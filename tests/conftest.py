@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -32,15 +33,22 @@ def golden() -> Golden:
     """Read a file of reference numbers by name: ``golden("G_metrics")["fold5.rsum"]``.
 
     The files lie in ``tests/golden``, or where the environment variable ``NCL_GOLDEN_DIR`` says. The test is
-    skipped where a file is absent.
+    skipped where a file is absent. Nobody may change an array: all tests share them.
     """
+
+    @cache  # thousands of small arrays, which take longer to read than most tests to compare
+    def arrays_of(path: Path) -> dict[str, NDArray[np.generic]]:
+        with np.load(path, allow_pickle=False) as arrays:
+            read = dict(arrays)
+        for array in read.values():
+            array.flags.writeable = False
+        return read
 
     def read(name: str) -> dict[str, NDArray[np.generic]]:
         path = GOLDEN / f"{name}.npz"
         if not path.exists():
             pytest.skip(f"{path} is absent; NCL_GOLDEN_DIR names its folder")
-        with np.load(path, allow_pickle=False) as arrays:
-            return dict(arrays)
+        return dict(arrays_of(path))
 
     return read
 

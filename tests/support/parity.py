@@ -110,7 +110,7 @@ def batch_of(
         counts = tensor(stored[name])
     arrays = (images, counts, captions, lengths)
     if order is not None:
-        arrays = tuple(x[torch.from_numpy(order)] for x in arrays)
+        arrays = tuple(x[tensor(order)] for x in arrays)
     return Batch(*arrays, ids + torch.arange(len(images)) if isinstance(ids, int) else ids)
 
 

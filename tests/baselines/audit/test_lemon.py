@@ -38,7 +38,7 @@ def scored(stored: dict, case: str, name: str, precision: str, **options: object
         **dict(zip(NUMBERS, stored[f"setting.{name}"].tolist(), strict=True)),
         **options,
     )
-    return lemon(images, captions[stored["shown"]], np.arange(len(images)), reference, setting)
+    return lemon(images, captions[stored["shown"]], np.arange(len(images)), reference.copy(), setting)
 
 
 @pytest.mark.parametrize("precision", TOLERANCES)

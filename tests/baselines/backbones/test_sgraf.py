@@ -15,6 +15,7 @@ from support.parity import (
     small_batch,
     small_network,
     state_of,
+    tensor,
     weighted_gradients,
     without_dropout,
 )
@@ -53,7 +54,7 @@ def test_logits_and_what_they_are_made_of_match(
     network.head.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
     with torch.no_grad():
         exact = network.similarities(images, captions).double()
-    want = torch.from_numpy(stored[f"{mode}.logits{SUFFIX[dtype]}"])
+    want = tensor(stored[f"{mode}.logits{SUFFIX[dtype]}"])
     allowed = {torch.float32: 2e-5 * max(1, want.abs().max().item()), torch.float64: 4e-9}[dtype]
     rounding = 4 * torch.finfo(dtype).eps / (exact * (1 - exact))  # of a similarity, as its logit feels it
     assert ((torch.logit(exact) - want).abs() <= allowed + rounding).all()
@@ -81,7 +82,7 @@ def test_intra_modal_similarities_match(
         ("img", network.image_image_similarities(images, variant)),
         ("cap", network.caption_caption_similarities(captions, variant)),
     ):
-        raw = torch.from_numpy(stored[f"{name}.{mode}.sims_{key}_raw{SUFFIX[dtype]}"])
+        raw = tensor(stored[f"{name}.{mode}.sims_{key}_raw{SUFFIX[dtype]}"])
         assert_near(found, torch.sigmoid(raw), INTRA_MODAL_TOLERANCE[dtype], scale=1)
 
 

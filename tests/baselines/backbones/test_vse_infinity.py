@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.parity import FILES, Golden, batch_of, encoded, network_of, state_of
+from support.parity import FILES, Golden, batch_of, encoded, network_of, state_of, tensor
 from support.rounding import assert_near
 
 from baselines.backbones.vse_infinity import VSEInfinity
@@ -21,8 +21,8 @@ def test_pooling_matches(mode: str, regions: str, golden: Golden) -> None:
     images, captions = encoded(network, batch_of(stored, regions=f"_{regions}"))
     sides = (("img", network.region_pooling, images), ("txt", network.word_pooling, captions))
     for k, (side, pooling, items) in enumerate(sides):
-        want = torch.from_numpy(stored[f"{mode}_{regions}.{side}_pool_weights"]).squeeze(-1)
+        want = tensor(stored[f"{mode}_{regions}.{side}_pool_weights"]).squeeze(-1)
         found = pooling.weights(items.lengths, want.shape[1]).detach()
         assert_near(found, want, 1e-5, scale=1)
-        want = torch.from_numpy(stored[f"{mode}_{regions}.{side}_pooled"])
+        want = tensor(stored[f"{mode}_{regions}.{side}_pooled"])
         assert_near(pooled[k].detach(), want, 1e-5, scale=1)

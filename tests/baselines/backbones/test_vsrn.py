@@ -21,6 +21,7 @@ from support.parity import (
     published_loss,
     small_batch,
     state_of,
+    tensor,
     without_dropout,
 )
 from support.rounding import assert_equals_loop, assert_near
@@ -74,10 +75,10 @@ def test_regions_and_caption_losses_match(
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_labels_match(encoder: str, golden: Golden) -> None:
     stored = golden(FILES[encoder])
-    tokens, lengths = (torch.from_numpy(stored[key]) for key in ("in.captions", "in.lengths"))
+    tokens, lengths = (tensor(stored[key]) for key in ("in.captions", "in.lengths"))
     longest = int(stored["in.max_len"])
     labels, counts = labels_to_write(tokens, lengths, longest)
-    wanted, mask = (torch.from_numpy(stored[f"in.caption_{name}"]) for name in ("labels", "masks"))
+    wanted, mask = (tensor(stored[f"in.caption_{name}"]) for name in ("labels", "masks"))
     assert torch.equal(labels, wanted[:, :longest])
     assert wanted[:, longest].eq(0).all()
     written = torch.arange(1, longest) <= counts[:, None]
@@ -87,7 +88,7 @@ def test_labels_match(encoder: str, golden: Golden) -> None:
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_caption_probabilities_match(encoder: str, golden: Golden) -> None:
     stored, network, batch = vsrn(encoder, golden)
-    labels = torch.from_numpy(stored["in.caption_labels"])
+    labels = tensor(stored["in.caption_labels"])
     n, steps, words = stored["train.caption_logprobs"].shape
     regions = network.images.related(batch.image_features)
     order = reading_order(torch.full((n,), steps), labels.shape[1])

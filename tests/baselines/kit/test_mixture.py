@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from oracles import beta_mixture as oracle
+from support.parity import tensor
 from support.rounding import assert_near
 from torch import Tensor
 from torch.nn.functional import one_hot
@@ -35,7 +36,7 @@ def test_posteriors_match_the_published_code(case: str, golden) -> None:
         losses = stored[f"{case}.loss_{network}"]
         normalised = min_max_normalised(losses)
         assert_near(normalised, stored[f"{case}.norm_loss_{network}"], 1e-6, scale=1)
-        posterior = clean_posterior(torch.from_numpy(losses), random_state=state)
+        posterior = clean_posterior(tensor(losses), random_state=state)
         assert_near(posterior, stored[f"{case}.prob_{network}"], 1e-5, scale=1)
         division = is_clean(posterior, 0.5)
         assert np.array_equal(division, stored[f"{case}.pred_{network}"])
@@ -46,7 +47,7 @@ def test_divisions_match_the_published_code(golden) -> None:
     cases = [name for name in stored if name.startswith("split_prob.") and name.endswith(".prob")]
     assert cases
     for name in cases:
-        division = is_clean(torch.from_numpy(stored[name]), 0.5)
+        division = is_clean(tensor(stored[name]), 0.5)
         assert np.array_equal(division, stored[name.replace(".prob", ".pred")]), name
 
 

@@ -513,11 +513,11 @@ def test_a_vector_does_not_depend_on_those_beside_it_in_evaluation() -> None:
 
 
 def test_the_division_centres_by_the_batch_and_leaves_the_running_mean() -> None:
+    torch.manual_seed(0)
     config = VSEInfinity.Config(embed_size=8, word_dim=4, centred=True, caption_mlp=True)
     method = IN2R(
         IN2RConfig(word_change=0, region_change=0), Setting(20, 3, 9, lambda: VSEInfinity(config, 6, 3, 9))
     )
-    torch.manual_seed(0)
     lengths = torch.full((20,), 3)
     batch = Batch(torch.rand(20, 3, 6), lengths, torch.randint(1, 9, (20, 3)), lengths, torch.arange(20))
     method.co_divide(EpochPlan(0, 0, "train", 1.0), StoredBatches(batch))

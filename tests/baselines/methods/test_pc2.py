@@ -90,7 +90,7 @@ def test_division_by_loss_and_oscillation_matches_the_published_code(golden: Gol
     for network in "AB":
         bank, now = (tensor(stored[f"{network}.{name}"]) for name in ("bank", "pseudo_label_now"))
         assert_near(oscillation(bank, now), stored[f"{network}.kl_raw_all"], 1e-5)
-        bank[stored[f"{network}.missing_from_bank"]] = 0
+        bank[tensor(stored[f"{network}.missing_from_bank"])] = 0
         oscillations = oscillation(bank, now).double()
         losses = tensor(stored[f"{network}.loss"]).double()
         # float64 throughout from the losses on; the oscillations begin as float32

@@ -348,8 +348,11 @@ def card_html(path: Path) -> object:
         text = text.split("\n---\n", 1)[-1]
     lines = text.lstrip("\n").split("\n")
     body = "\n".join(lines[1:] if lines[0].startswith("# ") else lines)
-    body = re.sub(r"(?<=\]\()[\w-]+\.png(?=\))", lambda name: _data_uri(path.with_name(name[0])), body)
-    return markup(MarkdownIt("commonmark", {"html": False}).enable("table").render(body))
+    html = MarkdownIt("commonmark", {"html": False}).enable("table").render(body)
+    # after rendering, which walks an address letter by letter
+    return markup(
+        re.sub(r'(?<=<img src=")[\w-]+\.png(?=")', lambda name: _data_uri(path.with_name(name[0])), html)
+    )
 
 
 def _data_uri(picture: Path) -> str:

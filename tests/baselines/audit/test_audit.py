@@ -46,9 +46,10 @@ MEASURED = {"fit", "cross_fitted", "similarity", "posterior"}
 
 @pytest.fixture(scope="module")
 def few_draws() -> Iterator[None]:
-    """The judge learns from two planted pairs per pair in place of ten."""
+    """The judge learns from two planted pairs per pair in place of ten; a page shows 200 suspects, not 800."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("baselines.audit.judge.CHANCE", 2_000)
+        patch.setattr("baselines.audit.page.MOST_SHOWN", 200)
         yield
 
 
@@ -75,10 +76,22 @@ def runs(few_pairs: None, few_draws: None, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="module")
-def audited(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("audits") / "audit"
-    write_audit([runs["ncr"]], folder, device="cpu", console=QUIET)
-    return folder
+def audits(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Audits of a run of NCR, of one of a triplet, and of both; nobody may change them."""
+    folder = tmp_path_factory.mktemp("audits")
+    names = {"ncr": ["ncr"], "triplet": ["triplet"], "mixed": ["ncr", "triplet"]}
+    for name, members in names.items():
+        write_audit([runs[each] for each in members], folder / name, device="cpu", console=QUIET)
+    return {name: folder / name for name in names}
+
+
+@pytest.fixture
+def audited(audits: dict[str, Path]) -> Path:
+    return audits["ncr"]
+
+
+def table_of(audit: Path) -> pd.DataFrame:
+    return pd.read_parquet(audit / "pairs.parquet")
 
 
 def test_the_table_holds_every_pair_as_a_slow_loop_finds_it(
@@ -132,11 +145,10 @@ def test_equal_captions_rank_below_their_twins(
 
 
 def test_several_runs_are_averaged_and_a_run_without_estimates_takes_no_part_in_their_mean(
-    runs: dict[str, Path], tmp_path: Path
+    runs: dict[str, Path], audits: dict[str, Path]
 ) -> None:
-    first, second, third = (
-        audit(runs[name], device="cpu", console=QUIET) for name in ("ncr", "again", "triplet")
-    )
+    first, third, mixed = (table_of(audits[name]) for name in ("ncr", "triplet", "mixed"))
+    second = audit(runs["again"], device="cpu", console=QUIET)
     both = audit([runs["ncr"], runs["again"]], device="cpu", console=QUIET)
     mean = (first["clean_probability"] + second["clean_probability"]) / 2
     np.testing.assert_allclose(both["clean_probability"], mean, rtol=1e-5)
@@ -144,11 +156,9 @@ def test_several_runs_are_averaged_and_a_run_without_estimates_takes_no_part_in_
         both["similarity"], (first["similarity"] + second["similarity"]) / 2, rtol=1e-4, atol=1e-5
     )
     assert third["clean_probability"].isna().all()
-    mixed = write_audit([runs["ncr"], runs["triplet"]], tmp_path / "mixed", device="cpu", console=QUIET)
-    table = pd.read_parquet(tmp_path / "mixed" / "pairs.parquet")
-    np.testing.assert_array_equal(table["clean_probability"], first["clean_probability"])
+    np.testing.assert_array_equal(mixed["clean_probability"], first["clean_probability"])
     sentence = f"{runs['triplet']} holds no clean probability of the method: the mean is over the other runs."
-    assert sentence in mixed.remarks
+    assert sentence in read_result(audits["mixed"]).remarks
 
 
 def test_the_folder_holds_the_table_the_truth_and_a_page(audited: Path, runs: dict[str, Path]) -> None:
@@ -221,7 +231,7 @@ def test_captions_without_text_are_judged_by_their_token_ids() -> None:
 
 
 def test_a_run_is_judged_with_the_text_encoder_that_is_named(
-    runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runs: dict[str, Path], audits: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def vectors(captions: Sequence[str], name: str, *, device: str) -> np.ndarray:
         assert (name, device) == ("own-model", "cpu")
@@ -232,9 +242,8 @@ def test_a_run_is_judged_with_the_text_encoder_that_is_named(
         audit(runs["triplet"], text_encoder=MINILM, device="cpu", console=QUIET)
     monkeypatch.setattr("baselines.audit.judge.require_encoder", lambda name: None)
     monkeypatch.setattr("baselines.audit.judge.sentence_vectors", vectors)
-    by_default, named = (
-        audit(runs["triplet"], text_encoder=name, device="cpu", console=QUIET) for name in (None, "own-model")
-    )
+    by_default = table_of(audits["triplet"])
+    named = audit(runs["triplet"], text_encoder="own-model", device="cpu", console=QUIET)
     assert 0.4 < np.corrcoef(by_default["cross_fitted"], named["cross_fitted"])[0, 1] < 0.9999
     for options, sentence in (
         ({"method": "lemon", "text_encoder": "tfidf"}, "LEMoN takes the embeddings of the run"),
@@ -246,20 +255,21 @@ def test_a_run_is_judged_with_the_text_encoder_that_is_named(
 
 
 def test_a_run_without_estimates_is_audited_and_the_page_says_so(
-    runs: dict[str, Path], tmp_path: Path
+    runs: dict[str, Path], audits: dict[str, Path], tmp_path: Path
 ) -> None:
-    result = write_audit([runs["triplet"]], tmp_path / "to", device="cpu", console=QUIET)
+    result, table = read_result(audits["triplet"]), table_of(audits["triplet"])
     sentence = f"{runs['triplet']} holds no clean probability of the method: the column is empty."
     assert sentence in result.remarks
-    assert sentence in (tmp_path / "to" / "index.html").read_text()
+    assert sentence in (audits["triplet"] / "index.html").read_text()
     assert result.chosen_by == "fit"
     assert set(result.detection) == MEASURED
-    table = pd.read_parquet(tmp_path / "to" / "pairs.parquet")
-    kept = apply_audit(tmp_path / "to", tmp_path / "kept", threshold=0.3, sure=True)
+    kept = apply_audit(audits["triplet"], tmp_path / "kept", threshold=0.3, sure=True)
     assert kept.n_kept == (table["fit"] > np.float32(0.3)).sum()
 
 
-def test_lemon_reads_the_embeddings_of_runs(runs: dict[str, Path], tmp_path: Path) -> None:
+def test_lemon_reads_the_embeddings_of_runs(
+    runs: dict[str, Path], audits: dict[str, Path], tmp_path: Path
+) -> None:
     result = write_audit(
         [runs["ncr"], runs["triplet"]], tmp_path / "to", method="lemon", device="cpu", console=QUIET
     )
@@ -267,7 +277,7 @@ def test_lemon_reads_the_embeddings_of_runs(runs: dict[str, Path], tmp_path: Pat
     assert [run.method for run in result.runs] == ["NCR", "Triplet (hardest)"]
     table = pd.read_parquet(tmp_path / "to" / "pairs.parquet")
     assert list(table.columns) == [*COLUMNS[:3], "lemon", "similarity", *COLUMNS[10:-1]]
-    both = audit([runs["ncr"], runs["triplet"]], device="cpu", console=QUIET)
+    both = table_of(audits["mixed"])
     np.testing.assert_allclose(table["similarity"], both["similarity"], atol=1e-5)  # mean of all networks
     np.testing.assert_array_equal(table["better_1"], both["better_1"])
 

@@ -153,8 +153,8 @@ class Recalls(Record):
     @property
     def r_sum(self) -> float | None:
         """Sum of the six recalls; None if one is missing."""
-        known = [value for value in self.values.values() if value is not None]
-        return math.fsum(known) if len(known) == len(RECALLS) else None
+        values = [getattr(self, name) for name in RECALLS]
+        return None if None in values else math.fsum(values)
 
     @property
     def falling(self) -> str:

@@ -90,16 +90,17 @@ def read_published(families: dict[str, Family], folder: Path = PUBLISHED) -> lis
 
 def _with_disagreements(entries: list[Entry], papers: dict[str, Paper]) -> list[Entry]:
     """Add a remark to entries for which other papers print other numbers."""
-    rows: dict[tuple[object, ...], list[Entry]] = {}
+    rows: dict[tuple[object, ...], list[tuple[str, str]]] = {}
     for entry in entries:
-        rows.setdefault(entry.quoted_as, []).append(entry)
+        if entry.r_sum is not None:
+            paper = papers[entry.source].short.split(",")[0]
+            rows.setdefault(entry.quoted_as, []).append((paper, f"{entry.r_sum:.1f}"))
 
     def remarked(entry: Entry) -> Entry:
-        others = {
-            papers[other.source].short.split(",")[0]: f"{other.r_sum:.1f}"
-            for other in rows[entry.quoted_as]
-            if None not in (other.r_sum, entry.r_sum) and f"{other.r_sum:.1f}" != f"{entry.r_sum:.1f}"
-        }
+        if entry.r_sum is None:
+            return entry
+        own = f"{entry.r_sum:.1f}"
+        others = {paper: value for paper, value in rows[entry.quoted_as] if value != own}
         if not others:
             return entry
         shown = ", ".join(f"{value} in {paper}" for paper, value in list(others.items())[:3])

@@ -286,9 +286,9 @@ def family_recipes(family: Family) -> list[tuple[str, tuple[str, ...]]]:
     """
     found = []
     for name in known_recipes():
-        method, dataset, rest = split_name(name)
-        if method not in (family.recipes, family.ensemble_recipes):
+        if name.partition("/")[0] not in (family.recipes, family.ensemble_recipes):
             continue
+        _, dataset, rest = split_name(name)
         if not family.backbones or beginning(rest, family.backbones):
             options = drawn_noise(0.4 if DATASETS[dataset].noise == "synthetic" else 0.0, "caption")
             found.append((name, command_lines([name], options, f"{dataset}_{rest}")))

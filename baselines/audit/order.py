@@ -77,9 +77,13 @@ def neighbour_fits(folds: Sequence[Fold], image_of: Int64Array) -> NDArray[np.fl
         for start in range(0, len(fold.rows), ROWS_AT_ONCE):
             block = fold.rows[start : start + ROWS_AT_ONCE]
             x = unit(fold.images(block))
-            for place in range(2 * FARTHEST + 1):
-                other = np.clip(block + place - FARTHEST, 0, n - 1)
-                fits[place, block] = np.einsum("nd,nd->n", x, unit(fold.captions(other)))
+            others = np.clip(block + np.arange(-FARTHEST, FARTHEST + 1)[:, None], 0, n - 1)
+            # each caption is near several rows
+            near, number = np.unique(others, return_inverse=True)
+            parts = (near[k : k + ROWS_AT_ONCE] for k in range(0, len(near), ROWS_AT_ONCE))
+            y = np.concatenate([unit(fold.captions(part)) for part in parts])
+            for place, each in enumerate(number.reshape(others.shape)):
+                fits[place, block] = np.einsum("nd,nd->n", x, y[each])
     chance = np.delete(fits, FARTHEST, axis=0)
     # neighbours that do not belong together show what chance is
     fits -= np.median(chance)

@@ -3,12 +3,13 @@
 import json
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from rich.console import Console
-from support.few_digits import cut_short, digits_job, few_digits_recipe, outcome
+from support.few_digits import cut_short, digits_job, few_digits_recipe, load_few, outcome
 from torch import nn
 
 from baselines.kit.batches import Batch
@@ -115,11 +116,14 @@ def test_a_plan_without_an_epoch_to_select_is_refused_with_any_number_of_steps(
 
 
 @pytest.mark.usefixtures("unscored")
-def test_another_plan_is_stretched_over_the_same_steps(tmp_path: Path) -> None:
+def test_another_plan_is_stretched_over_the_same_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two steps are an epoch: 16 steps repeat each of four learning rates once, 4 leave out every second one."""
+    monkeypatch.setattr("baselines.training.job.load_dataset", partial(load_few, n_pairs=80))
     rates = {}
     for steps in (16, 4):
-        running = trainer(triplet(steps) | {"batch_size": 500}, tmp_path / str(steps))
+        running = trainer(triplet(steps) | {"batch_size": 40}, tmp_path / str(steps))
         running.run(quiet())
         rates[steps] = [entry.learning_rate for entry in running.history]
     assert rates == {16: [0.008, 0.008, 0.004, 0.004, 0.002, 0.002, 0.001, 0.001], 4: [0.008, 0.002]}

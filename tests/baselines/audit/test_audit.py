@@ -526,9 +526,7 @@ def test_the_commands_say_what_was_found_and_what_comes_next(
     refused = CliRunner().invoke(app, both)
     assert isinstance(refused.exception, NclBenchError)
     assert "--threshold and --ids each say which pairs to keep; give one of them" in str(refused.exception)
-    with pytest.raises(
-        NclBenchError, match="each say which pairs to keep; give one of them"
-    ):
+    with pytest.raises(NclBenchError, match="each say which pairs to keep; give one of them"):
         apply_audit(Path("audit"), Path("none"), threshold=0.5, ids=Path("chosen.csv"))
 
 

@@ -22,7 +22,7 @@ from baselines.training.train import Trainer, TrainingProgress
 from ncl_bench.arguments import Count, Seed, checked_arguments
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import NclBenchError
-from ncl_bench.evaluation.submission import SUBMISSION_FILE
+from ncl_bench.evaluation.submission import SUBMISSION_FILE, MatrixScores, read_submission
 from ncl_bench.files import AnyPath, as_path
 from ncl_bench.noise.draw import NoiseUnit, in_words
 from ncl_bench.progress import is_quiet, opening_line, say
@@ -107,6 +107,9 @@ class Run:
         """
         own = self.path / "submission"
         if to is None and (own / SUBMISSION_FILE).is_file():
+            written = read_submission(own).scores
+            if embeddings and all(isinstance(each, MatrixScores) for each in written.values()):
+                raise NclBenchError(f"{own} holds similarities already; give to=DIR for embeddings")
             return own
         return score([self.path], to=to or own, embeddings=embeddings, root=self.root, device=device)
 
@@ -451,7 +454,7 @@ def planned_jobs(
     settings: Settings,
 ) -> "list[Job]":
     """The runs of a sweep; see :func:`sweep`."""
-    from baselines.training.grids import NOISES, SEEDS, jobs_of, jobs_of_table
+    from baselines.training.grids import SEEDS, jobs_of, jobs_of_table
     from baselines.training.sweep import of_paper
 
     names = [recipes] if isinstance(recipes, str) else list(recipes)
@@ -478,7 +481,7 @@ def planned_jobs(
         found = jobs_of_table(Path(to), table, names or None, noises, seeds, dataset=dataset, **options)
         found = of_paper(found, paper) if paper else found
     else:
-        found = jobs_of(Path(to), names, noises or NOISES, seeds or SEEDS, **options)
+        found = jobs_of(Path(to), names, noises or None, seeds or SEEDS, **options)
     if not draws:
         return found
     if not any(job.noise != "none" for job in found):

@@ -238,7 +238,7 @@ class Job:
 def jobs_of(
     folder: Path,
     recipes: Sequence[str] | Mapping[str, Sequence[str]],
-    noises: Sequence[str] = NOISES,
+    noises: Sequence[str] | None = None,
     seeds: Sequence[int] = SEEDS,
     *,
     root: Path | None = None,
@@ -251,7 +251,8 @@ def jobs_of(
     Args:
         folder: folder of the sweep.
         recipes: names of shipped recipes, or files; as a mapping, each with the noises that it is trained under.
-        noises: training noises, such as ``none`` and ``caption-40``.
+        noises: training noises, such as ``none`` and ``caption-40`` (default: :data:`NOISES`; ``none`` on a dataset
+            with natural noise).
         seeds: training seeds.
         root: folder of prepared datasets.
         precision: arithmetic of the networks.
@@ -259,27 +260,43 @@ def jobs_of(
         noise_files: folder of noise files, which stand for drawn noise of unit ``image``.
     """
     # a misspelt noise is refused before recipes are read
-    for noise in noises:
+    for noise in noises or ():
         read_noise(noise)
     datasets = {
         recipe: with_settings(Recipe.load(name), settings)[0].dataset
         for recipe in recipes
         for name in recipe.split(AND)
     }
-    files = {
-        dataset: {} if noise_files is None else image_noise_files(noise_files, dataset, noises)
-        for dataset in datasets.values()
-    }
+    under = {dataset: _noises_of(dataset, noises) for dataset in datasets.values()}
+    files: dict[str, dict[str, Path]] = {}
+    if noise_files is not None:
+        if not any(noise.startswith("image-") for named in under.values() for noise in named):
+            raise NclBenchError(
+                "--noise-files holds noise of unit image, which none of these runs has; leave it out"
+            )
+        files = {dataset: image_noise_files(noise_files, dataset, named) for dataset, named in under.items()}
     # seeds come first: after each of them the table is whole
     jobs = (
-        Job(recipe, noise, seed, folder, root, precision, tuple(settings), files[dataset].get(noise))
+        Job(recipe, noise, seed, folder, root, precision, tuple(settings), files.get(dataset, {}).get(noise))
         for seed in seeds
-        for noise in noises
+        for noise in dict.fromkeys(chain(*under.values()))
         for recipe, dataset in datasets.items()
-        if not isinstance(recipes, Mapping) or noise in recipes[recipe]
+        if noise in under[dataset] and (not isinstance(recipes, Mapping) or noise in recipes[recipe])
     )
     # the same recipe may be named twice
     return list(dict.fromkeys(jobs))
+
+
+def _noises_of(dataset: str, noises: Sequence[str] | None) -> Sequence[str]:
+    """The noises that runs on a dataset are trained under; natural noise takes none on top."""
+    if dataset_spec(dataset).noise == "synthetic":
+        return NOISES if noises is None else noises
+    for noise in noises or ():
+        if noise != "none":
+            raise NclBenchError(
+                f"--noise is {noise}, but {dataset} carries natural noise, and none is added to it; leave it out"
+            )
+    return ("none",)
 
 
 def jobs_of_table(
@@ -304,7 +321,13 @@ def jobs_of_table(
         dataset: dataset to train on, in place of the table's.
         root, precision, settings, noise_files: as for :func:`jobs_of`.
     """
+    if dataset:
+        _noises_of(dataset, noises)
     if ablation := ablations().get(table):
+        if noise_files is not None:
+            raise NclBenchError(
+                "--noise-files has no effect on an ablation, whose noise is drawn; leave it out"
+            )
         chosen(table, "recipe", recipes, [ablation.recipe])
         chosen(table, "noise", noises, [ablation.noise])
         seeds = chosen(table, "seed", seeds, ablation.seeds)

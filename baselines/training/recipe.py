@@ -113,6 +113,13 @@ class Recipe(BaseModel):
     method: dict[str, Any]
     search: dict[str, Values] = Field(default_factory=dict, exclude=True)
 
+    @field_validator("batch_size", "gradient_clip", "steps", mode="before")
+    @classmethod
+    def _is_no_truth_value(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            raise ValueError("expected a number")  # pydantic takes true for 1
+        return value
+
     @field_validator("backbone")
     @classmethod
     def _every_backbone_option(cls, options: dict[str, Any]) -> dict[str, Any]:
@@ -347,7 +354,11 @@ def _config(kind: str, options: dict[str, Any], registry: Mapping[str, Any]) -> 
         config = registry[name].Config.model_validate(rest)
     except ValidationError as error:
         raise RecipeError(f"{kind}: {first_problem(error)}") from None
-    _refuse_impossible_numbers({f"{kind}.{option}": value for option, value in config.model_dump().items()})
+    read = config.model_dump()
+    for option, value in rest.items():
+        if isinstance(value, bool) and not isinstance(read[option], bool):
+            raise RecipeError(f"{kind}: {option} is {value}, expected a number")  # pydantic takes true for 1
+    _refuse_impossible_numbers({f"{kind}.{option}": value for option, value in read.items()})
     return config
 
 

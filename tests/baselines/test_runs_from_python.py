@@ -41,6 +41,10 @@ def test_a_run_is_trained_resumed_scored_and_plotted(recipe: Path, tmp_path: Pat
     assert f"best epoch {run.best_epoch}" in repr(run)
     folder = run.score()
     assert folder == run.path / "submission" == run.score(), "test is read once"
+    with pytest.raises(
+        NclBenchError, match="submission holds similarities already; give to=DIR for embeddings"
+    ):
+        run.score(embeddings=True)
     assert ncl_bench.evaluate(folder).r_sum > 0
     assert any(path.name == "curves.svg" for path in run.plot())
     with pytest.raises(NclBenchError, match="give one of the two"):

@@ -56,6 +56,8 @@ def test_a_setting_is_typed_and_what_it_changes_is_known(given: list[str], chang
             "method.epochs=0",
             "--set method.epochs=0: .*epochs.* is 0: input should be greater than or equal to 1",
         ),
+        ("method.epochs=true", "--set method.epochs=true: method: epochs is True, expected a number"),
+        ("steps=true", "--set steps=true: steps is True: expected a number"),
         ("method.name=nrc", "--set method.name=nrc: .*unknown method 'nrc'"),
         ("method.epochs", "--set method.epochs: expected NAME=VALUE, such as method.epochs=10"),
         (

@@ -19,10 +19,12 @@ import baselines
 from baselines.methods import METHODS
 from baselines.recipes import ablations
 from baselines.training.grids import (
+    NOISES,
     Grid,
     Job,
     jobs_of,
     jobs_of_ablation,
+    jobs_of_table,
     move_to_dataset,
     planned_steps,
     read_noise,
@@ -153,6 +155,12 @@ def test_files_of_image_noise_replace_drawn_noise(tmp_path: Path, recipe: str) -
         NclBenchError, match=r"files holds no file with image-60 of digits; put the file there"
     ):
         jobs_of(tmp_path / "out", [recipe], **(options | {"noises": ["image-60"]}))
+    with pytest.raises(NclBenchError, match="holds noise of unit image, which none of these runs has"):
+        jobs_of(tmp_path / "out", [recipe], **(options | {"noises": ["none", "caption-40"]}))
+    with pytest.raises(
+        NclBenchError, match="has no effect on an ablation, whose noise is drawn; leave it out"
+    ):
+        jobs_of_table(tmp_path / "out", "ablation_ncr", noise_files=files)
 
 
 @pytest.mark.usefixtures("in_this_process")
@@ -352,6 +360,21 @@ def test_a_table_moves_to_another_dataset() -> None:
     assert emoji.training.settings == {"dataset": "pictograms-emoji", "steps": 7}
     with pytest.raises(NclBenchError, match="unknown dataset 'mnist'"):
         job.on("mnist")
+
+
+def test_natural_noise_takes_no_other_noise_on_top() -> None:
+    web, clean = "ncr/pictograms-web_vse_infinity", "ncr/pictograms_vse_infinity"
+    assert {job.noise for job in jobs_of(Path("to"), [web])} == {"none"}
+    jobs = jobs_of(Path("to"), [web, clean], seeds=[0])
+    assert [job.noise for job in jobs if job.recipe == clean] == [*NOISES]
+    assert [job.noise for job in jobs if job.recipe == web] == ["none"]
+    sentence = (
+        "--noise is caption-60, but pictograms-web carries natural noise, and none is added to it; leave"
+    )
+    with pytest.raises(NclBenchError, match=sentence):
+        jobs_of(Path("to"), [web, clean], ["caption-60"])
+    with pytest.raises(NclBenchError, match=sentence):
+        jobs_of_table(Path("to"), "pictograms", noises=["caption-60"], dataset="pictograms-web")
 
 
 def test_controls_that_know_the_truth_do_not_move_to_natural_noise() -> None:

@@ -107,7 +107,7 @@ def load_dataset(
     # noise before data: a file that does not fit is refused before features are read
     noise = None
     if noise_file is not None:
-        noise = _read_noise(Path(noise_file), spec, unit, noise_ratio)
+        noise = _read_noise(Path(noise_file), spec, unit, ratio)
     elif ratio:
         noise = train_noise(spec, ratio, unit, noise_seed, root)
     dataset = _open_clean(spec, split, language, tokenizer, root, preload)
@@ -183,12 +183,10 @@ def train_noise(
     return spec.draw_noise(noise_ratio=ratio, noise_unit=unit, seed=seed)
 
 
-def _read_noise(
-    file: Path, spec: DatasetSpec, unit: NoiseUnit, ratio: float | None
-) -> tuple[Int64Array, Noise]:
-    """Pairing and record of a noise file; a ratio that is given must be the file's."""
+def _read_noise(file: Path, spec: DatasetSpec, unit: NoiseUnit, ratio: float) -> tuple[Int64Array, Noise]:
+    """Pairing and record of a noise file; a ratio that is not 0 must be the file's."""
     caption_to_image, record = read_noise_file(file, spec, unit)
-    if ratio not in (None, record.ratio):
+    if ratio not in (0, record.ratio):
         raise NoiseError(
             f"noise_ratio is {ratio}, noise file {file} carries {record.ratio:g}; leave noise_ratio out"
         )

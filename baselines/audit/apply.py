@@ -128,7 +128,7 @@ def _write_own(audit: Path, to: Path, table: pd.DataFrame, removed: NDArray[np.b
     """Write the lists of own pairs, read again from where the audit read them."""
     if not (audit / KEPT).is_file():
         raise TrainingError(
-            f"{audit} is of pairs that were given in Python or as embeddings alone; choose rows of the table that "
+            f"{audit} is of pairs that were given in Python, or of embeddings alone; choose rows of the table that "
             f"find_wrong_pairs returned, or of {audit / PAIRS}"
         )
     kept = read_kept(audit)

@@ -520,7 +520,7 @@ def test_apply_writes_the_lists_of_own_pairs(given: Path, monkeypatch: pytest.Mo
     find_wrong_pairs(
         pd.DataFrame(rows_of(given), columns=["image", "text"]), images=given / "photos", to=given / "b"
     )
-    assert "pairs that were given in Python or as embeddings alone" in refusal("apply", given / "b", *to)
+    assert "pairs that were given in Python, or of embeddings alone" in refusal("apply", given / "b", *to)
     assert not (given / "none").exists()
 
 

@@ -347,30 +347,32 @@ def drops(lines: Sequence[Line], content: Content) -> list[Loss]:
 def gains(lines: Sequence[Line], content: Content) -> list[Gain]:
     """What each method adds to its own base loss, which was trained for as many steps on the same backbone.
 
-    Two averaged networks are compared with the mean of two seeds of the base loss, one network with one. A base loss on
-    the clean pairs is compared with the same loss on all pairs. A tuned method is compared with the tuned base loss.
-    A collapsed control adds nothing, and nothing is compared with it.
+    Two averaged networks are compared with the mean of two seeds of the base loss, one network with one. Under a noise
+    where that mean has too few results they are compared with one network, in a gain of their own. A base loss on the
+    clean pairs is compared with the same loss on all pairs. A tuned method is compared with the tuned base loss. A
+    collapsed control adds nothing, and nothing is compared with it.
     """
-    titles = {(line.first.method, line.first.tuned): line for line in lines if line.first.ranked}
+    titles = {(line.first.method, line.first.tuned): line for line in lines if line.first.comparable}
     found = []
     for line in lines:
         first = line.first
         averaged = first.networks == "ensemble"
         name = _base_of(first, content.families)
-        base = titles.get((name + MEAN_OF_TWO, first.tuned)) if averaged else None
-        alone = averaged and base is None
-        base = base or titles.get((name, first.tuned))
-        if base is None:
-            continue
-        by_slug = {}
-        for slug, row in line.rows.items():
-            other = base.rows.get(slug)
-            interval = other and content.significantly_different.difference(row, other)
-            few = other and (row.preliminary or other.preliminary or _few_on_clean_pairs(row))
-            if other and interval and not few and not (collapsed(row) or collapsed(other)):
-                by_slug[slug] = ((row.r_sum or 0.0) - (other.r_sum or 0.0), *interval)
-        if by_slug:
-            found.append(Gain(line, base.title, alone, by_slug))
+        missing = dict(line.rows)
+        for base, alone in (
+            (titles.get((name + MEAN_OF_TWO, first.tuned)) if averaged else None, False),
+            (titles.get((name, first.tuned)), averaged),
+        ):
+            by_slug = {}
+            for slug, row in missing.items():
+                other = base and base.rows.get(slug)
+                interval = other and content.significantly_different.difference(row, other)
+                few = other and (row.preliminary or other.preliminary or _few_on_clean_pairs(row))
+                if other and interval and not few and not (collapsed(row) or collapsed(other)):
+                    by_slug[slug] = ((row.r_sum or 0.0) - (other.r_sum or 0.0), *interval)
+            if base and by_slug:
+                found.append(Gain(line, base.title, alone, by_slug))
+            missing = {slug: row for slug, row in missing.items() if slug not in by_slug}
     return found
 
 

@@ -142,6 +142,25 @@ def test_a_gain_compares_two_networks_with_two_and_says_where_it_cannot(content:
     assert gains_of(content, without, ncr="CRCL") == clean | {"NCR": ("CRCL", True)}
 
 
+def test_a_loss_with_few_seeds_under_one_noise_is_a_base_under_the_others(whole_board: Content) -> None:
+    flickr8k, *others = measured_tables(whole_board)
+    (pictograms,) = (table for table in others if table.slug == "pictograms-1k-vse-infinity-600")
+    options = " (tuned on pictograms)", " (tuned)"
+    bases: list[dict[tuple[str, str], set[str]]] = [{}, {}]
+    for found, table, tuned in zip(bases, (flickr8k, pictograms), options, strict=True):
+        for each in table.gains:
+            if each.line.title.endswith(tuned):
+                found[each.line.title.removesuffix(tuned), each.base.removesuffix(tuned)] = {*each.gains}
+    # InfoNCE has two seeds without noise, and its mean three results at 40 % alone
+    usual = {"flickr8k-1k-caption-40"}
+    assert bases[0]["CRCL", "InfoNCE"] == bases[0]["SPS", "InfoNCE (mean of two seeds)"] == usual
+    assert ("SPS", "InfoNCE") not in bases[0]
+    usual = {"pictograms-1k-caption-40"}
+    assert bases[1]["GSC+", "InfoNCE (mean of two seeds)"] == usual
+    assert bases[1]["GSC+", "InfoNCE"] >= {"pictograms-1k-none-0", "pictograms-1k-caption-60"}
+    assert not bases[1]["GSC+", "InfoNCE"] & usual
+
+
 def test_nothing_is_gained_over_a_control_that_collapsed_after_its_warm_up(content: Content) -> None:
     (row,) = [row for row in content.rows if row.method == "Triplet (warm-up, hardest)"]
     assert collapsed(row)

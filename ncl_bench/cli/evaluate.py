@@ -59,11 +59,9 @@ def evaluate(
 
     Example: ncl-bench evaluate submissions/ncr --plot --examples 20
     """
-    from ncl_bench.evaluation.submission import SUBMISSION_FILE
-
     given |= {name: as_path(given[name]) for name in ("to", "root")}
     first = scores[0]
-    if (first / SUBMISSION_FILE).is_file() or dataset is None:
+    if dataset is None or _is_submission(first):
         _refuse_beside_a_folder(scores, t2i, dataset=dataset, split=split, similarity=similarity)
         from ncl_bench.evaluation.evaluate import evaluated_folder
 
@@ -99,6 +97,12 @@ def evaluate(
         hint(
             f"to turn it into a submission: {command_name()} submission init --method NAME --dataset {dataset}{options}"
         )
+
+
+def _is_submission(place: Path) -> bool:
+    from ncl_bench.evaluation.call import is_submission
+
+    return is_submission(place)
 
 
 def _refuse_beside_a_folder(scores: list[Path], t2i: Path | None, **options: str | None) -> None:

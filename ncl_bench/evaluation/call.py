@@ -10,7 +10,6 @@ from ncl_bench.data import dataset_spec
 from ncl_bench.errors import ScoresError
 from ncl_bench.evaluation.protocol import evaluate_scores, expected_shape
 from ncl_bench.evaluation.results import Evaluation, Result
-from ncl_bench.evaluation.submission import SUBMISSION_FILE
 from ncl_bench.files import AnyPath, as_path, sole_owner, write_text
 from ncl_bench.progress import Progress, bar, silent
 
@@ -120,7 +119,7 @@ def evaluate(
     of_pairs = {"similarity": similarity}
     of_embeddings = {"captions": captions, "t2i": t2i}
     place = Path(scores) if isinstance(scores, str | PathLike) else None
-    if dataset is None or (place is not None and (place / SUBMISSION_FILE).is_file()):
+    if dataset is None or (place is not None and is_submission(place)):
         if place is None:
             raise ScoresError("the dataset of these scores is unknown; add dataset=NAME")
         if place.is_file():
@@ -179,6 +178,15 @@ def evaluate(
         root=as_path(root),
         progress=progress or silent,
     )[0]
+
+
+def is_submission(place: Path) -> bool:
+    """Whether it is a folder that holds ``submission.yaml``."""
+    if not place.is_dir():
+        return False
+    from ncl_bench.evaluation.submission import SUBMISSION_FILE  # its records are not needed to rank a matrix
+
+    return (place / SUBMISSION_FILE).is_file()
 
 
 def evaluated_scores(

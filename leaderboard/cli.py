@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from ncl_bench.arguments import refuse_unused
 from ncl_bench.cli.options import Json, Option, made_from
 from ncl_bench.errors import SubmissionError
 from ncl_bench.extras import require
@@ -63,6 +62,8 @@ def build(
     _require(root)
     if check:
         unread = {name: given[name] for name in ("tables", "repository")}
+        from ncl_bench.arguments import refuse_unused
+
         refuse_unused(run, unread, "beside --check, which writes nothing", SubmissionError)
         built = run_check(root, published=published, progress=bar)
     else:
@@ -149,6 +150,8 @@ def table(
     if as_json or form == "bibtex":
         unread = {"ranks": ranks} | ({"form": form} if as_json else {})
         shown = "beside --json" if as_json else "on bibtex"
+        from ncl_bench.arguments import refuse_unused
+
         refuse_unused(table, unread, shown, SubmissionError)
     if as_json:
         from leaderboard.calls import table as run

@@ -4,7 +4,6 @@ from typing import Annotated
 
 import typer
 
-from ncl_bench.arguments import refuse_unused
 from ncl_bench.errors import NclBenchError
 from ncl_bench.plugins import loaded
 
@@ -24,6 +23,8 @@ def list_recipes(
     Example: ncl-bench recipes --match digits
     """
     if context.invoked_subcommand:
+        from ncl_bench.arguments import refuse_unused
+
         refuse_unused(list_recipes, {"match": match}, f"beside {context.invoked_subcommand}", NclBenchError)
         return
     if loaded():

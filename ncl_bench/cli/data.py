@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from ncl_bench.arguments import refuse_unused
 from ncl_bench.cli.options import Option, made_from
 from ncl_bench.errors import DataError
 from ncl_bench.extras import require
@@ -134,6 +133,8 @@ def prepare(
 
         written = ("dtype", "tokenizers", "tokenizer_file", "vocabulary", "push_to_hub")
         unread = {name: given[name] for name in written}
+        from ncl_bench.arguments import refuse_unused
+
         refuse_unused(module.prepare, unread, "beside --check, which writes nothing", DataError)
         place = hub.downloaded(name, given["place"]) if given["download"] else as_path(given["place"])
         found = module.check(name, place, progress=bar)

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ncl_bench.arguments import refuse_unused
 from ncl_bench.errors import NoiseError, unknown_name
 
 if TYPE_CHECKING:
@@ -75,6 +74,8 @@ def make(
         )
     chosen = _unit(noise_unit)
     if not noise_ratio:
+        from ncl_bench.arguments import refuse_unused
+
         refuse_unused(make, {"seed": seed}, "without noise", NoiseError)
     inside = None
     if to is None and chosen == "similar" and root is not None:

@@ -149,10 +149,6 @@ def new_dataset(
             own_file = None if tokenizer_file is None else Path(tokenizer_file)
             refuse_tokenizers(name, {*chosen.values()}, own_file)  # before minutes of encoding
             place = Path(features or work / FEATURES)
-            if features is not None and not table.searched:
-                refuse_unused(
-                    new_dataset, {"images": images}, "beside features, as no picture is read", DataError
-                )
             if table.splits is not None:
                 refuse_unused(new_dataset, drawn, f"as {table.name} has a column of splits", DataError)
             elif features is not None and any(files_of_splits(place).values()):

@@ -68,7 +68,6 @@ class CaptionTable:
         ignored: the other columns.
         files: image id to its file; empty if no file was looked for.
         remarks: what was chosen, in sentences.
-        searched: whether the folder of the pictures was read, for their files or their names.
     """
 
     name: str
@@ -78,7 +77,6 @@ class CaptionTable:
     ignored: tuple[str, ...] = ()
     files: Mapping[str, Path] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
-    searched: bool = True
 
 
 @dataclass(frozen=True)
@@ -350,7 +348,6 @@ def _gather(
         tuple(name for name in columns_of(form) if name not in used),
         {image: file for name, file in files.items() if (image := normalized(name.strip())) in captions},
         tuple(remarks),
-        searched=work is not None or pairs.by_row or pairs.image_column in form.pictures,
     )
 
 

@@ -317,16 +317,6 @@ def test_what_encodes_pictures_has_no_effect_beside_features() -> None:
     assert not Path("data").exists()
 
 
-def test_a_folder_of_pictures_has_no_effect_beside_features() -> None:
-    split_files(arrays(4))
-    table("image,caption", english)
-    told = "^images is 'photos', which has no effect beside features, as no picture is read; leave it out$"
-    with pytest.raises(DataError, match=told):
-        new(images="photos")
-    assert "--images is 'photos', which has no effect" in str(command("--images", "photos").exception)
-    assert not Path("data/pets").exists()
-
-
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

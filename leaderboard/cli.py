@@ -57,13 +57,12 @@ def build(
     require("leaderboard", "jinja2", "markdown_it", needed_by="leaderboard build")
     from leaderboard.build import build as run
     from leaderboard.build import check as run_check
+    from ncl_bench.arguments import refuse_unused
     from ncl_bench.progress import bar
 
     _require(root)
     if check:
         unread = {name: given[name] for name in ("tables", "repository")}
-        from ncl_bench.arguments import refuse_unused
-
         refuse_unused(run, unread, "beside --check, which writes nothing", SubmissionError)
         built = run_check(root, published=published, progress=bar)
     else:
@@ -143,6 +142,7 @@ def table(
     """
     from leaderboard import exports
     from leaderboard.own_rows import chosen_boards
+    from ncl_bench.arguments import refuse_unused
     from ncl_bench.progress import bar, say
 
     if root != ROOT:
@@ -150,8 +150,6 @@ def table(
     if as_json or form == "bibtex":
         unread = {"ranks": ranks} | ({"form": form} if as_json else {})
         shown = "beside --json" if as_json else "on bibtex"
-        from ncl_bench.arguments import refuse_unused
-
         refuse_unused(table, unread, shown, SubmissionError)
     if as_json:
         from leaderboard.calls import table as run

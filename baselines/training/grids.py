@@ -322,7 +322,7 @@ def jobs_of_table(
         root, precision, settings, noise_files: as for :func:`jobs_of`.
     """
     if dataset:
-        _noises_of(dataset, noises)
+        _noises_of(dataset, noises)  # refuses noise on top of natural noise
     if ablation := ablations().get(table):
         if noise_files is not None:
             raise NclBenchError(

@@ -127,14 +127,13 @@ def prepare(
     Example: ncl-bench prepare flickr30k --from downloads/f30k_precomp --to data
     """
     if check:
+        from ncl_bench.arguments import refuse_unused
         from ncl_bench.data import hub
         from ncl_bench.data import prepare as module
         from ncl_bench.progress import bar
 
         written = ("dtype", "tokenizers", "tokenizer_file", "vocabulary", "push_to_hub")
         unread = {name: given[name] for name in written}
-        from ncl_bench.arguments import refuse_unused
-
         refuse_unused(module.prepare, unread, "beside --check, which writes nothing", DataError)
         place = hub.downloaded(name, given["place"]) if given["download"] else as_path(given["place"])
         found = module.check(name, place, progress=bar)

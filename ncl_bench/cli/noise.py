@@ -61,6 +61,7 @@ def make(
 
     import numpy as np
 
+    from ncl_bench.arguments import refuse_unused
     from ncl_bench.data import dataset_spec
     from ncl_bench.data.similar_noise import draw_from_captions, similar_file
     from ncl_bench.files import sole_owner, write_bytes
@@ -74,8 +75,6 @@ def make(
         )
     chosen = _unit(noise_unit)
     if not noise_ratio:
-        from ncl_bench.arguments import refuse_unused
-
         refuse_unused(make, {"seed": seed}, "without noise", NoiseError)
     inside = None
     if to is None and chosen == "similar" and root is not None:

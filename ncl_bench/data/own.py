@@ -126,7 +126,6 @@ def new_dataset(
     if features is not None:
         unread = {"encoder": encoder, "skip_damaged": skip_damaged, "device": device}
         refuse_unused(new_dataset, unread, "beside features, as no picture is encoded", DataError)
-    drawn = {"dev": dev, "test": test, "seed": seed}
     root, file = Path(to), Path(module or f"{name}.py")
     # next to the result, so that an interrupted run is found and resumes
     work = root / f".{name}.gathered"
@@ -149,6 +148,7 @@ def new_dataset(
             own_file = None if tokenizer_file is None else Path(tokenizer_file)
             refuse_tokenizers(name, {*chosen.values()}, own_file)  # before minutes of encoding
             place = Path(features or work / FEATURES)
+            drawn = {"dev": dev, "test": test, "seed": seed}
             if table.splits is not None:
                 refuse_unused(new_dataset, drawn, f"as {table.name} has a column of splits", DataError)
             elif features is not None and any(files_of_splits(place).values()):

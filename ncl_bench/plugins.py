@@ -10,12 +10,10 @@ import os
 import sys
 import traceback
 from collections.abc import Iterable
-from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from shlex import quote
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ncl_bench.errors import NclBenchError
 
@@ -39,18 +37,6 @@ class Plugin(NamedTuple):
 _loaded: dict[str, Plugin] = {}
 _registered: list[str] = []
 _of_plugins: list[str] = []
-
-
-def imported(place: str) -> Any:
-    """Import what stands at a place, such as ``ncl_bench.cli.doctor:versions``."""
-    module, _, attribute = place.partition(":")
-    return getattr(importlib.import_module(module), attribute)
-
-
-@cache
-def of_packages(group: str) -> dict[str, str]:
-    """Names and places of what installed packages add by entry points, without importing it."""
-    return {each.name: each.value for each in entry_points(group=group)}
 
 
 def registered(name: str) -> None:

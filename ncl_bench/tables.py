@@ -6,9 +6,15 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ncl_bench.errors import NclBenchError, listed, shorten, shown
 from ncl_bench.foreign import decoded, readable, text_lines
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _FORMULA = re.compile("'*[=+@\t\r\n\uff1d\uff0b\uff20\uff0d-]")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf(inity)?|nan", re.IGNORECASE | re.ASCII)
@@ -35,6 +41,17 @@ def as_csv(rows: Iterable[Iterable[object]], delimiter: str = ",") -> str:
     else:
         csv.writer(lines, delimiter=delimiter, lineterminator="\r\n").writerows(safe)
     return "".join(lines)
+
+
+def csv_of(table: "pd.DataFrame") -> str:
+    """Format a frame as :func:`as_csv`, without its index; missing values are empty."""
+    columns = [
+        column.astype(str if column.dtype.kind == "M" else object).where(column.notna(), None)
+        if column.dtype.kind not in "fiub"
+        else np.where(column.isna(), "", column.astype(str))
+        for _, column in table.items()
+    ]
+    return as_csv([list(table.columns), *zip(*columns, strict=True)])
 
 
 def csv_cell(value: object) -> object:

@@ -21,13 +21,13 @@ from baselines.audit.labelled import LabelledPairs
 from baselines.audit.labels import VERSION, Label, Suspicion
 from baselines.audit.lemon import LemonSetting
 from ncl_bench.data.columns import Int64Array
-from ncl_bench.data.pairs.frames import csv_of
 from ncl_bench.errors import TrainingError, first_problem
 from ncl_bench.evaluation.detection import Detection
 from ncl_bench.files import atomic_path, write_text
 from ncl_bench.foreign import readable
 from ncl_bench.noise.draw import Noise
 from ncl_bench.schema import Record
+from ncl_bench.tables import csv_of
 
 RESULT, PAIRS = "result.json", "pairs.parquet"
 

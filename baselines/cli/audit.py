@@ -72,7 +72,7 @@ def audit_pairs(as_json: Json = False, **given: Any) -> None:
     Example: ncl-bench audit captions.csv --images photos --to audit
     """
     require("audit", "torch", needed_by="audit")  # one command for all that it needs
-    from baselines.audit import find_wrong_pairs
+    from baselines.audit.find import find_wrong_pairs
     from baselines.audit.result import AuditResult
 
     table = find_wrong_pairs(**given)

@@ -9,7 +9,9 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from copy import copy
-from functools import wraps
+from functools import cache, wraps
+from importlib.metadata import entry_points
+from pkgutil import resolve_name
 from typing import Annotated, Any
 
 import typer
@@ -18,7 +20,6 @@ from typer.main import get_command, get_command_name, get_group
 
 from ncl_bench import __version__
 from ncl_bench.errors import NclBenchError
-from ncl_bench.plugins import imported, of_packages
 from ncl_bench.progress import be_quiet
 
 COMMANDS = {
@@ -42,11 +43,11 @@ class _Commands(TyperGroup):
         return _without_flag_types(super().get_params(ctx))
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*COMMANDS, *of_packages("ncl_bench.commands")]
+        return [*COMMANDS, *_of_packages()]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in self.commands:
-            known = COMMANDS if cmd_name in COMMANDS else COMMANDS | of_packages("ncl_bench.commands")
+            known = COMMANDS if cmd_name in COMMANDS else COMMANDS | _of_packages()
             wanted = {cmd_name} if cmd_name in known else known  # all of them, to suggest one
             self.commands.update({name: _command(name, known[name]) for name in wanted})
         return self.commands.get(cmd_name)
@@ -71,8 +72,14 @@ class _Commands(TyperGroup):
         return super().parse_args(ctx, args)
 
 
+@cache
+def _of_packages() -> dict[str, str]:
+    """Names and places of the commands that installed packages add, without importing them."""
+    return {each.name: each.value for each in entry_points(group="ncl_bench.commands")}
+
+
 def _command(name: str, place: str) -> Any:
-    command, alone = imported(place), typer.Typer(add_completion=False)
+    command, alone = resolve_name(place), typer.Typer(add_completion=False)
     if not isinstance(command, typer.Typer):
         alone.command(name)(command)
         return _Listed(alone.registered_commands[0])

@@ -9,8 +9,9 @@ import platform
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, entry_points, requires, version
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Annotated, Literal
 
 import typer
@@ -170,19 +171,18 @@ def doctor(
     Example: ncl-bench doctor --root data
     """
     from ncl_bench.cli.commands import CHECKS
-    from ncl_bench.plugins import imported, of_packages
 
     if profile and not gpu:
         raise NclBenchError("--profile profiles steps on a GPU; give --gpu too")
     if gpu:
         if root or deep or as_json:
             raise NclBenchError("--gpu prints a table of its own; leave --root, --deep and --json out")
-        for check in of_packages("ncl_bench.gpu_checks").values():
-            for line in imported(check)(profiling=profile):
+        for check in entry_points(group="ncl_bench.gpu_checks"):
+            for line in check.load()(profiling=profile):
                 typer.echo(line)
         return
-    checks = [*CHECKS, *of_packages("ncl_bench.checks").values()]
-    findings = [finding for check in checks for finding in imported(check)()]
+    checks = [*map(resolve_name, CHECKS), *(check.load() for check in entry_points(group="ncl_bench.checks"))]
+    findings = [finding for check in checks for finding in check()]
     findings += data(root, deep=deep)
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))

@@ -5,6 +5,7 @@ import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,7 +30,6 @@ from ncl_bench.errors import DataError, listed, unknown_name
 from ncl_bench.extras import require
 from ncl_bench.files import sole_owner, write_text
 from ncl_bench.foreign import readable
-from ncl_bench.plugins import imported, of_packages
 from ncl_bench.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -233,8 +233,8 @@ def _kept(
 def _encoded(table: CaptionTable, to: Path, options: PictureOptions, progress: Progress) -> Mapping[str, str]:
     """Encode the pictures by the package that is installed for it; images that cannot be read, with the reason."""
     require("features", "torch", needed_by="`datasets new` without --features")
-    encode = of_packages("ncl_bench.features").get("pictures")
-    if encode is None:
+    encoders = entry_points(group="ncl_bench.features", name="pictures")
+    if not encoders:
         raise DataError("no installed package encodes pictures; install ncl_bench again, or give --features")
     files = {image: table.files[image] for image in table.captions}
     missing = [file for file in files.values() if not file.exists()]
@@ -244,7 +244,7 @@ def _encoded(table: CaptionTable, to: Path, options: PictureOptions, progress: P
             "them, correct --images, or leave them out with --skip-damaged, which lists them"
         )
     # an entry point, because ncl_bench does not import baselines
-    skipped: Mapping[str, str] = imported(encode)(table, to, options, progress)
+    skipped: Mapping[str, str] = encoders["pictures"].load()(table, to, options, progress)
     return skipped
 
 

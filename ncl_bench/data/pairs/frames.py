@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ncl_bench.data.columns import Int64Array
@@ -15,7 +14,7 @@ from ncl_bench.data.pairs.form import EXPECTED, LARGEST_TEXT, PICTURE_ENDINGS, F
 from ncl_bench.errors import DataError, first_line, shown
 from ncl_bench.files import atomic_folder, atomic_path, write_text
 from ncl_bench.foreign import readable
-from ncl_bench.tables import as_csv
+from ncl_bench.tables import csv_of
 
 FEW_CELLS = 2_000_000
 MOST_PACKED = 100
@@ -143,17 +142,6 @@ def frame_form(frame: pd.DataFrame, name: str, folder: Path | None = None, endin
     # map() is called anew for every pass over the pictures
     of_rows = {column: partial(map, _picture_of, frame[column]) for column in pictures}
     return Form(name, frame.drop(columns=pictures), write, folder, of_rows)
-
-
-def csv_of(table: pd.DataFrame) -> str:
-    """Format a frame as :func:`~ncl_bench.tables.as_csv`, without its index; missing values are empty."""
-    columns = [
-        column.astype(str if column.dtype.kind == "M" else object).where(column.notna(), None)
-        if column.dtype.kind not in "fiub"
-        else np.where(column.isna(), "", column.astype(str))
-        for _, column in table.items()
-    ]
-    return as_csv([list(table.columns), *zip(*columns, strict=True)])
 
 
 def dataset_form(found: Any, name: str, folder: Path | None = None) -> Form:

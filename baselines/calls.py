@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from baselines.training.grids import Job
 
 Settings: TypeAlias = Mapping[str, Any] | Sequence[str]
+_OF_TRAINING = ("method.", "steps=", "gradient_clip=", "clean_only=")
+"""Beginnings of settings that a network without training does not read."""
+
 """Options of a recipe by name, ``{"method.epochs": 10}``, or as the command line has them, ``["method.epochs=10"]``."""
 
 
@@ -253,6 +256,12 @@ def score(
             "--set and --precision need --zero-shot: a run is scored as it was trained; leave them out"
         )
 
+    idle = [each for each in _as_set(settings) if each.startswith(_OF_TRAINING)]
+    if idle:
+        raise NclBenchError(
+            f"--set {idle[0]} has no effect, as nothing is trained; leave it out"
+        )
+
     def first_says(line: str) -> None:
         if rank() == 0:
             say(line)
@@ -461,6 +470,9 @@ def planned_jobs(
     if not (names or table):
         raise NclBenchError("expected recipes or a table to train; fix: name some, or add --table NAME")
     refuse_unknown(*(() if table else names))
+    for option, listed in (("noise", noises), ("seed", seeds)):
+        if listed is not None and not listed:
+            raise NclBenchError(f"--{option} is empty; name one at least, or leave it out for the usual ones")
     for option, given, what in (
         ("dataset", dataset, "moves a table to another dataset"),
         ("paper", paper, "selects rows of a table"),
@@ -481,7 +493,7 @@ def planned_jobs(
         found = jobs_of_table(Path(to), table, names or None, noises, seeds, dataset=dataset, **options)
         found = of_paper(found, paper) if paper else found
     else:
-        found = jobs_of(Path(to), names, noises or None, seeds or SEEDS, **options)
+        found = jobs_of(Path(to), names, noises, SEEDS if seeds is None else seeds, **options)
     if not draws:
         return found
     if not any(job.noise != "none" for job in found):

@@ -175,6 +175,8 @@ def load_clip(name: str, weights: Path | None = None) -> tuple[Any, clip_models.
     """
     model, _, named = name.removeprefix(CLIP).partition(":")
     package = clip_models.open_clip_package()
+    if weights and named:
+        raise NclBenchError(f"--encoder {name} names weights already; leave --weights {weights} out")
     if weights or named.endswith(".safetensors"):
         config = clip_models.CLIPConfig(model=model, weights=str(weights or named))
     else:

@@ -117,6 +117,10 @@ def list_images(
     Raises:
         DataError: there is no image, a list or table is malformed, or an image is in two splits.
     """
+    if lists and split_column is not None:
+        raise DataError(
+            f"split_column is {split_column!r}, but the lists say which split an image is in; leave it out"
+        )
     if rows_in(source):
         rows = OwnSource(source, images, image_column, split_column=split_column)
         table = read_images(rows, work=work, progress=progress)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from ncl_bench.arguments import refuse_unused
 from ncl_bench.data.layout import IMAGE_FILES, ImageFiles, records_of, save_table, write_manifest
 from ncl_bench.data.own_tables import OwnSource, read_images
 from ncl_bench.data.pairs.forms import rows_in
@@ -60,6 +61,9 @@ def add_images(
         NclBenchError: another process is writing there.
     """
     require("data", "datasets", needed_by="add-images")
+    if names is not None:
+        of_rows = {"images": images, "image_column": image_column}
+        refuse_unused(add_images, of_rows, "beside names, which says where each image is", DataError)
     folder = root / spec.name
     with sole_owner(folder, inside=root):
         ids = {split: load_prepared(root, spec, split).image_ids.tolist() for split in spec.images}

@@ -60,6 +60,13 @@ def test_a_table_is_narrowed_to_the_rows_of_a_paper(tmp_path: Path) -> None:
         of_paper(jobs, "NRC")
 
 
+def test_an_empty_list_is_refused() -> None:
+    with pytest.raises(NclBenchError, match="seeds is empty; name one at least"):
+        baselines.sweep("ncr/digits_vse_infinity", seeds=[])
+    with pytest.raises(NclBenchError, match="noises is empty; name one at least"):
+        baselines.sweep("ncr/digits_vse_infinity", noises=())
+
+
 def test_a_paper_needs_a_table() -> None:
     with pytest.raises(NclBenchError, match="paper= selects rows of a table"):
         baselines.sweep("ncr/digits_vse_infinity", paper="NCR")

@@ -172,6 +172,14 @@ def test_a_command_names_its_own_options(
             "leaderboard build --root . --check --repository x",
             "--repository is 'x', which has no effect beside --check, which writes nothing",
         ),
+        (
+            "score --zero-shot info_nce/pictograms_clip --set method.epochs=3 --to x",
+            "--set method.epochs=3 has no effect, as nothing is trained",
+        ),
+        (
+            "features . --split train=a.txt --split-column part --to x",
+            "--split-column is 'part', but the lists say which split an image is in",
+        ),
     ],
 )
 def test_an_option_of_another_form_of_a_command_is_refused(

@@ -258,9 +258,7 @@ def score(
 
     idle = [each for each in _as_set(settings) if each.startswith(_OF_TRAINING)]
     if idle:
-        raise NclBenchError(
-            f"--set {idle[0]} has no effect, as nothing is trained; leave it out"
-        )
+        raise NclBenchError(f"--set {idle[0]} has no effect, as nothing is trained; leave it out")
 
     def first_says(line: str) -> None:
         if rank() == 0:

@@ -10,7 +10,6 @@ import typer
 from ncl_bench.cli.options import Json, Option, made_from
 from ncl_bench.errors import SubmissionError
 from ncl_bench.extras import require
-from ncl_bench.plugins import command_name
 
 HERE = Path(__file__).parent
 ROOT = HERE if (HERE.parent / "pyproject.toml").is_file() else Path("leaderboard")
@@ -108,7 +107,7 @@ def add(
         typer.echo(f"wrote seed {row.record.key} to {root / 'results' / row.name}.yaml and .npz")
     where = "" if root == ROOT else f" --root {quote(str(root))}"
     hint(
-        f"next: see it with `{command_name()} leaderboard build{where}`; a pull request needs these files and no others"
+        f"next: see it with `ncl-bench leaderboard build{where}`; a pull request needs these files and no others"
     )
     for place in dict.fromkeys(place for row in rows for place in row.places):
         hint(f"then it stands at site/index.html#{place}")

@@ -11,7 +11,6 @@ import sys
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
-from shlex import quote
 from types import ModuleType
 from typing import NamedTuple
 
@@ -91,11 +90,6 @@ def fault_of(error: BaseException) -> str:
 
 def _problem(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-
-
-def command_name() -> str:
-    """Return ``ncl-bench`` with the plugins of this process, for commands suggested to the user."""
-    return " ".join(["ncl-bench", *(f"--plugin {quote(plugin.given)}" for plugin in loaded())])
 
 
 def _module(name: str) -> ModuleType:

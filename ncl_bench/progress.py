@@ -22,6 +22,18 @@ LINE_EVERY = 60.0
 """Seconds between two lines where no bar can be drawn."""
 
 _quiet = False
+_name = "ncl-bench"
+
+
+def name_command(name: str) -> None:
+    """Have every suggested command begin with this. The command line calls it with its plugins."""
+    global _name
+    _name = name
+
+
+def as_typed(text: str) -> str:
+    """A text that suggests commands, such as ``ncl-bench train RECIPE``, each with the plugins it needs."""
+    return text.replace("ncl-bench ", f"{_name} ")
 
 
 def be_quiet(wanted: bool = True) -> None:
@@ -56,7 +68,7 @@ def opening_line(dataset: str, noise: str, method: str, device: str) -> str:
 def hint(line: str) -> None:
     """Print what to do next on standard output, after a result."""
     if not _quiet:
-        print(line)
+        print(as_typed(line))
 
 
 @contextmanager

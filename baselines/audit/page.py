@@ -17,7 +17,7 @@ from baselines.audit.labels import (
 )
 from baselines.audit.result import RESULT, Audit, write_table
 from ncl_bench.files import write_text
-from ncl_bench.plugins import command_name
+from ncl_bench.progress import as_typed
 from ncl_bench.rendering import environment
 
 PAGE, TEMPLATE = "index.html", Path(__file__).parent / "page.html.j2"
@@ -67,7 +67,7 @@ def write(folder: Path, audit: Audit, name: str) -> None:
         if audit.suspicion is None or np.isnan(audit.suspicion.odds).any()
         else _for_ticks(audit.suspicion),
         "slider": _slider(audit, values),
-        "command": f"{command_name()} audit apply {name}",
+        "command": as_typed(f"ncl-bench audit apply {name}"),
     }
     page = (
         environment(TEMPLATE.parent)

@@ -11,7 +11,6 @@ from typer.core import TyperGroup
 from ncl_bench.cli.options import Json, Option, made_from
 from ncl_bench.errors import NclBenchError
 from ncl_bench.extras import require
-from ncl_bench.plugins import command_name
 from ncl_bench.progress import hint
 
 if TYPE_CHECKING:
@@ -109,12 +108,12 @@ def _refuse_pairs(runs: list[Path]) -> None:
         if given.suffix.lower() in _ARRAYS and given.is_file():
             raise NclBenchError(
                 f"{given} is an array, expected the folder of a finished run; audit embeddings of your own pairs with "
-                f"`{command_name()} audit --image-embeddings A.npy --caption-embeddings B.npy --to FOLDER`, those of a "
+                f"`ncl-bench audit --image-embeddings A.npy --caption-embeddings B.npy --to FOLDER`, those of a "
                 "training split with --method lemon and --dataset"
             )
         if given.is_file() or (given.is_dir() and not (given / "run.json").exists()):
             raise NclBenchError(
-                f"{given} is no run: it has no run.json; audit your own pairs with `{command_name()} audit TABLE "
+                f"{given} is no run: it has no run.json; audit your own pairs with `ncl-bench audit TABLE "
                 "--images PICTURES --to FOLDER`, or give the folders of finished runs alone"
             )
 
@@ -191,7 +190,7 @@ def audit_runs(
         typer.echo(f"{result.first_wrong} of the {min(200, result.n_judged)} most suspicious pairs are wrong")
     _say(result, to)
     threshold = " --threshold THRESHOLD" if result.threshold is None else ""
-    hint(f"next: {command_name()} audit apply {quote(str(to))}{threshold} --to cleaned")
+    hint(f"next: ncl-bench audit apply {quote(str(to))}{threshold} --to cleaned")
 
 
 @audit_app.command("apply")
@@ -207,8 +206,6 @@ def audit_apply(audit: Path, to: Path, **given: Any) -> None:
 
     kept = apply_audit(audit, to, **given, say=typer.echo)
     if kept is None:
-        hint(f"next: {command_name()} datasets new NAME --clean {quote(str(to))} --to data")
+        hint(f"next: ncl-bench datasets new NAME --clean {quote(str(to))} --to data")
     else:
-        hint(
-            f"next: {command_name()} train RECIPE --keep {quote(str(to))}, with the noise of the audited run"
-        )
+        hint(f"next: ncl-bench train RECIPE --keep {quote(str(to))}, with the noise of the audited run")

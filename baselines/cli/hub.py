@@ -6,7 +6,6 @@ from typing import Any
 import typer
 
 from ncl_bench.cli.options import Option, made_from
-from ncl_bench.plugins import command_name
 from ncl_bench.progress import hint
 
 hub_app = typer.Typer(help="Share finished runs on the Hugging Face Hub.", no_args_is_help=True)
@@ -30,4 +29,4 @@ def push(run: Path, repository: str, **given: Any) -> None:
 
     run_push(run, repository, **given)
     typer.echo(f"uploaded {run} to {repository}")
-    hint(f"next: {command_name()} score hub:{repository} --to submission")
+    hint(f"next: ncl-bench score hub:{repository} --to submission")

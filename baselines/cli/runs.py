@@ -14,7 +14,6 @@ import typer
 from ncl_bench.cli.options import Option, made_from
 from ncl_bench.errors import NclBenchError
 from ncl_bench.files import AnyPath
-from ncl_bench.plugins import command_name
 from ncl_bench.progress import hint
 
 
@@ -60,7 +59,7 @@ def score(**given: Any) -> None:
     with _only_first_process_reports():
         run(**given)
         if rank() == 0:
-            hint(f"next: {command_name()} evaluate {quote(given['to'])}")
+            hint(f"next: ncl-bench evaluate {quote(given['to'])}")
 
 
 @made_from("baselines.plot:plot_run", folder=Option(metavar="run", kind=Path), root=Option("--root"))
@@ -130,4 +129,4 @@ def _what_is_kept(to: Path) -> Iterator[None]:
 
 def _say_how_to_score(run: Path, root: AnyPath | None) -> None:
     where = "" if root is None else f" --root {quote(str(root))}"
-    hint(f"next: {command_name()} score {quote(str(run))}{where} --to {quote(f'submissions/{run.name}')}")
+    hint(f"next: ncl-bench score {quote(str(run))}{where} --to {quote(f'submissions/{run.name}')}")

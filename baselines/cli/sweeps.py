@@ -9,7 +9,6 @@ import typer
 
 from ncl_bench.cli.options import Json, Option, made_from
 from ncl_bench.errors import NclBenchError
-from ncl_bench.plugins import command_name
 from ncl_bench.progress import hint
 
 Executor = Annotated[
@@ -60,7 +59,7 @@ def sweep(
         return
     ablation = ablations().get(table)
     Console().print(ablation_to_print(ablation, means) if ablation else table_to_print(means))
-    hint(f"next: {command_name()} leaderboard add {quote(str(Path(given['to'], 'submissions')))}/*")
+    hint(f"next: ncl-bench leaderboard add {quote(str(Path(given['to'], 'submissions')))}/*")
 
 
 @made_from("baselines.calls:tune", recipes=Option(metavar="recipe"), slurm=SLURM)

@@ -17,7 +17,7 @@ from baselines.training.recipe import Recipe
 from ncl_bench.data import dataset_spec
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.papers import Printed, printed_sum, rows_by_recipe
-from ncl_bench.plugins import command_name
+from ncl_bench.progress import as_typed
 
 _UNITS = ("none", "caption", "image", "natural")
 """Stated noise units, in the order of the comments."""
@@ -174,7 +174,7 @@ def _wrapped(sentences: Iterable[str]) -> list[str]:
 
 def _command(name: str, noise: str) -> str:
     method, ending = name.split("/")
-    return f"{command_name()} train {name} {noise}--to runs/{method}-{ending}"
+    return as_typed(f"ncl-bench train {name} {noise}--to runs/{method}-{ending}")
 
 
 def _table(caption: str, shown: Sequence[Printed]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from ncl_bench.cli.commands import app
 from ncl_bench.errors import NclBenchError, is_out_of_memory, one_line, shorten
+from ncl_bench.progress import as_typed
 
 __all__ = ["app", "main"]
 
@@ -49,5 +50,5 @@ def main() -> None:
 
 
 def _refuse(sentence: str) -> NoReturn:
-    print(f"ncl-bench: {sentence}", file=sys.stderr)
+    print(f"ncl-bench: {as_typed(sentence)}", file=sys.stderr)
     sys.exit(2)

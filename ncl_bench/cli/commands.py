@@ -12,6 +12,7 @@ from copy import copy
 from functools import cache, wraps
 from importlib.metadata import entry_points
 from pkgutil import resolve_name
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -19,8 +20,8 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_command_name, get_group
 
 from ncl_bench import __version__
-from ncl_bench.errors import NclBenchError
-from ncl_bench.progress import be_quiet
+from ncl_bench.errors import NclBenchError, one_line
+from ncl_bench.progress import be_quiet, name_command
 
 COMMANDS = {
     "datasets": "ncl_bench.cli.data:datasets_app",
@@ -185,3 +186,4 @@ def _options(
         from ncl_bench.plugins import load_plugins
 
         load_plugins(plugin)
+    name_command(one_line(" ".join(["ncl-bench", *(f"--plugin {quote(one)}" for one in plugin or ())])))

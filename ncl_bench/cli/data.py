@@ -82,7 +82,6 @@ def new(name: str, **given: Any) -> None:
     if given["features"] is None:
         require("features", "torch", needed_by="`datasets new` without --features")  # brings `data` too
     from ncl_bench.data.own import new_dataset
-    from ncl_bench.plugins import command_name
     from ncl_bench.progress import bar, hint
 
     root = given["to"]
@@ -104,7 +103,7 @@ def new(name: str, **given: Any) -> None:
     typer.echo(f"wrote {module} and {root / name}")
     ratio = " --noise-ratio 0.4" if given["noise"] == "synthetic" else ""
     hint(
-        f"next: {command_name()} --plugin {quote(str(module))} train ncr/{name}_vse_infinity{ratio} "
+        f"next: ncl-bench --plugin {quote(str(module))} train ncr/{name}_vse_infinity{ratio} "
         f"--root {quote(str(root))} --to runs/ncr"
     )
 

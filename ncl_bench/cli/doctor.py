@@ -18,7 +18,7 @@ import typer
 
 from ncl_bench.errors import NclBenchError
 from ncl_bench.extras import install_command
-from ncl_bench.plugins import command_name
+from ncl_bench.progress import as_typed
 
 State = Literal["ok", "absent", "broken"]
 NEEDED = {
@@ -103,7 +103,8 @@ def data(root: Path | None, *, deep: bool = False) -> Iterator[Finding]:
         fix = f"give an existing folder with --root or {ROOT_VARIABLE}, or prepare a dataset into {root}"
         yield Finding("data", "folder", "broken", f"{root} does not exist", fix)
     for name, spec in DATASETS.items():
-        fix = f"{command_name()} prepare {name} --from DOWNLOADS --to {where}"  # `datasets show` says what to download
+        # `datasets show` says what to download
+        fix = as_typed(f"ncl-bench prepare {name} --from DOWNLOADS --to {where}")
         # the folder of an embedded dataset may hold a noise file alone
         if root is None or not (root / name / ("manifest.json" if spec.embedded else "")).exists():
             if spec.embedded:

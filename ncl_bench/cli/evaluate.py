@@ -11,8 +11,7 @@ import typer
 from ncl_bench.cli.options import Json, Option, made_from
 from ncl_bench.errors import ScoresError, SubmissionError
 from ncl_bench.files import as_path
-from ncl_bench.plugins import command_name
-from ncl_bench.progress import bar, hint, say
+from ncl_bench.progress import as_typed, bar, hint, say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -95,7 +94,7 @@ def evaluate(
         options = "".join(f" --scores {quote(str(path))}" for path in scores)
         options += f" --similarity {similarity}" if similarity else ""
         hint(
-            f"to turn it into a submission: {command_name()} submission init --method NAME --dataset {dataset}{options}"
+            f"to turn it into a submission: ncl-bench submission init --method NAME --dataset {dataset}{options}"
         )
 
 
@@ -199,7 +198,7 @@ def init(folder: Path, **given: Any) -> None:
             typer.echo(f"  {key:<26} {source}")
     assumed = ", ".join(f"{key} {json.dumps(value)}" for key, value in begun.assumed.items())
     typer.echo(f"assumed, please correct if wrong:\n  {assumed}")
-    hint(f"next: {command_name()} submission check {quote(str(folder))}")
+    hint(f"next: ncl-bench submission check {quote(str(folder))}")
 
 
 @submission.command()
@@ -214,7 +213,7 @@ def check(folder: Path, **given: Any) -> None:
     opened = open_submission(folder, **given)
     for note in opened.notes:
         typer.echo(f"note: {note}")
-    typer.echo(f"{folder} is complete; next: {command_name()} evaluate {quote(str(folder))}")
+    typer.echo(as_typed(f"{folder} is complete; next: ncl-bench evaluate {quote(str(folder))}"))
 
 
 @submission.command()

@@ -8,19 +8,16 @@ from a download: ``download`` opens the files, ``captions`` and ``features`` rea
 
 import re
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ncl_bench.arguments import checked_arguments
 from ncl_bench.data import cc152k, coco, digits, flickr8k, flickr30k, now, pictograms
-from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.paired import collate as collate
+from ncl_bench.data.spec import DATASETS as DATASETS
 from ncl_bench.data.spec import SPLITS, DatasetSpec, protocol_images
-from ncl_bench.errors import DataError, listed, unknown_name
+from ncl_bench.data.spec import dataset_spec as dataset_spec
+from ncl_bench.data.spec import true_correspondence as true_correspondence
+from ncl_bench.errors import DataError, listed
 from ncl_bench.plugins import registered
 
 ROOT_VARIABLE = "NCL_BENCH_DATA"
-DATASETS: dict[str, DatasetSpec] = {}
 
 
 def register(dataset: DatasetSpec) -> DatasetSpec:
@@ -64,38 +61,3 @@ for _module in (flickr30k, coco, cc152k, now, flickr8k, digits):
     _add(_module.SPEC)
 for _dataset in (pictograms.SPEC, pictograms.EMOJI, pictograms.WEB):
     _add(_dataset)
-
-
-def dataset_spec(name: str) -> DatasetSpec:
-    """Facts of a dataset, by name.
-
-    Raises:
-        DataError: the name is not in ``DATASETS``.
-    """
-    if name not in DATASETS:
-        raise DataError(unknown_name("dataset", name, DATASETS))
-    return DATASETS[name]
-
-
-@checked_arguments(DataError)
-def true_correspondence(dataset: PairedDataset) -> NDArray[np.bool_]:
-    """Whether each caption is paired with its own image; for diagnosis, never an input to training.
-
-    It is not an attribute of :class:`PairedDataset`, so that no training loop reads it by accident.
-
-    Args:
-        dataset: any split of a dataset with synthetic noise, or a dev or test split; also subsets and shards.
-
-    Returns:
-        bool ``(n_captions,)``.
-
-    Raises:
-        DataError: train of a dataset with natural noise, whose true correspondence is unknown.
-    """
-    if dataset.split == "train" and dataset_spec(dataset.name).noise == "natural":
-        raise DataError(
-            f"{dataset.name}/train carries natural noise, so its true correspondence is unknown; "
-            "use a dataset with synthetic noise for diagnosis"
-        )
-    own: NDArray[np.bool_] = dataset.caption_to_image == dataset.pair_ids // dataset.captions_per_image
-    return own

@@ -26,7 +26,6 @@ from ncl_bench.data.encoding import Encoding
 from ncl_bench.errors import DataError, first_problem
 from ncl_bench.files import sha256_of_file, write_text
 from ncl_bench.foreign import readable
-from ncl_bench.plugins import command_name
 from ncl_bench.schema import FileName, Record
 
 if TYPE_CHECKING:
@@ -154,7 +153,7 @@ class ImageFiles(Record):
 
 def how_to_prepare(folder: Path) -> str:
     """How to replace an unusable prepared folder."""
-    command = f"{command_name()} prepare {folder.name} --from DOWNLOADS --to {folder.parent}"
+    command = f"ncl-bench prepare {folder.name} --from DOWNLOADS --to {folder.parent}"
     return f"delete {folder} and run `{command}`"
 
 
@@ -175,9 +174,7 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST
     if not path.is_file():
-        raise DataError(
-            f"{folder} is not a prepared dataset (no manifest.json); run `{command_name()} prepare`"
-        )
+        raise DataError(f"{folder} is not a prepared dataset (no manifest.json); run `ncl-bench prepare`")
     try:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from ncl_bench import plugins
 from ncl_bench.arguments import checked_arguments
 from ncl_bench.data import ROOT_VARIABLE, dataset_spec
 from ncl_bench.data.columns import Int64Array
@@ -205,7 +204,7 @@ def _is_embedded(spec: DatasetSpec, root: Path | None) -> bool:
 def _needed(root: Path | None, spec: DatasetSpec) -> Path:
     if not root:
         raise DataError(
-            f"{spec.name} must be prepared: run `{plugins.command_name()} prepare {spec.name}`, then name its --to "
+            f"{spec.name} must be prepared: run `ncl-bench prepare {spec.name}`, then name its --to "
             f"folder with --root or {ROOT_VARIABLE}"
         )
     return root

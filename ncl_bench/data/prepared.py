@@ -28,7 +28,6 @@ from ncl_bench.errors import DataError, ScoresError, shorten, unknown_name
 from ncl_bench.files import sha256_of_file
 from ncl_bench.noise.draw import clean_pairing, clean_record
 from ncl_bench.npy import map_npy, read_header
-from ncl_bench.plugins import command_name
 from ncl_bench.progress import Progress, silent
 
 
@@ -194,7 +193,7 @@ def damage(folder: Path, *, split: str | None = None, progress: Progress = silen
     yield from _damage(folder, how_to_prepare(folder), lambda: read_manifest(folder).files, split, progress)
     place = folder / IMAGE_FILES
     if place.exists():
-        command = f"{command_name()} add-images {folder.name} --from IMAGES --to {folder.parent}"
+        command = f"ncl-bench add-images {folder.name} --from IMAGES --to {folder.parent}"
         remedy = f"delete {place} and run `{command}`"
         yield from _damage(place, remedy, lambda: read_image_files(folder).files, split, progress)
 

@@ -9,7 +9,6 @@ from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import NoiseError
 from ncl_bench.noise.draw import Noise, NoiseUnit, check_noise
 from ncl_bench.noise.files import read_noise_file
-from ncl_bench.plugins import command_name
 from ncl_bench.progress import Progress, silent
 
 DRAWN_AT_ONCE = 50_000
@@ -69,5 +68,5 @@ def load_similar(root: Path, spec: DatasetSpec, ratio: float, seed: int | None) 
     given = "" if seed is None else f" --seed {seed}"
     raise NoiseError(
         f"{path} is missing, and drawing it takes minutes; fix: "
-        f"{command_name()} noise make {spec.name} --unit similar --ratio {ratio:g}{given} --root {root}"
+        f"ncl-bench noise make {spec.name} --unit similar --ratio {ratio:g}{given} --root {root}"
     )

@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ncl_bench.arguments import checked_arguments
 from ncl_bench.data.columns import FloatArray, Int64Array, TokenTable
 from ncl_bench.data.download import Download
 from ncl_bench.data.encoding import Encoding
 from ncl_bench.data.judgements import Judgements
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.tokenizers import default_tokenizer
-from ncl_bench.errors import DataError
+from ncl_bench.errors import DataError, unknown_name
 from ncl_bench.foreign import whole_number
 from ncl_bench.noise.draw import OF_WORDS, Noise, NoiseUnit, draw_noise
 from ncl_bench.noise.files import KnownNoise
@@ -383,6 +385,45 @@ class DatasetSpec:
             features: its regions, float ``(n_regions, feature_dim)``; some datasets draw the image from them.
         """
         return None
+
+
+DATASETS: dict[str, DatasetSpec] = {}
+"""Every dataset by its name; :func:`ncl_bench.data.register` adds one."""
+
+
+def dataset_spec(name: str) -> DatasetSpec:
+    """Facts of a dataset, by name.
+
+    Raises:
+        DataError: the name is not in ``DATASETS``.
+    """
+    if name not in DATASETS:
+        raise DataError(unknown_name("dataset", name, DATASETS))
+    return DATASETS[name]
+
+
+@checked_arguments(DataError)
+def true_correspondence(dataset: PairedDataset) -> NDArray[np.bool_]:
+    """Whether each caption is paired with its own image; for diagnosis, never an input to training.
+
+    It is not an attribute of :class:`PairedDataset`, so that no training loop reads it by accident.
+
+    Args:
+        dataset: any split of a dataset with synthetic noise, or a dev or test split; also subsets and shards.
+
+    Returns:
+        bool ``(n_captions,)``.
+
+    Raises:
+        DataError: train of a dataset with natural noise, whose true correspondence is unknown.
+    """
+    if dataset.split == "train" and dataset_spec(dataset.name).noise == "natural":
+        raise DataError(
+            f"{dataset.name}/train carries natural noise, so its true correspondence is unknown; "
+            "use a dataset with synthetic noise for diagnosis"
+        )
+    own: NDArray[np.bool_] = dataset.caption_to_image == dataset.pair_ids // dataset.captions_per_image
+    return own
 
 
 @lru_cache(typed=True)

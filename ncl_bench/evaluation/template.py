@@ -23,7 +23,7 @@ from ncl_bench.evaluation.submission import FILL_IN, ORDER, SUBMISSION_FILE, Sub
 from ncl_bench.files import atomic_path, sha256_of_file, sole_owner, write_text
 from ncl_bench.names import Name
 from ncl_bench.noise.draw import NoiseUnit, refuse_without_ratio
-from ncl_bench.plugins import command_name
+from ncl_bench.progress import as_typed
 from ncl_bench.schema import Record
 
 _ASSUMED = {
@@ -161,12 +161,12 @@ def begin_submission(
 
 def _template(folder: Path, content: Mapping[str, Any], spec: DatasetSpec) -> str:
     """Print every key with the description of its field above it; optional keys without a value are comments."""
-    command, place = one_line(command_name()), one_line(quote(str(folder)))
+    place = one_line(quote(str(folder)))
     n_images, n_captions = expected_shape(spec, "test")
     lines = [
         f"# A submission to ncl-bench. Replace every {FILL_IN}, put the score files beside this file, then run:",
-        f"#   {command} submission check {place}",
-        f"#   {command} evaluate {place}",
+        one_line(as_typed(f"#   ncl-bench submission check {place}")),
+        one_line(as_typed(f"#   ncl-bench evaluate {place}")),
     ]
     for key in ORDER:
         if key in content:

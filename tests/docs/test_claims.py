@@ -339,8 +339,8 @@ def test_the_controls_of_every_table_are_the_board(content: Content) -> None:
         "pictograms-web",
     }
     assert (
-        "has the highest rSum of seven tables: photographs without noise, under similar noise and at 40 %, and clip art "
-        "without noise, under both shares of similar noise, and with web captions."
+        "has the highest rSum of seven tables: photographs without noise, under similar noise and at 40 %, and clip "
+        "art without noise, under both shares of similar noise, and with web captions."
     ) in section
     beyond = {name for name, (value, margin) in averaged.items() if value > margin}
     assert beyond == {"pictograms, 40 %", "pictograms, similar 40 %"}

@@ -105,8 +105,9 @@ BUDGET = 1_600
 
 
 def photographs(content: Content) -> list[Row]:
-    """Rows of Flickr8K at 40 % caption noise."""
-    return [row for row in of_condition(content, "flickr8k-1k-caption-40") if row.budget == BUDGET]
+    """Rows of Flickr8K at 40 % caption noise, of the protocol's draw alone."""
+    rows = of_condition(content, "flickr8k-1k-caption-40")
+    return [row for row in rows if row.budget == BUDGET and row.kind != "draws"]
 
 
 def of_condition(content: Content, slug: str) -> list[Row]:
@@ -247,6 +248,24 @@ def test_the_budgets_on_photographs_are_the_board(content: Content) -> None:
     few, usual = (f"flickr8k-1k-vse-infinity-{steps}:caption-40" for steps in (400, BUDGET))
     assert f"orders of seven methods is {tau(measured_tables(content), few, usual)}"[:-1] in " ".join(
         section.split()
+    )
+
+
+def test_the_order_on_photographs_does_not_rest_on_one_draw_of_the_noise(content: Content) -> None:
+    section = text("docs/measured-tables.md").split("### Other draws of the noise")[1].split("\n## ")[0]
+    usual = {row.method: row for row in photographs(content)}
+    rows = [row for row in of_condition(content, "flickr8k-1k-caption-40") if row.kind == "draws"]
+    drawn = {row.method.partition(" (draws")[0]: row for row in rows}
+    lines = []
+    for method, row in sorted(drawn.items(), key=lambda one: -one[1].r_sum):
+        one = usual[method]
+        spread = f" ± {one.spread['r_sum']:.1f}" if one.spread else ""
+        several = f"{row.r_sum:.1f} ± {row.spread['r_sum']:.1f}"
+        lines.append(f"| {method} | {one.r_sum:.1f}{spread} | {several} | {row.n_seeds} |")
+        assert is_level(content, row, one)
+    assert "\n".join(lines) + "\n\n" in section
+    assert sorted(drawn, key=lambda method: usual[method].r_sum) == sorted(
+        drawn, key=lambda method: drawn[method].r_sum
     )
 
 
@@ -532,8 +551,7 @@ def test_methods_at_60_percent_are_as_the_faq_says(content: Content, dataset: st
         above = {"GSC+", "GSC", "RCL", "CRCL", "L2RM"} | ({"NCR", "PC2"} if recipe == "tuned" else set())
         for method in above:
             gap, margin = difference(content, rows[method, recipe], rows["InfoNCE", recipe])
-            assert (gap > margin) == ((dataset, method, recipe) != ("digits", "CRCL", "tuned"))
-            assert gap > 0
+            assert gap > margin > 0
         assert max((row for row in methods if row.recipe == recipe), key=attrgetter("r_sum")).method == "GSC+"
     sums = {key: row.r_sum for key, row in rows.items()}
     for method in ("NCR", "PC2"):
@@ -662,6 +680,7 @@ def test_the_ablations_on_the_board_are_as_the_page_of_measured_tables_says(cont
     above = {title for title, line in lines.items() if line.drop < 0}
     significant = {"L_d, the label is the prediction"}
     unsure = {"without co-divide", "without co-rectify", "P-Cls", "P-Cls + CR", "P-Cls + P-Cap", "L_r, q = 0"}
+    unsure.add("L_r with SCC")
     assert above == significant | unsure | {"captions by the nearest embedding, without P-Cls"}
     assert {title for title in above if lines[title].differs} == significant
 

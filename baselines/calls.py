@@ -33,10 +33,9 @@ if TYPE_CHECKING:
     from baselines.training.grids import Job
 
 Settings: TypeAlias = Mapping[str, Any] | Sequence[str]
+"""Options of a recipe by name, ``{"method.epochs": 10}``, or as the command line has them, ``["method.epochs=10"]``."""
 _OF_TRAINING = ("method.", "steps=", "gradient_clip=", "clean_only=")
 """Beginnings of settings that a network without training does not read."""
-
-"""Options of a recipe by name, ``{"method.epochs": 10}``, or as the command line has them, ``["method.epochs=10"]``."""
 
 
 @dataclass(frozen=True)

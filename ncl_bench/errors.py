@@ -39,6 +39,23 @@ def option_of(argument: str, *, repeatable: bool = False) -> str:
     return option.removesuffix("s") if repeatable else option
 
 
+_NAMED = re.compile("\ufdd0(?P<argument>\\w+)(?:=(?P<value>[^\ufdd1]*))?\ufdd1")
+"""An argument that :func:`named` marks; no text of a user holds these noncharacters once it is escaped."""
+
+
+def named(argument: str, value: object = None) -> str:
+    """Name an argument in a sentence; the door writes it as its user does.
+
+    Args:
+        argument: name in the Python call, such as ``noise_ratio``.
+        value: value to show with it (default: the name alone).
+
+    Returns:
+        A mark that becomes ``--noise-ratio 0.4`` at a terminal and ``noise_ratio=0.4`` in Python.
+    """
+    return f"\ufdd0{argument}{'' if value is None else f'={value}'}\ufdd1"
+
+
 LONGEST = 2_000
 """Characters of an error's text; a file may hold megabytes where a name is expected."""
 
@@ -75,13 +92,24 @@ class NclBenchError(Exception):
     """Argument to the option of the command that was refused; the command fills it in."""
 
     def __str__(self) -> str:
-        text = one_line(_ARGUMENT.sub(self._in_terminal, super().__str__()))
-        text = _OPTION.sub(self._in_python, text)
+        text = _ARGUMENT.sub(self._in_terminal, super().__str__())
+        text = _OPTION.sub(self._in_python, one_line(_NAMED.sub(self._by_door, text)))
         if len(text) <= LONGEST:
             return text
         return (
             f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"  # what and where come first, the fix last
         )
+
+    def _by_door(self, found: re.Match[str]) -> str:
+        argument, value = found["argument"], found["value"]
+        option = self.options.get(argument) or option_of(argument)
+        if option not in self.arguments:
+            return option if value is None else f"{option} {value}"
+        name = self.arguments[option].partition("=")[0]  # the call was made from Python
+        if value is None:
+            return f"{name}="
+        plain = value in ("True", "False", "None") or re.fullmatch(r"-?[\d.]+", value)
+        return f"{name}={value if plain else repr(value)}"
 
     def _in_python(self, found: re.Match[str]) -> str:
         if found["word"] and found["option"] in self.arguments:

@@ -6,9 +6,34 @@ import stat
 import tarfile
 import unicodedata
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from ncl_bench.errors import NclBenchError
+from ncl_bench.errors import DataError, NclBenchError, is_out_of_memory, reason_of
+
+
+@contextmanager
+def reading(
+    path: object, error: type[NclBenchError] = DataError, *, fix: str = "write or fetch it again"
+) -> Iterator[None]:
+    """Turn whatever a library raises on a damaged file into one sentence; inside, nothing else catches.
+
+    Sentences of this project, lack of memory and interrupts pass through.
+
+    Args:
+        path: what is read, as the sentence names it.
+        error: class of what is raised.
+        fix: what the user should do, in words that end the sentence.
+    """
+    try:
+        yield
+    except NclBenchError:
+        raise
+    except Exception as problem:
+        if is_out_of_memory(problem):
+            raise
+        raise error(f"{path} cannot be read ({reason_of(problem)}); {fix}") from None
 
 
 def text_lines(content: bytes, name: str, error: type[NclBenchError]) -> list[str]:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ncl_bench.errors import NclBenchError
     from ncl_bench.evaluation.call import evaluate
     from ncl_bench.evaluation.compare import compare
+    from ncl_bench.evaluation.hubs import without_hubs
     from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
     from ncl_bench.evaluation.scores import write_scores
     from ncl_bench.noise.draw import inject_noise
@@ -28,6 +29,7 @@ __all__ = [
     "load_dataset",
     "new_dataset",
     "prepare",
+    "without_hubs",
     "write_scores",
 ]
 
@@ -42,6 +44,7 @@ _HOMES = {
     "load_dataset": "ncl_bench.data.load",
     "new_dataset": "ncl_bench.data.own",
     "prepare": "ncl_bench.data.prepare",
+    "without_hubs": "ncl_bench.evaluation.hubs",
     "write_scores": "ncl_bench.evaluation.scores",
 }
 """Where each public name lives; it is imported when first used, so that `import ncl_bench` stays fast."""

@@ -50,6 +50,8 @@ def digits_scores(folder: Path, patch: pytest.MonkeyPatch) -> None:
     captions = np.repeat(images, 5, axis=0) + 0.7 * random.standard_normal((1000, 16), np.float32)
     np.save(folder / "image_embeddings.npy", images)
     np.save(folder / "caption_embeddings.npy", captions)
+    np.save(folder / "train_images.npy", random.standard_normal((60, 16), np.float32))
+    np.save(folder / "train_captions.npy", random.standard_normal((90, 16), np.float32))
 
 
 def filled_in(folder: Path, patch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,9 @@
 """Take hubs out of similarities: images and captions that are near everything.
 
 In spaces of many dimensions a few items are among the nearest of most queries: hubs (Radovanovic, Nanopoulos and
-Ivanovic, JMLR 2010). Cross-domain similarity local scaling (CSLS: Conneau et al., ICLR 2018) subtracts from a similarity
-how near both items are to everything. Here, everything is a bank of training items, as in QB-Norm (Bogolin et al.,
-CVPR 2022), so the scores of a query do not depend on the other queries of its split, and no pairing is read.
+Ivanovic, JMLR 2010). Cross-domain similarity local scaling (CSLS: Conneau et al., ICLR 2018) subtracts from each
+similarity how near its two items are to everything. Here, everything is a bank of training items, as in QB-Norm
+(Bogolin et al., CVPR 2022), so the scores of a query do not depend on other queries, and no pairing is read.
 """
 
 from typing import Any

@@ -21,7 +21,7 @@ from baselines.training.submit import submit, submit_zero_shot
 from baselines.training.train import Trainer, TrainingProgress
 from ncl_bench.arguments import Count, Seed, checked_arguments
 from ncl_bench.data import dataset_spec
-from ncl_bench.errors import NclBenchError
+from ncl_bench.errors import NclBenchError, named
 from ncl_bench.evaluation.submission import SUBMISSION_FILE, MatrixScores, read_submission
 from ncl_bench.files import AnyPath, as_path
 from ncl_bench.noise.draw import NoiseUnit, in_words
@@ -96,12 +96,20 @@ class Run:
         return f"<Run {self.path}: {name}, seed {record.seed}, {state}>"
 
     @checked_arguments()
-    def score(self, to: AnyPath | None = None, *, embeddings: bool = False, device: str = "auto") -> Path:
+    def score(
+        self,
+        to: AnyPath | None = None,
+        *,
+        embeddings: bool = False,
+        hubs: str | float | None = None,
+        device: str = "auto",
+    ) -> Path:
         """Score the test split once and write a submission; see :func:`score`.
 
         Args:
             to: folder to write (default: ``submission`` in the run's folder; a second call returns it unchanged).
             embeddings: write embeddings of images and captions in place of similarities.
+            hubs: correct the similarities for hubs, see :func:`score`.
             device: ``cpu``, ``cuda``, or ``auto``, which takes a GPU if there is one.
 
         Returns:
@@ -109,11 +117,16 @@ class Run:
         """
         own = self.path / "submission"
         if to is None and (own / SUBMISSION_FILE).is_file():
-            written = read_submission(own).scores
-            if embeddings and all(isinstance(each, MatrixScores) for each in written.values()):
+            written = read_submission(own)
+            if embeddings and all(isinstance(each, MatrixScores) for each in written.scores.values()):
                 raise NclBenchError(f"{own} holds similarities already; give to=DIR for embeddings")
+            # the same submission would be taken for one with the correction, or without
+            if (hubs is None) != (written.correction is None):
+                raise NclBenchError(f"{own} was scored with another {named('hubs')}; give to=DIR")
             return own
-        return score([self.path], to=to or own, embeddings=embeddings, root=self.root, device=device)
+        return score(
+            [self.path], to=to or own, embeddings=embeddings, hubs=hubs, root=self.root, device=device
+        )
 
     @checked_arguments()
     def audit(self, to: AnyPath | None = None, *, device: str = "auto", **options: Any) -> "AuditResult":
@@ -216,6 +229,7 @@ def score(
     to: AnyPath,
     zero_shot: AnyPath | None = None,
     embeddings: bool = False,
+    hubs: str | float | None = None,
     root: AnyPath | None = None,
     device: str = "auto",
     precision: Precision = "32-true",
@@ -238,6 +252,9 @@ def score(
         zero_shot: recipe whose pre-trained backbone is scored without training; replaces ``runs``.
         embeddings: write embeddings of images and captions in place of similarities (``clip``, ``vse_infinity`` and
             ``vsrn`` only).
+        hubs: correct the scores for hubs with this weight, such as 1, or ``auto``, which chooses 0, 0.5, 1 or 1.5 on
+            dev (default: no correction). See :func:`ncl_bench.without_hubs`. Its bank is 10,000 training captions and
+            all training images, without their pairing; dev also chooses 10 or 50 neighbours.
         root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
         device: device of the networks; ``auto`` takes a GPU if there is one.
         precision: arithmetic of the networks.
@@ -271,6 +288,7 @@ def score(
             target,
             root=place,
             embeddings=embeddings,
+            hubs=hubs,
             device=device,
             console=console,
             say=first_says,
@@ -278,7 +296,7 @@ def score(
     else:
         recipe, _ = _changed(zero_shot, settings)
         job = TrainingJob(recipe, root=place, precision=precision)
-        submit_zero_shot(job, target, embeddings=embeddings, device=device, say=first_says)
+        submit_zero_shot(job, target, embeddings=embeddings, hubs=hubs, device=device, say=first_says)
     return target
 
 

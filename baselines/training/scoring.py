@@ -63,6 +63,7 @@ def score_rows(
     images: Ids,
     captions: Ids,
     *,
+    captions_of: PairedDataset | None = None,
     device: torch.device | None = None,
     rank_by: Iterable[RankingScores] | None = None,
     advance: Advance = lambda amount: None,
@@ -76,6 +77,7 @@ def score_rows(
         dataset: any split.
         images: int64 ``(n_images,)``, rows of its images.
         captions: int64 ``(n_captions,)``, rows of its captions.
+        captions_of: split of the captions, if it is another one.
         device: where the networks are; the CPU by default.
         rank_by: for each network what its similarities become before the mean; themselves by default.
         advance: called with the number of similarities done.
@@ -84,6 +86,7 @@ def score_rows(
         float32 ``(n_images, n_captions)``, images as rows; empty on every rank but the first.
     """
     device = device or torch.device("cpu")
+    texts = (captions_of or dataset).tokens
     shape = (len(images), len(captions)) if rank() == 0 else (0, 0)
     similarities = np.empty(shape, np.float32)
     backbones = [cast(Backbone, network) for network in networks]
@@ -95,7 +98,7 @@ def score_rows(
         height = len(strip[0].vectors)
 
         def compare(places: Ids, strip: list[Encoded] = strip) -> Tensor:
-            tokens, lengths = map(torch.from_numpy, dataset.tokens.padded(captions[places]))
+            tokens, lengths = map(torch.from_numpy, texts.padded(captions[places]))
             each = [
                 change(network.similarities(images, network.encode_captions(tokens.to(device), lengths)))
                 for network, images, change in zip(backbones, strip, scores_of, strict=True)

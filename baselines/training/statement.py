@@ -27,6 +27,7 @@ from ncl_bench.data.paired import PairedDataset
 from ncl_bench.evaluation.detection import detection, division
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION, known_order
 from ncl_bench.evaluation.submission import (
+    Correction,
     DetectedPairs,
     Scores,
     StatedNoise,
@@ -49,6 +50,7 @@ def statement_of(
     networks: int,
     scores: Scores,
     last_epoch: float | None,
+    correction: Correction | None = None,
 ) -> Submission:
     """Build the statement of finished runs whose networks are scored together.
 
@@ -58,6 +60,7 @@ def statement_of(
         networks: number of networks averaged.
         scores: score files, as written.
         last_epoch: rSum on test after the last epoch; None if it was not scored.
+        correction: how the scores were corrected for hubs.
     """
     jobs, described = [run.job for run in finished], [run.run for run in finished]
     recipe = jobs[0].recipe
@@ -69,7 +72,7 @@ def statement_of(
     # networks of one kind are named once, an SGR and an SAF as papers do
     backbones = sorted({job.backbone.title_of(job.recipe.backbone_config) for job in jobs})
     return Submission(
-        **_facts(jobs[0], test, scores),
+        **_facts(jobs[0], test, scores, correction),
         method=jobs[0].title,
         paper=method.paper,
         code="",
@@ -92,13 +95,17 @@ def statement_of(
 
 
 def statement_of_zero_shot(
-    job: TrainingJob, pretrained: str, test: PairedDataset, scores: Scores
+    job: TrainingJob,
+    pretrained: str,
+    test: PairedDataset,
+    scores: Scores,
+    correction: Correction | None = None,
 ) -> Submission:
     """Build the statement of a pre-trained network that was not trained on the dataset."""
     # no pair was trained on, but a row stands on a board of one noise
     clean = dataset_spec(test.name).noise != "natural"
     return Submission(
-        **_facts(job, test, scores),
+        **_facts(job, test, scores, correction),
         method=f"{job.backbone.title} zero-shot",
         paper="",
         code="",
@@ -115,7 +122,9 @@ def statement_of_zero_shot(
     )
 
 
-def _facts(job: TrainingJob, test: PairedDataset, scores: Scores) -> dict[str, Any]:
+def _facts(
+    job: TrainingJob, test: PairedDataset, scores: Scores, correction: Correction | None
+) -> dict[str, Any]:
     """Facts of the split that was scored."""
     spec = dataset_spec(test.name)
     language = job.recipe.language or spec.languages[0]
@@ -126,6 +135,7 @@ def _facts(job: TrainingJob, test: PairedDataset, scores: Scores) -> dict[str, A
         "language": language,
         "tokenizer": job.backbone.tokenizer or job.recipe.tokenizer or spec.tokenizers[language],
         "scores": {"test": scores},
+        "correction": correction,
     }
 
 

@@ -7,10 +7,12 @@ memorised. No choice depends on it. If the last epoch is also the best one, its 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from hashlib import sha256
+from math import inf
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -21,16 +23,18 @@ from torch import nn
 
 from baselines.kit.distributed import device_for, from_first_rank, rank
 from baselines.kit.method import Method
+from baselines.training.hubs import corrected
 from baselines.training.job import FinishedRun, TrainingJob, build_method, initial_network
 from baselines.training.scoring import Float32Array, RankingScores, embed, score
 from baselines.training.statement import statement_of, statement_of_zero_shot
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.errors import TrainingError, first_line
+from ncl_bench.errors import TrainingError, first_line, named
 from ncl_bench.evaluation.protocol import recalls_of
 from ncl_bench.evaluation.submission import (
     SUBMISSION_FILE,
     ArrayFile,
+    Correction,
     EmbeddingScores,
     MatrixScores,
     Scores,
@@ -57,6 +61,7 @@ def submit(
     *,
     root: Path | None = None,
     embeddings: bool = False,
+    hubs: str | float | None = None,
     device: str = "auto",
     console: Console | None = None,
     say: Callable[[str], object] = lambda line: None,
@@ -69,6 +74,7 @@ def submit(
         root: folder of prepared datasets.
         embeddings: write embeddings of images and captions in place of the matrix; their dot products are the
             similarities.
+        hubs: correct the scores for hubs, see :func:`baselines.score`.
         device: ``auto``, ``cpu`` or ``cuda``.
         console: console for progress; standard error by default.
         say: called with :func:`ncl_bench.progress.opening_line`.
@@ -77,6 +83,7 @@ def submit(
         TrainingError: a run is unfinished, the runs do not belong together, a score is not finite, or the folder is in
             use.
     """
+    weight = checked_weight(hubs, embeddings)
     finished = [FinishedRun.read(run, root) for run in runs]
     check_alike(finished)
     _check_target(to)
@@ -97,9 +104,14 @@ def submit(
     if embeddings:
         _check_dot_products(jobs, methods)
     with _owned(to):
-        arrays = _scored(networks, test, embeddings, torch_device, console, to)
-        # the last epoch of a closed form is only the last setting of its grid
-        if any(job.recipe.steps is None for job in jobs) or any(method.closed_form for method in methods):
+        arrays, correction = _scored(networks, jobs[0], test, embeddings, weight, torch_device, console, to)
+        # the correction is chosen for the best networks; the last epoch of a closed form is only the last setting of
+        # its grid
+        if (
+            correction is not None
+            or any(job.recipe.steps is None for job in jobs)
+            or any(method.closed_form for method in methods)
+        ):
             last_epoch = None
         # the best epoch is the last one, so its matrix is at hand
         elif not embeddings and all(run.outcome.best_epoch == run.outcome.epochs - 1 for run in finished):
@@ -108,7 +120,7 @@ def submit(
             last_epoch = _last_epoch(finished, methods, networks, test, torch_device, console)
 
         def describe(scores: Scores) -> Submission:
-            return statement_of(finished, test, len(networks), scores, last_epoch)
+            return statement_of(finished, test, len(networks), scores, last_epoch, correction)
 
         return from_first_rank(lambda: _written(to, arrays, describe))
 
@@ -118,6 +130,7 @@ def submit_zero_shot(
     to: Path,
     *,
     embeddings: bool = False,
+    hubs: str | float | None = None,
     device: str = "auto",
     say: Callable[[str], object] = lambda line: None,
 ) -> Submission:
@@ -126,13 +139,14 @@ def submit_zero_shot(
     Args:
         job: dataset and backbone; its method is ignored.
         to: folder to write; it must not exist, or be empty.
-        embeddings: as for :func:`submit`.
+        embeddings, hubs: as for :func:`submit`.
         device: ``auto``, ``cpu`` or ``cuda``.
         say: called with :func:`ncl_bench.progress.opening_line`.
 
     Raises:
         TrainingError: the backbone is not pre-trained, a score is not finite, or the folder is in use.
     """
+    weight = checked_weight(hubs, embeddings)
     pretrained = job.backbone.pretrained_encoder(job.recipe.backbone_config)
     if not pretrained:
         raise TrainingError(
@@ -149,14 +163,31 @@ def submit_zero_shot(
     if embeddings:
         _check_dot_products([job], [])
 
-    def describe(scores: Scores) -> Submission:
-        return statement_of_zero_shot(job, pretrained, test, scores)
-
+    networks: Networks = [(network, lambda similarities: similarities)]
     with _owned(to):
-        arrays = _scored(
-            [(network, lambda similarities: similarities)], test, embeddings, torch_device, console, to
-        )
+        arrays, correction = _scored(networks, job, test, embeddings, weight, torch_device, console, to)
+
+        def describe(scores: Scores) -> Submission:
+            return statement_of_zero_shot(job, pretrained, test, scores, correction)
+
         return from_first_rank(lambda: _written(to, arrays, describe))
+
+
+def checked_weight(hubs: str | float | None, embeddings: bool) -> float | Literal["auto"] | None:
+    """Check the weight of a correction for hubs before anything is scored."""
+    # embeddings would be written without the correction that the submission states
+    if hubs is not None and embeddings:
+        raise TrainingError(f"{named('hubs')} corrects similarities; leave {named('embeddings')} out")
+    if hubs is None:
+        return None
+    if hubs == "auto":
+        return "auto"
+    with suppress(ValueError):
+        if 0 <= float(hubs) < inf:
+            return float(hubs)
+    raise TrainingError(
+        f"{named('hubs', hubs)} is no weight; give a number from 0, or auto to choose it on dev"
+    )
 
 
 def _check_target(to: Path) -> None:
@@ -183,14 +214,20 @@ def _owned(to: Path) -> Iterator[None]:
 
 def _scored(
     networks: Networks,
+    job: TrainingJob,
     test: PairedDataset,
     embeddings: bool,
+    weight: float | Literal["auto"] | None,
     device: torch.device,
     console: Console | None,
     to: Path,
-) -> dict[str, Float32Array]:
+) -> tuple[dict[str, Float32Array], Correction | None]:
     """Compute the finite arrays of a submission, by file name; empty on every rank but the first."""
-    if embeddings:
+    correction = None
+    if weight is not None:
+        matrix, correction = corrected(networks, job, test, weight, device, console)
+        arrays = {SCORES_FILE: matrix}
+    elif embeddings:
         with bar("score", test.n_images + len(test), console) as advance:
             sides = embed([network for network, _ in networks], test, device, advance)
         arrays = dict(zip(EMBEDDINGS_FILES, sides, strict=True))
@@ -203,7 +240,7 @@ def _scored(
                 raise TrainingError(f"{name} of {to} is not finite; the networks cannot be submitted")
 
     from_first_rank(check)
-    return arrays
+    return arrays, correction
 
 
 def _matrix(

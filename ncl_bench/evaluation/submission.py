@@ -202,6 +202,32 @@ class Training(TrainingSetup, TrainingRecord):
     """How a run was trained, and what the trainer recorded."""
 
 
+class CorrectionSetup(_Described):
+    """Correction of the scores for hubs with a bank of training items; the same for all seeds of a row."""
+
+    name: Literal["csls"]
+    """Cross-domain similarity local scaling, see ncl_bench.without_hubs."""
+    captions: Annotated[int, Field(ge=1)]
+    """Training captions in the bank."""
+    images: Annotated[int, Field(ge=1)]
+    """Training images in the bank."""
+    given_weight: NotNegative | None = None
+    """Weight, if it was given; null if it was chosen on dev."""
+
+
+class CorrectionChoice(_Described):
+    """Options of the correction in one submission."""
+
+    weight: NotNegative
+    """0 for none, 1 for the usual one."""
+    neighbours: Annotated[int, Field(ge=1)]
+    """Highest similarities to the bank that are averaged."""
+
+
+class Correction(CorrectionChoice, CorrectionSetup):
+    """Correction of the scores for hubs."""
+
+
 class Statement(_Described):
     """Facts of a submission that are the same for every training seed; a leaderboard row begins with them."""
 
@@ -313,6 +339,8 @@ class Submission(Statement):
     """Score files of each evaluated split."""
     correspondence: ArrayFile | None = None
     """One clean probability per training caption, float (n_train_captions,); optional."""
+    correction: Correction | None = None
+    """How the scores were corrected for hubs; null if they were not."""
     training: Training | None = None
     """Training record of this repository's trainer; null for other code."""
 
@@ -357,7 +385,16 @@ class Submission(Statement):
 ORDER = (
     *("protocol_version", "method", "paper", "code", "backbone", "networks", "dataset", "order_fingerprint"),
     *("fingerprint", "language", "tokenizer", "noise", "training_seeds", "selection_split"),
-    *("extra_clean_data", "pretrained_encoder", "hardware", "hours", "scores", "correspondence", "recipes"),
+    *(
+        "extra_clean_data",
+        "pretrained_encoder",
+        "hardware",
+        "hours",
+        "scores",
+        "correction",
+        "correspondence",
+        "recipes",
+    ),
     *("training", "notes"),
 )
 _TRAINING_ORDER = (

@@ -15,10 +15,11 @@ from support.few_digits import digits_job, load_few, trained
 from support.rounding import assert_near
 
 import baselines.training.submit
+import ncl_bench
 from baselines.kit.distributed import device_for
 from baselines.training.job import FinishedRun, hidden_correspondence
 from baselines.training.run_folder import RunFolder, machine_of
-from baselines.training.scoring import score
+from baselines.training.scoring import score, score_rows
 from baselines.training.submit import submit
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.vocabulary import Vocabulary
@@ -283,3 +284,62 @@ def test_a_network_that_no_memory_holds_is_refused(
     (tmp_path / "run" / "run.json").write_text(json.dumps(described))
     with pytest.raises(TrainingError, match="backbone vse_infinity does not fit into memory"):
         submit([tmp_path / "run"], tmp_path / "to", device="cpu")
+
+
+def test_scores_without_hubs_state_what_dev_chose_and_agree_with_the_formula(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("baselines.training.hubs.BANK_CAPTIONS", 300)
+    monkeypatch.setattr("baselines.training.hubs.IMAGES_AT_ONCE", 70)
+    plain, chosen = (submit(runs, tmp_path / str(hubs), hubs=hubs, device="cpu") for hubs in (None, "auto"))
+    assert plain.correction is None
+    correction = chosen.correction
+    assert correction is not None
+    assert (correction.name, correction.captions, correction.given_weight) == ("csls", 300, None)
+    assert read_submission(tmp_path / "auto") == chosen
+    job = FinishedRun.read(runs[0]).job
+    train, test, dev = (job.load(split) for split in ("train", "test", "dev"))
+    rows = np.sort(np.random.default_rng(0).permutation(len(train))[:300])
+    assert correction.images == train.n_images
+    networks = [
+        network
+        for run in runs
+        for network in baselines.training.submit.chosen_method(
+            FinishedRun.read(run), torch.device("cpu")
+        ).networks
+    ]
+
+    def corrected(split: PairedDataset, weight: float, neighbours: int) -> Any:
+        images, captions = np.arange(split.n_images), np.arange(len(split))
+        return ncl_bench.without_hubs(
+            score_rows(networks, split, images, captions),
+            score_rows(networks, split, images, rows, captions_of=train),
+            score_rows(networks, train, np.arange(train.n_images), captions, captions_of=split),
+            weight,
+            neighbours,
+        )
+
+    found = np.load(tmp_path / "auto" / "test.npy")
+    assert_near(found, corrected(test, correction.weight, correction.neighbours))
+    sums = {
+        (weight, k): evaluate(corrected(dev, weight, k), dataset="digits", split="dev", intervals=False).r_sum
+        for weight in (0.0, 0.5, 1.0, 1.5)
+        for k in (10, 50)
+    }
+    assert sums[correction.weight, correction.neighbours] == pytest.approx(max(sums.values()), abs=0.5)
+    # a weight that was given is another row
+    given = submit(runs, tmp_path / "given", hubs="0", device="cpu").correction
+    assert given is not None
+    assert (given.given_weight, given.weight) == (0.0, 0.0)
+    assert_near(np.load(tmp_path / "given" / "test.npy"), np.load(tmp_path / "None" / "test.npy"))
+
+
+@pytest.mark.parametrize(
+    ("hubs", "embeddings"), [("much", False), (-1.0, False), ("nan", False), ("inf", False), ("auto", True)]
+)
+def test_hubs_that_cannot_be_corrected_are_refused_before_scoring(
+    runs: list[Path], tmp_path: Path, hubs: Any, embeddings: bool
+) -> None:
+    with pytest.raises(TrainingError, match="hubs"):
+        submit(runs, tmp_path / "to", hubs=hubs, embeddings=embeddings, device="cpu")
+    assert not (tmp_path / "to").exists()

@@ -1,6 +1,5 @@
 """Go on without the wrong pairs of an audit: lists in the form of the input, or pairs for ``train --keep``."""
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,15 +8,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from baselines.audit.lists import write_lists
-from baselines.audit.result import PAIRS, RESULT, AuditResult, column_of_audit, read_result
-from ncl_bench.data import dataset_spec
+from baselines.audit.result import PAIRS, AuditResult, column_of_audit, read_result
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.keep import Kept, read_pair_ids, write_keep
 from ncl_bench.data.pairs.columns import read_pairs
 from ncl_bench.data.pairs.kept import KEPT, read_kept, write_kept
-from ncl_bench.errors import TrainingError, first_line
+from ncl_bench.errors import TrainingError, named
 from ncl_bench.files import atomic_folder
-from ncl_bench.foreign import readable
+from ncl_bench.foreign import readable, reading
 from ncl_bench.noise.draw import noise_sha256
 from ncl_bench.tables import read_table
 
@@ -51,21 +49,20 @@ def apply_audit(
         What was kept of a training split; None for own pairs.
     """
     if None not in (threshold, ids):
-        raise TrainingError("--threshold and --ids each say which pairs to keep; give one of them")
+        raise TrainingError(
+            f"{named('threshold')} and {named('ids')} each say which pairs to keep; give one of them"
+        )
     result = read_result(audit)
-    if threshold is not None and not math.isfinite(threshold):
-        raise TrainingError(f"threshold is {threshold}, expected a finite number, such as 0.05")
     own = result.dataset is None
     if own and ids is not None:
         raise TrainingError(
-            f"{audit} holds an audit of your own pairs; repeat it with --labels {ids}, then leave --ids out"
+            f"{audit} holds an audit of your own pairs; repeat it with {named('labels')} {ids}, then leave "
+            f"{named('ids')} out"
         )
     if ids is None and threshold is None and result.threshold is None:
         raise TrainingError(
-            f"{audit} is by LEMoN, which has no threshold of its own; give --threshold (the slider of the page shows "
-            "what each removes) or --ids"
-            if result.lemon
-            else f"{audit} does not say how many are wrong; give --threshold or --ids"
+            f"{audit} does not say how many are wrong; give {named('threshold')} (the slider of the page shows what "
+            f"each removes) or {named('ids')}"
         )
     table = _read(audit / PAIRS, result, own)
     if own:
@@ -75,7 +72,7 @@ def apply_audit(
     values = table[result.chosen_by].to_numpy(np.float32, na_value=np.nan)
     # LEMoN has no threshold of its own; ids need none
     limit = result.threshold if threshold is None else threshold
-    others = f"have a {result.chosen_by} above {limit or 0:g}; choose a lower --threshold"
+    others = f"have a {result.chosen_by} above {limit or 0:g}; choose a lower {named('threshold')}"
     if ids is not None:
         listed = _listed(table["pair_id"].to_numpy(np.int64), ids)
         removed, others = table["pair_id"].isin(listed).to_numpy(), f"are not in {ids}; list fewer"
@@ -89,7 +86,7 @@ def apply_audit(
     # a list of ids was ticked by somebody; a threshold may be a slip of the finger
     if ids is None and removed.mean() > MOST_REMOVED and not sure:
         raise TrainingError(
-            f"nothing is written: the threshold {limit:g} {said}; choose a lower --threshold, or add --yes"
+            f"nothing is written: the threshold {limit:g} {said}; choose a lower {named('threshold')}, or add --yes"
         )
     if (~removed).sum() < 2:
         raise TrainingError(f"training needs two pairs, but {(~removed).sum()} of {len(table):,} {others}")
@@ -109,19 +106,14 @@ def _read(path: Path, result: AuditResult, own: bool) -> pd.DataFrame:
     from pyarrow.parquet import read_schema
 
     readable(path, TrainingError, "the table of an audit")
-    needed = ["probability", *(("suspect", "left_out") if own else ("pair_id",))]
+    needed = ["probability", *(("suspect", "left_out", "reason") if own else ("pair_id",))]
     needed += ["correction"] if own and result.labels else []  # else a column of this name is the user's own
-    try:
+    with reading(path, TrainingError, fix="run `ncl-bench audit` again"):
         there = read_schema(path).names
         # the user's own column of this name stays, and the audit's gets a prefix
-        named = {column: name for name in needed if (column := column_of_audit(there, name))}
-        columns = [result.chosen_by, *named]
-        if not own:
-            _refuse_large(path, result, columns)
-        table = pd.read_parquet(path, columns=columns).rename(columns=named)
+        of = {column: name for name in needed if (column := column_of_audit(there, name))}
+        table = pd.read_parquet(path, columns=[result.chosen_by, *of]).rename(columns=of)
         return table.astype({result.chosen_by: "float64"})
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise TrainingError(f"{path} is damaged ({first_line(error)}); run `ncl-bench audit` again") from None
 
 
 def _write_own(audit: Path, to: Path, table: pd.DataFrame, removed: NDArray[np.bool_]) -> None:
@@ -181,23 +173,6 @@ def _removes(removed: NDArray[np.bool_], table: pd.DataFrame, result: AuditResul
     )
 
 
-def _refuse_large(table: Path, result: AuditResult, needed: list[str]) -> None:
-    """Refuse a table with more pairs than its dataset, or than its summary says, before a column is decompressed."""
-    from pyarrow.parquet import read_metadata
-
-    assert result.dataset is not None
-    facts = read_metadata(table)
-    stored = [
-        facts.row_group(group).column(number)
-        for group in range(facts.num_row_groups)
-        for number in range(facts.num_columns)
-    ]
-    read = sum(each.total_uncompressed_size for each in stored if each.path_in_schema in needed)
-    n_pairs = dataset_spec(result.dataset).n_captions("train")
-    if not facts.num_rows == result.n_judged <= n_pairs or read > 64 * (n_pairs + 1_000):
-        raise ValueError(f"{facts.num_rows:,} rows, {RESULT} states {result.n_judged:,} of {n_pairs:,} pairs")
-
-
 def _listed(pair_ids: Int64Array, file: Path) -> Int64Array:
     """The pairs that a file lists, all of them audited; of labels, those that are wrong."""
     expected = "labels as the page of an audit downloads them, or a list of ids: a column pair_id"
@@ -205,8 +180,6 @@ def _listed(pair_ids: Int64Array, file: Path) -> Int64Array:
     columns, rows = read_table(file, TrainingError, ("pair_id",), expected=expected)
     if "label" in columns:
         listed = listed[np.array([row["label"].strip() == "wrong" for _, row in rows], bool)]
-    if not len(listed):
-        raise TrainingError(f"{file} lists no pairs; expected {expected}")
     unknown = np.setdiff1d(listed, pair_ids)
     if len(unknown):
         raise TrainingError(

@@ -11,15 +11,16 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.numpy import save_file
 from scipy.sparse import csr_array
 
 from baselines.kit.cca import ROWS_AT_ONCE, Float64Array, Moments, Projections, Vectors, signed_root
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.scripts import terms
-from ncl_bench.errors import TrainingError, first_line
+from ncl_bench.errors import TrainingError
 from ncl_bench.files import atomic_path
+from ncl_bench.foreign import reading
 from ncl_bench.progress import Advance
 
 FOLDS = 10
@@ -119,13 +120,12 @@ def write_projections(to: Path, fitted: Projections, encoders: Mapping[str, str]
 
 def read_projections(file: Path, encoders: Mapping[str, str]) -> Projections:
     """Read what :func:`write_projections` wrote; refused if it was made with other encoders."""
-    try:
-        with safe_open(file, framework="numpy") as stored:
-            made_with = stored.metadata() or {}
-            parts = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118, it is no mapping
-        fitted = Projections(**parts)
-    except (SafetensorError, OSError, TypeError) as error:
-        raise TrainingError(f"{file} is damaged ({first_line(error)}); run its audit again") from None
+    with (
+        reading(file, TrainingError, fix="run its audit again"),
+        safe_open(file, framework="numpy") as stored,
+    ):
+        made_with = stored.metadata() or {}
+        fitted = Projections(**{name: stored.get_tensor(name) for name in stored.keys()})  # noqa: SIM118, no mapping
     for what, name in encoders.items():
         if made_with.get(what) != name:
             raise TrainingError(

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baselines.kit.cca import ROWS_AT_ONCE
-from ncl_bench.errors import DataError
+from ncl_bench.errors import DataError, named
 from ncl_bench.evaluation.scores import as_array, check_embeddings, read_array
 
 
@@ -15,7 +15,7 @@ def read_embeddings(images: Any, captions: Any) -> tuple[NDArray[np.floating], N
     """Both sides, checked: as many of each, of one length, finite and not zero. A ``.npy`` file is mapped."""
     if images is None or captions is None:
         raise DataError(
-            "embeddings of one side are given; give both --image-embeddings and --caption-embeddings"
+            f"embeddings of one side are given; give both {named('image_embeddings')} and {named('caption_embeddings')}"
         )
     sides: list[NDArray[np.floating]] = []
     for given, name in ((images, "image embeddings"), (captions, "caption embeddings")):
@@ -41,23 +41,19 @@ def read_embeddings(images: Any, captions: Any) -> tuple[NDArray[np.floating], N
             f"the image embeddings have shape {x.shape}, those of the captions {y.shape}; give one row of each per "
             f"pair and one length{repeat}"
         )
-    _refuse_without_content(x, y)
-    return x, y
-
-
-def _refuse_without_content(x: NDArray[np.floating], y: NDArray[np.floating]) -> None:
-    """Refuse sides from which nothing follows: rows of one direction, or captions along their own images."""
     for side, name in ((x, "image"), (y, "caption")):
         if len(side) > 1 and _along(side, np.broadcast_to(side[0], side.shape)):
             raise DataError(
                 f"all {name} embeddings have one direction, so every pair looks alike; compute them anew, one for each "
                 "row"
             )
+    # both sides from one file would fit perfectly, and no pair would be called wrong
     if _along(x, y):
         raise DataError(
             "every caption embedding lies along the embedding of its image; give the vectors of the captions, not "
             "those of the images"
         )
+    return x, y
 
 
 def _along(x: NDArray[np.floating], y: NDArray[np.floating]) -> bool:

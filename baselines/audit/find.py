@@ -24,20 +24,20 @@ import pandas as pd
 from numpy.typing import NDArray
 from rich.console import Console
 
+from baselines.audit.assemble import BETTER_ROWS, Audit, Source, assemble
 from baselines.audit.embeddings import read_embeddings
-from baselines.audit.labels import Label, read_labels, weigh
+from baselines.audit.labels import read_labels
 from baselines.audit.lists import forget, repaired, write_lists
 from baselines.audit.page import write
 from baselines.audit.reasons import other_script
-from baselines.audit.result import Audit, AuditResult, counts, free_name
+from baselines.audit.result import free_name
 from ncl_bench.arguments import Seed, checked_arguments, refuse_unused
 from ncl_bench.data.columns import Int64Array
-from ncl_bench.data.pair_labels import LABELS
 from ncl_bench.data.pairs.columns import OwnPairs, read_pairs
 from ncl_bench.data.pairs.kept import KeptRows, write_kept
 from ncl_bench.data.pairs.pictures import Pictures, find_pictures
 from ncl_bench.data.pictures import open_picture
-from ncl_bench.errors import DataError, NclBenchError, TrainingError, listed, shorten
+from ncl_bench.errors import DataError, NclBenchError, TrainingError, listed, named, shorten
 from ncl_bench.evaluation.pages import thumbnail
 from ncl_bench.files import sha256_of_file, sole_owner, write_text
 from ncl_bench.progress import Advance, Progress, live_bar
@@ -52,11 +52,14 @@ ANOTHER_ORDER = (
     "Most captions do not fit their pictures. Check how the table was made: the captions may stand in another order, "
     "such as 1, 2, 10 beside pictures in the order 1, 10, 2."
 )
-FIRST_SHARE = 0.1
-"""Of the pairs, the most suspicious first: what is called suspect where there are too few pairs for a share."""
+ADDED = (
+    *("rank", "score", "probability", "similarity", "lemon", "reason", "better_1", "better_2", "better_3"),
+    *("suspect", "left_out", "label", "correction"),
+)
+"""Columns of an audit beside those of a user; the last two only with labels."""
 SHORT = 16
 """Hexadecimal digits of a picture's hash."""
-WORK, JUDGE, INPUT, PICTURES = "work", "judge", "input.json", "pictures.sha256"
+WORK, JUDGE, INPUT, PICTURES = "work", "judge", "input.sha256", "pictures.sha256"
 SECONDS_PER_PICTURE, SECONDS_PER_PAIR, SECONDS_OF_JUDGING, SECONDS_OF_PAGE = 0.06, 0.007, 10.0, 5.0
 """What the bar starts from; it corrects itself. Judging has a fixed part: models of ten folds, and resamples."""
 
@@ -117,13 +120,13 @@ def find_wrong_pairs(
     none = image_embeddings is None and caption_embeddings is None
     if not none:
         of_pictures = {"encoder": encoder, "device": device, "strict": strict}
+        of_pictures |= {"text_encoder": text_encoder, "prior": prior}
         refuse_unused(find_wrong_pairs, of_pictures, "beside embeddings", DataError)
     if pairs is None:
         of_a_table = {"images": images, "image_column": image_column, "caption_column": caption_column}
         refuse_unused(find_wrong_pairs, of_a_table, "without a table of pairs", DataError)
     arrays = None if none else read_embeddings(image_embeddings, caption_embeddings)
-    _refuse_encoders(encoder, text_encoder, arrays)
-    other = None if prior is None else _prior(Path(prior), arrays)
+    other = None if prior is None else _prior(Path(prior))
     own = _opened(pairs, image_column, caption_column, arrays)
     if arrays is not None and len(arrays[0]) != len(own.captions):
         raise DataError(
@@ -148,7 +151,7 @@ def find_wrong_pairs(
                 _refuse_few(own, reasons, image_of, () if arrays else [*pictures.files.values()])
                 shown = _Shown(own, pictures, arrays)
                 # labels name pictures by their content, so the pictures must be known
-                known = read_labels(labels, shown.names(), own.captions, shown.identity)
+                known = read_labels(labels, shown.names, own.captions, shown.identity)
                 vectors = arrays or _encoder(encoder, text_encoder, device)
             if isinstance(vectors, tuple):
                 rows = np.arange(len(own.captions))
@@ -158,17 +161,18 @@ def find_wrong_pairs(
                     own, pictures, reasons, work, vectors, text_encoder, other, device, seed, strict, steps
                 )
             with steps.progress("writing the page")("writing", 2) as advance:
-                n_pictures, remarks = len(np.unique(image_of)), [*own.remarks, *pictures.remarks]
-                path = str(Path(pairs).absolute()) if isinstance(pairs, str | Path) else None
-                audit = _audit(own, rows, n_pictures, found, reasons, shown, remarks, known, key)
+                audit = assemble(_source(own, shown, reasons, len(np.unique(image_of)), key), found, known)
+                if 2 * (audit.result.low or 0) > len(rows) and not found.order_faults:
+                    audit = audit.remarked(ANOTHER_ORDER)
+                table = _written(own, audit)
                 _write_lists(folder, own, audit, found)
+                path = str(Path(pairs).absolute()) if isinstance(pairs, str | Path) else None
                 # pairs of Python cannot be read again later, so nothing is kept for `datasets new`
                 if path is not None:
                     kept = _kept(own, path, audit, images, work, None if arrays else encoder)
                     write_kept(folder, kept)
                 advance(1)
-                write(folder, audit, folder.name)
-    table = audit.table
+                write(folder, audit, table)
     if isinstance(pairs, pd.DataFrame):  # so that rows can be dropped from the user's frame by their index
         table.index = pairs.index[own.row_of]
     return table
@@ -187,20 +191,6 @@ def _opened(pairs: Any, image_column: str | None, caption_column: str | None, ar
     return read_pairs(frame)
 
 
-def _refuse_encoders(encoder: str, text_encoder: str | None, arrays: Any) -> None:
-    """Refuse a text encoder that is not used, or that belongs to other pictures."""
-    if text_encoder is None:
-        return
-    if arrays is not None:
-        raise TrainingError("embeddings are judged without a text encoder; leave --text-encoder out")
-    from baselines.encoders import CLIP
-
-    if encoder.startswith(CLIP) and text_encoder != encoder:
-        raise TrainingError(f"{encoder} encodes captions too; leave --text-encoder {text_encoder} out")
-    if text_encoder.startswith(CLIP) and text_encoder != encoder:
-        raise TrainingError(f"{text_encoder} encodes pictures too; give {text_encoder} as --encoder")
-
-
 def _encoder(name: str, text_encoder: str | None, device: str) -> "Encoder":
     """The network of the pictures; what either encoder needs is refused before any picture is encoded."""
     from baselines.audit.sentences import require_encoder
@@ -211,12 +201,8 @@ def _encoder(name: str, text_encoder: str | None, device: str) -> "Encoder":
     return load_encoder(name, None, device)
 
 
-def _prior(audit: Path, arrays: Any) -> Path:
+def _prior(audit: Path) -> Path:
     """The file of an audit that orders other pairs."""
-    if arrays is not None:
-        raise TrainingError(
-            "a prior is of an audit that reads pictures; leave --prior out, or the embeddings"
-        )
     from baselines.audit.judge import PROJECTIONS
 
     file = audit / WORK / JUDGE / PROJECTIONS
@@ -253,15 +239,11 @@ def _images_of(vectors: NDArray[np.floating]) -> Int64Array:
 def _refuse_other(folder: Path, key: str) -> None:
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
-    try:
-        found = json.loads((folder / WORK / INPUT).read_bytes())["key"]
-    except (OSError, ValueError, KeyError, TypeError):
+    record = folder / WORK / INPUT
+    if not record.is_file() or record.read_text(encoding="utf-8") != key:
         raise TrainingError(
-            f"{folder} exists and holds something else; choose a new folder with --to"
-        ) from None
-    if found != key:
-        raise TrainingError(
-            f"{folder} holds the audit of other pairs or settings; choose a new folder with --to"
+            f"{folder} holds the audit of other pairs or settings, or something else; choose a new folder with "
+            f"{named('to')}"
         )
 
 
@@ -269,7 +251,7 @@ def _refuse_other(folder: Path, key: str) -> None:
 def _begun(folder: Path, key: str) -> Iterator[None]:
     """Name the pairs of a new audit; if they are refused, nothing of it stays."""
     new = not (folder / WORK / INPUT).exists()
-    write_text(folder / WORK / INPUT, json.dumps({"key": key}) + "\n")
+    write_text(folder / WORK / INPUT, key)
     try:
         yield
     except NclBenchError:
@@ -317,13 +299,13 @@ def _refuse(own: OwnPairs, reasons: NDArray[np.object_], pictures: Pictures) -> 
         row = int(rows[0])
         raise DataError(
             f"{own.form.name} row {row + 1} ({shorten(own.images[row])}): {reasons[row]}, and {len(rows) - 1:,} more "
-            "rows cannot be judged; correct them, or leave --strict out"
+            f"rows cannot be judged; correct them, or leave {named('strict', True)} out"
         )
     if pictures.doubled:
         copy, first = next(iter(pictures.doubled.items()))
         raise DataError(
             f"{copy} is the same picture as {first}, and {len(pictures.doubled) - 1:,} more are copies; remove them, "
-            "or leave --strict out"
+            f"or leave {named('strict', True)} out"
         )
 
 
@@ -351,7 +333,7 @@ def _refuse_few(
     if len(captions) < 2:
         raise DataError(
             f"{own.form.name}: all {len(rows):,} captions are {shorten(next(iter(captions)))}, so no pair can be told "
-            "from another; choose the column with --caption-column"
+            "from another; choose the column with {named('caption_column')}"
         )
 
 
@@ -404,7 +386,7 @@ def _judge_pictures(
         image, reason = next(iter(damaged.items()))
         raise DataError(
             f"{names[image]} {reason.partition(';')[0]}, and {len(damaged) - 1:,} more cannot be read; correct them, "
-            "or leave --strict out"
+            f"or leave {named('strict', True)} out"
         )
     # again: only decoding shows which pictures are damaged
     _refuse_few(own, reasons, pictures.image_of, files)
@@ -421,7 +403,9 @@ def _judge_pictures(
             [own.captions[row] for row in rows.tolist()],
             work=work / JUDGE,
             image_encoder=network.name,
-            text_encoder=network.name if network.name.startswith(CLIP) else text_encoder,
+            text_encoder=network.name
+            if text_encoder is None and network.name.startswith(CLIP)
+            else text_encoder,
             prior=prior,
             seed=seed,
             device=device,
@@ -531,6 +515,7 @@ class _Shown:
     def _files(self) -> list[Path]:
         return list(self.pictures.files.values())
 
+    @cached_property
     def names(self) -> list[str]:
         """Name of each row's image, by which labels find it again: a hash where the rows hold the pictures."""
         if self.own.image_column not in self.own.form.pictures:
@@ -552,118 +537,47 @@ class _Shown:
         return "" if file is None else thumbnail(file)
 
 
-def _audit(
-    own: OwnPairs,
-    rows: Int64Array,
-    n_pictures: int,
-    found: "Judged",
-    left_out: NDArray[np.object_],
-    shown: _Shown,
-    remarks: list[str],
-    labels: Mapping[int, Label],
-    key: str,
-) -> Audit:
-    """Put together what is known of every row."""
-    n, place = len(own.captions), {row: number for number, row in enumerate(rows.tolist())}
-    judged = found.table
-    # labels of rows that were left out change nothing
-    ticked = {place[row]: label for row, label in labels.items() if row in place}
-    score, probability = (judged[name].to_numpy(np.float64) for name in ("score", "probability"))
-    views = judged["similarity"].to_numpy(np.float64), judged["lemon"].to_numpy(np.float64)
-    suspicion = weigh(score, probability, views, found.numbers, ticked)
-    rank = np.empty(len(rows), np.int64)
-    rank[suspicion.order] = np.arange(1, len(rows) + 1)
-    # too few pairs for a number: a fixed part, so that there is something to look at
-    threshold = suspicion.wrong if suspicion.wrong is not None else round(FIRST_SHARE * len(rows))
-    reason = judged["reason"].to_numpy(object)
-    given = np.array([ticked[k].label if k in ticked else "" for k in range(len(rows))], object)
-    # a reason makes a suspect whatever its score, and a person who looked has the last word
-    suspect = ((rank <= threshold) | (reason != "")) & (given != "matches")
-    # places among the judged pairs become rows of the table
-    better = np.where(found.better >= 0, rows[found.better], -1)
-    added = {
-        "rank": _spread(rank, rows, n, "Int64"),
-        **{
-            str(name): _spread(judged[name], rows, n, "string" if name == "reason" else "Float64")
-            for name in judged
-        },
-        "probability": _spread(suspicion.probability, rows, n, "Float64"),
+def _source(own: OwnPairs, shown: _Shown, left_out: NDArray[np.object_], n_pictures: int, key: str) -> Source:
+    table = pd.DataFrame(
+        {
+            "number": np.arange(1, len(own.captions) + 1),
+            "image": shown.names,
+            "caption": own.captions,
+            "left_out": left_out,
+            "copy_of": [shown.pictures.doubled.get(name, "") for name in own.images],
+        }
+    )
+    columns = own.form.table.columns
+    facts = {
+        "source": own.form.name,
+        "digest": key,
+        "n_pictures": n_pictures,
+        "doubled": len(shown.pictures.doubled),
+        "chosen_by": free_name("rank", columns),
     }
-    for number, column in enumerate(better.T, 1):
-        texts = [own.captions[row] if row >= 0 else None for row in column.tolist()]
-        added[f"better_{number}"] = _spread(texts, rows, n, "string")
-    added["suspect"] = _spread(suspect, rows, n, "boolean")
-    added["left_out"] = pd.array(left_out, "string")
-    if labels:
-        for name in Label._fields:
-            cells = [getattr(labels[row], name) if row in labels else "" for row in range(n)]
-            added[name] = pd.array(cells, "string")
-    taken = [name for name in added if name in own.form.table.columns]
-    if taken:
-        remarks = [*remarks, f"Your table has columns {listed(taken)}; those of the audit begin with audit_."]
-    if suspicion.low is not None and 2 * suspicion.low > len(rows) and not found.order_faults:
-        remarks = [*remarks, ANOTHER_ORDER]
-    renamed = {free_name(name, own.form.table.columns): column for name, column in added.items()}
+    remarks = [*own.remarks, *shown.pictures.remarks]
+    if taken := [name for name in ADDED if name in columns]:
+        remarks.append(f"Your table has columns {listed(taken)}; those of the audit begin with audit_.")
+    return Source(table, shown, facts, remarks=tuple(remarks))
+
+
+def _written(own: OwnPairs, audit: Audit) -> pd.DataFrame:
+    """The user's columns, and those of the audit under names that are free."""
+    better = {
+        f"better_{number}": pd.array(
+            [None if pd.isna(row) or row < 0 else own.captions[row] for row in audit.table[name]], "string"
+        )
+        for number, name in enumerate(BETTER_ROWS, 1)
+    }
+    known = audit.table.rename(columns={"place": "rank"}).assign(**better)
+    names = ADDED if audit.result.labels else ADDED[:-2]
+    columns = own.form.table.columns
+    added = known[list(names)].rename(columns={name: free_name(name, columns) for name in names})
     # without an index: pandas would join the columns by it and not by their order
-    table = pd.concat([own.form.table.reset_index(drop=True), pd.DataFrame(renamed)], axis=1)
-    result = AuditResult(
-        source=own.form.name,
-        digest=key,
-        n_rows=n,
-        n_judged=len(rows),
-        n_pictures=n_pictures,
-        left_out=counts(left_out),
-        doubled=len(shown.pictures.doubled),
-        reasons=counts(reason),
-        order_faults=tuple(fault.says(rows + 1) for fault in found.order_faults),
-        wrong=suspicion.wrong,
-        low=suspicion.low,
-        high=suspicion.high,
-        obtained=found.obtained,
-        chosen_by=free_name("rank", own.form.table.columns),
-        threshold=threshold,
-        n_suspects=int(suspect.sum()),
-        labels={name: sum(each.label == name for each in labels.values()) for name in LABELS}
-        if labels
-        else {},
-        remarks=(*remarks, found.unseen),
-    )
-    table.attrs["summary"] = result.model_dump(mode="json")
+    table = pd.concat([own.form.table.reset_index(drop=True), added], axis=1)
+    table.attrs["summary"] = audit.result.model_dump(mode="json")
     table.attrs["columns"] = own.image_column, own.caption_column
-    every = np.full(n, "", object)
-    every[rows] = reason
-    return Audit(
-        result=result,
-        table=table,
-        rows=rows,
-        suspicion=suspicion,
-        order=rows[suspicion.order],
-        numbers=np.arange(1, n + 1),
-        images=shown.names(),
-        captions=own.captions,
-        better=better,
-        reasons=every,
-        left_out=left_out,
-        labels=labels,
-        picture=shown.picture,
-        identity=shown.identity,
-        doubled=shown.pictures.doubled,
-    )
-
-
-def _spread(values: Any, rows: Int64Array, n: int, dtype: Any) -> Any:
-    """A column of all ``n`` rows: the values of the judged ones, and nothing for the others."""
-    # nullable types keep whole numbers whole beside empty cells
-    column: Any = pd.array([pd.NA] * n, dtype)
-    column[rows] = pd.array(np.asarray(values, object), dtype) if dtype == "string" else np.asarray(values)
-    return column
-
-
-def _suspects(own: OwnPairs, audit: Audit) -> NDArray[np.bool_]:
-    """Whether each judged row is a suspect."""
-    suspect = audit.table[free_name("suspect", own.form.table.columns)]
-    found: NDArray[np.bool_] = suspect[audit.rows].to_numpy(bool)
-    return found
+    return table
 
 
 def _kept(
@@ -675,7 +589,7 @@ def _kept(
         image_column=own.image_column,
         caption_column=own.caption_column,
         rows_sha256=own.sha256(),
-        rows=tuple(audit.rows[~_suspects(own, audit)].tolist()),
+        rows=tuple(audit.rows[~audit.suspect].tolist()),
         images=None if images is None else str(Path(images).absolute()),
         features=None if encoder is None else str((work / "features").absolute()),
         encoder=encoder,
@@ -683,8 +597,8 @@ def _kept(
 
 
 def _write_lists(folder: Path, own: OwnPairs, audit: Audit, found: "Judged") -> None:
-    chosen = _suspects(own, audit)
-    corrections = {row: each.correction for row, each in audit.labels.items() if each.correction}
+    chosen, given = audit.suspect, audit.table["correction"]
+    corrections = {row: text for row, text in enumerate(given.tolist()) if text}
     write_lists(folder, own, audit.rows[~chosen], audit.rows[chosen], corrections)
     if found.order_faults:
         captions = repaired(own.captions, audit.rows, found.order_faults)

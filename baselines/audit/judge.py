@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +30,14 @@ from baselines.audit.cca import (
 )
 from baselines.audit.lemon import LEMON, LemonSetting, lemon
 from baselines.audit.order import OrderFault, find_order_faults
-from baselines.audit.reasons import COPY, JUDGED_ALL_THE_SAME, ORDER, languages, reasons_of, words
-from baselines.audit.sentences import MINILM, PACKAGE, TFIDF, require_encoder, sentence_vectors
+from baselines.audit.reasons import COPY, JUDGED_ALL_THE_SAME, ORDER, reasons_of
+from baselines.audit.sentences import TFIDF, default_encoder, require_encoder, sentence_vectors
 from baselines.encoders import CLIP
 from baselines.kit.cca import ROWS_AT_ONCE, Moments, Vectors, unit
 from baselines.kit.share import share_of_wrong, suspicion, told_apart
 from ncl_bench.data.columns import Int64Array, taken
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.errors import TrainingError
+from ncl_bench.errors import TrainingError, named
 from ncl_bench.files import atomic_path
 from ncl_bench.progress import Advance
 
@@ -115,6 +114,8 @@ class Judged:
         better: int64 ``(n, 3)``, pairs whose captions fit better, the best first; -1 where there are fewer.
         order_faults: rows that carry the caption of a row nearby.
         unseen: what this estimate cannot see, in a sentence.
+        views: two columns of the table that err differently.
+        lean: prior weight of their difference, in log-odds; 0 where the probability rests on both.
     """
 
     table: pd.DataFrame
@@ -125,6 +126,8 @@ class Judged:
     better: Int64Array
     order_faults: tuple[OrderFault, ...] = ()
     unseen: str = UNSEEN
+    views: tuple[str, str] = "similarity", LEMON
+    lean: float = 0.0
 
     @property
     def enough(self) -> bool:
@@ -170,7 +173,8 @@ def judge_pairs(
         advance: called with the number of pairs done.
     """
     encoder = default_encoder(captions) if text_encoder is None else text_encoder
-    if encoder.startswith(CLIP):
+    one_space = encoder.startswith(CLIP) and encoder == image_encoder
+    if one_space:
         images = np.asarray(features[:, 0], np.float32)
     else:
         # mapped from a file: features of a large set do not fit into the memory
@@ -180,31 +184,20 @@ def judge_pairs(
     fitted: list[Fits] = [partial(_fitted, images, image_of, texts, seed)]
     names = {"images": image_encoder, "captions": encoder}
     if prior is not None:
-        if encoder == TFIDF or encoder.startswith(CLIP):
-            raise TrainingError(
-                f"a prior needs a sentence encoder, and these captions are read by {encoder}; name one with "
-                "--text-encoder (pip install '.[audit]' installs all-minilm-l6-v2), or leave --prior out"
-            )
         # fitted on other pairs, so none of these vouches for itself and no fold needs a fit of its own
         other = read_projections(prior, names)
         placed = other.place_images(images[image_of]), other.place_captions(texts)
         fitted.insert(0, _as_they_are(*placed, image_of, seed))
-    if encoder.startswith(CLIP):
+    if one_space:
         fitted.insert(0, _as_they_are(images[image_of], texts, image_of, seed))
     found = _judged(fitted, image_of, reasons_of(captions, image_of, images), seed, advance)
     if encoder == TFIDF:
         found = replace(found, unseen=f"{found.unseen} {OF_TFIDF}")
-    if len(captions) >= FEWEST_FOR_SHARE and not (encoder == TFIDF or encoder.startswith(CLIP)):
+    if len(captions) >= FEWEST_FOR_SHARE and not (encoder == TFIDF or one_space):
         write_projections(
             work / PROJECTIONS, Moments.of(images, image_of, texts).projections(COMPONENTS, RIDGES), names
         )
     return found
-
-
-def default_encoder(captions: Sequence[str]) -> str:
-    """MiniLM where it is installed and most captions are English, which it was trained on; else TF-IDF."""
-    plain = [" ".join(words(caption)) for caption in captions]
-    return MINILM if find_spec(PACKAGE) and languages(plain)[0] == "en" else TFIDF
 
 
 def _texts(captions: Sequence[str], encoder: str, kept: Path, device: str) -> Vectors:
@@ -276,13 +269,10 @@ def refuse_text_encoder(name: str | None, train: PairedDataset) -> None:
     """Refuse a text encoder for :func:`judge_split` that does not read these captions, or is not installed."""
     if name is None:
         return
-    if name.startswith(CLIP):
-        raise TrainingError(
-            f"{name} encodes pictures too, and a run has other features; leave --text-encoder out"
-        )
     if train.captions is None and name != TFIDF:
         raise TrainingError(
-            f"{train.name} has token ids in place of captions, which {name} cannot read; leave --text-encoder out"
+            f"{train.name} has token ids in place of captions, which {name} cannot read; leave "
+            f"{named('text_encoder')} out"
         )
     require_encoder(name)
 

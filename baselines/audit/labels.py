@@ -63,13 +63,10 @@ def read_labels(
     expected = f"labels of version {VERSION}, as the page downloads them"
     for where, line in read_table(Path(file), DataError, needed, expected=expected)[1]:
         cells = {name: cell.strip() for name, cell in line.items()}
-        if cells["version"] != str(VERSION):
+        if cells["version"] != str(VERSION) or cells["label"] not in LABELS:
             raise DataError(
-                f"{where}: version is {shorten(cells['version'])}, expected {expected}; tick them again"
-            )
-        if cells["label"] not in LABELS:
-            raise DataError(
-                f"{where}: label is {shorten(cells['label'])}, expected one of {', '.join(LABELS)}; correct it"
+                f"{where}: version is {shorten(cells['version'])} and label {shorten(cells['label'])}, expected "
+                f"{expected}, each one of {', '.join(LABELS)}"
             )
         rows = rows_of.get((cells["image_id"], cells["caption"]), [])
         if not rows:

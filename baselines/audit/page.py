@@ -2,20 +2,22 @@
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
+from baselines.audit.assemble import BETTER_ROWS, Audit
 from baselines.audit.labels import (
     FEWEST_TICKS,
     LEAST_SLOPE,
     PRIOR_DEVIATION,
     VERSION,
-    Suspicion,
 )
-from baselines.audit.result import RESULT, Audit, write_table
+from baselines.audit.result import RESULT, write_table
 from ncl_bench.files import write_text
 from ncl_bench.progress import as_typed
 from ncl_bench.rendering import environment
@@ -28,28 +30,38 @@ AT_ONCE = 50
 """Pairs on the screen."""
 MOST_SAMPLED = 5_000
 """Pairs from which the page computes the share again, evenly along the order."""
+FACTS = "fit", "cross_fitted", "similarity", "clean_probability", "loss", "lemon", "rank"
+"""Columns of training pairs that the page shows, beside the one that orders them."""
+SAMPLE = 1_000
+"""Captions among which a training pair's own is ranked."""
+TICKED = "odds", "aside"
+"""Columns by which ticks are weighed."""
+WIDTH, HEIGHT = 120, 28
+"""Size of the curve of a pair's clean probability over the epochs."""
 STEPS = 1_000
 """Steps of the slider: where 3 in 1,000 pairs are wrong, a hundredth is too coarse."""
 
 
-def write(folder: Path, audit: Audit, name: str) -> None:
+def write(folder: Path, audit: Audit, table: pd.DataFrame, name: str = "") -> None:
     """Write the tables of an audit, its result and its page, which is one self-contained file.
 
     Args:
         folder: where to write.
         audit: what is known of the pairs.
-        name: name of the audit's folder, for the commands on the page.
+        table: the pairs as ``pairs.csv`` holds them.
+        name: name of the audit's folder, for the commands on the page (default: that of ``folder``).
     """
-    result = audit.result
-    write_table(folder, audit.table)
+    result, known = audit.result, audit.table
+    write_table(folder, table)
     said = json.dumps(result.model_dump(mode="json"), indent=2, ensure_ascii=False)
     write_text(folder / RESULT, said + "\n")
     groups = _groups(audit)
     # a pair in two tabs has one card, so a tick counts once
     shown = list(dict.fromkeys(row for *_, rows in groups for row in rows))
     number = {row: place for place, row in enumerate(shown)}
-    values = audit.table[result.chosen_by].to_numpy(np.float32, na_value=np.nan)
-    cards = _cards(audit, shown, values)
+    chosen = known["place" if result.dataset is None else result.chosen_by]
+    values = chosen.to_numpy(np.float32, na_value=np.nan)
+    cards = [_card(audit, row, float(values[row])) for row in shown]
     data = {
         "version": VERSION,
         "file": "labels.csv",
@@ -63,12 +75,11 @@ def write(folder: Path, audit: Audit, name: str) -> None:
             {"title": title, "about": about, "count": count, "cards": [number[row] for row in rows]}
             for title, about, count, rows in groups
         ],
-        "ticks": None
-        if audit.suspicion is None or np.isnan(audit.suspicion.odds).any()
-        else _for_ticks(audit.suspicion),
+        "ticks": _for_ticks(audit),
         "slider": _slider(audit, values),
-        "command": as_typed(f"ncl-bench audit apply {name}"),
+        "command": as_typed(f"ncl-bench audit apply {name or folder.name}"),
     }
+    copies = known[known["copy_of"] != ""] if result.doubled else known[:0]
     page = (
         environment(TEMPLATE.parent)
         .get_template(TEMPLATE.name)
@@ -77,14 +88,16 @@ def write(folder: Path, audit: Audit, name: str) -> None:
             data=data,
             left_out={
                 reason: [
-                    f"row {row + 1}" + (f" ({audit.images[row]})" if audit.images[row] else "")
-                    for row in np.flatnonzero(audit.left_out == reason)[:NAMED].tolist()
+                    f"row {row + 1}" + (f" ({image})" if (image := str(known["image"].iat[row])) else "")
+                    for row in np.flatnonzero(known["left_out"] == reason)[:NAMED].tolist()
                 ]
                 for reason in result.left_out
             },
-            doubled=list(audit.doubled.items())[:NAMED],
+            doubled=[*dict(zip(copies["image"], copies["copy_of"], strict=True)).items()][:NAMED]
+            if result.doubled
+            else [],
             result_file=RESULT,
-            n_wrong=None if audit.truth is None else int((~audit.truth).sum()),
+            n_wrong=int((~known["truth"]).sum()) if "truth" in known else None,
             n_first=min(SHOWN, result.n_judged),
         )
     )
@@ -96,16 +109,17 @@ def _groups(audit: Audit) -> list[tuple[str, str, int, list[int]]]:
     wrong = audit.result.wrong or 0
     n = min(MOST_SHOWN, max(SHOWN, 2 * wrong))
     order = audit.order.tolist()
-    plain = [row for row in order if not audit.reasons[row]]
+    reasons, labels = (audit.table[name].to_numpy(object) for name in ("reason", "label"))
+    plain = [row for row in order if not reasons[row]]
 
     def first(rows: list[int], most: int) -> list[int]:
         # a labelled pair stays visible, wherever its label has moved it
-        return rows[:most] + [row for row in rows[most:] if row in audit.labels]
+        return rows[:most] + [row for row in rows[most:] if labels[row]]
 
     about = f"The {min(n, len(plain)):,} most suspicious pairs; pairs.csv holds all."
     groups = [("Suspects", about, min(n, len(plain)), first(plain, n))]
     for reason in audit.result.reasons:
-        rows = [row for row in order if audit.reasons[row] == reason]
+        rows = [row for row in order if reasons[row] == reason]
         about = f"{len(rows):,} pairs, found by a rule and not by their score."
         groups.append((reason.capitalize(), about, len(rows), first(rows, OF_A_REASON)))
     # the other end of the order shows what right pairs look like
@@ -114,53 +128,73 @@ def _groups(audit: Audit) -> list[tuple[str, str, int, list[int]]]:
     return groups
 
 
-def _cards(audit: Audit, rows: list[int], values: NDArray[np.float32]) -> list[dict[str, Any]]:
-    place = {row: number for number, row in enumerate(audit.rows.tolist())}
-    rank = {row: number for number, row in enumerate(audit.order.tolist(), 1)}
-    cards = []
-    for row in rows:
-        label, judged = audit.labels.get(row), place[row]
-        suspicion = audit.suspicion
-        cards.append(
-            {
-                "number": int(audit.numbers[row]),
-                "place": rank[row],
-                "image": audit.images[row],
-                "hash": audit.identity(row),
-                "caption": audit.captions[row],
-                "picture": audit.picture(row),
-                "better": [audit.captions[other] for other in audit.better[judged].tolist() if other >= 0],
-                "reason": audit.reasons[row],
-                "label": label.label if label else "",
-                "correction": label.correction if label else "",
-                "value": None if np.isnan(values[row]) else float(values[row]),
-                "facts": audit.facts(row),
-                "wrong": None if audit.truth is None else not audit.truth[row],
-                "curve": audit.curve(row),
-                "odds": None if suspicion is None else _rounded(suspicion.odds[judged]),
-                "aside": None if suspicion is None else _rounded(suspicion.aside[judged]),
-            }
-        )
-    return cards
+def _card(audit: Audit, row: int, value: float) -> dict[str, Any]:
+    """What the page shows of a pair; ``value`` is that of the slider."""
+    # by columns, as pandas makes an object of each value of a row
+    table = audit.table
+    known: dict[str, Any] = {str(name): table[name].iat[row] for name in table}
+    better = [known[name] for name in BETTER_ROWS]
+    return {
+        "number": int(known["number"]),
+        "place": int(known["place"]),
+        "image": known["image"],
+        "hash": audit.pictures.identity(row),
+        "caption": known["caption"],
+        "picture": audit.pictures.picture(row),
+        "better": [table["caption"].iat[other] for other in better if other >= 0],
+        "reason": known["reason"],
+        "label": known["label"],
+        "correction": known["correction"],
+        "value": None if np.isnan(value) else value,
+        "facts": [] if audit.result.dataset is None else _facts(audit, known),
+        "wrong": not known["truth"] if "truth" in known else None,
+        "curve": _curve(known["curve"]) if "curve" in known else "",
+        "odds": _rounded(known["odds"]),
+        "aside": _rounded(known["aside"]),
+    }
 
 
-def _for_ticks(suspicion: Suspicion) -> dict[str, Any]:
-    """What the page needs to repeat :func:`~baselines.audit.labels.weigh`."""
-    by_score = np.argsort(-suspicion.odds, kind="stable")
+def _facts(audit: Audit, known: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What the page shows of a training pair beside its chance of being wrong."""
+    columns = dict.fromkeys((audit.result.chosen_by, *FACTS[:-1]))
+    shown = [
+        (name.replace("_", " "), f"{known[name]:.3f}")
+        for name in columns
+        if name in known and not pd.isna(known[name])
+    ]
+    among = 1 + min(SAMPLE, audit.result.n_judged)
+    return [*shown, ("rank of its caption", f"{known['rank']:,} of {among:,}")]
+
+
+def _curve(values: NDArray[np.float32]) -> str:
+    """Points of an SVG polyline: the clean probability over the epochs."""
+    if np.isnan(values).any():
+        return ""
+    across = np.linspace(1, WIDTH - 1, len(values))
+    down = 1 + (HEIGHT - 2) * (1 - np.clip(values, 0, 1))
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(across, down, strict=True))
+
+
+def _for_ticks(audit: Audit) -> dict[str, Any] | None:
+    """What the page needs to repeat :func:`~baselines.audit.labels.weigh`; None if labels cannot correct the order."""
+    odds, aside = (audit.table[name].to_numpy(np.float64, na_value=np.nan)[audit.rows] for name in TICKED)
+    if np.isnan(odds).any():
+        return None
+    by_score = np.argsort(-odds, kind="stable")
     # the page sums over these pairs, evenly along the order, in place of all
     sample = by_score[:: math.ceil(len(by_score) / MOST_SAMPLED)]
     return {
-        "judged": [_rounded(value) for value in suspicion.judged],
-        "sample": [[_rounded(suspicion.odds[k]), _rounded(suspicion.aside[k])] for k in sample.tolist()],
+        "judged": [_rounded(value) for value in audit.judged],
+        "sample": np.stack([odds, aside], axis=1)[sample].round(5).tolist(),
         "fewest": FEWEST_TICKS,
-        "mean": suspicion.prior.tolist(),
+        "mean": audit.prior,
         "deviation": PRIOR_DEVIATION.tolist(),
         "leastSlope": LEAST_SLOPE,
     }
 
 
 def _rounded(value: float) -> float | None:
-    return None if np.isnan(value) else round(float(value), 5)
+    return None if pd.isna(value) else round(float(value), 5)
 
 
 def _slider(audit: Audit, values: NDArray[np.float32]) -> dict[str, Any]:
@@ -184,7 +218,7 @@ def _slider(audit: Audit, values: NDArray[np.float32]) -> dict[str, Any]:
         "steps": STEPS,
         "start": min(start, STEPS - 1),
         "called": called,
-        "wrong": [] if audit.truth is None else _at_most(judged[~audit.truth[audit.rows]], limits),
+        "wrong": _at_most(judged[~audit.table["truth"].to_numpy()], limits) if "truth" in audit.table else [],
     }
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,11 +12,12 @@ import pandas as pd
 from numpy.typing import NDArray
 from rich.console import Console
 
-from baselines.audit.judge import BETTER, SAMPLE, Judged
+from baselines.audit.assemble import Source, assemble
+from baselines.audit.judge import BETTER, Judged
 from baselines.audit.labelled import labelled_pairs, labels_of_split, says
-from baselines.audit.labels import Label, Suspicion, weigh
+from baselines.audit.labels import Label
 from baselines.audit.lemon import FIXED, LEMON, MOST_REFERENCE
-from baselines.audit.page import write
+from baselines.audit.page import FACTS, write
 from baselines.audit.pairs import (
     CROSS_FITTED,
     FIT,
@@ -27,7 +28,7 @@ from baselines.audit.pairs import (
     pair_table,
     suspicious_first,
 )
-from baselines.audit.result import Audit, AuditedEpoch, AuditedRun, AuditResult, LemonRecord, counts
+from baselines.audit.result import AuditedEpoch, AuditedRun, AuditResult, LemonRecord
 from baselines.kit.distributed import device_for
 from baselines.methods import METHODS
 from baselines.training.job import hidden_correspondence
@@ -37,7 +38,6 @@ from ncl_bench.arguments import checked_arguments
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.load import refuse_damage
-from ncl_bench.data.pair_labels import LABELS
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import ScoresError, TrainingError
 from ncl_bench.evaluation.detection import Detection, detection
@@ -48,13 +48,9 @@ from ncl_bench.progress import bar
 
 SUSPICIOUS = 200
 """Pairs among which wrong ones are counted where the truth is known."""
-WIDTH, HEIGHT = 120, 28
-"""Size of the curve of a pair's clean probability over the epochs."""
 POSTERIOR = "posterior"
 THRESHOLD = 0.5
 """Of the posterior and of methods that state none, to measure them; nothing is removed by it."""
-SHORTEST = 1e-12
-"""Length below which torch does not scale a vector to unit length."""
 SEED = 0
 """Seed of the draws of an audit without a run: what a rank is among, and the reference of more than 50,000 pairs."""
 LEMON_THRESHOLDS: dict[str, float | None] = {LEMON: None, "similarity": None}
@@ -120,7 +116,7 @@ def write_audit(
             facts["epochs"] = () if truth is None else tuple(_epochs(audited, truth, threshold))
         if known:
             facts["labelled"] = labelled_pairs(*known, train, table, list(thresholds), first.job.seed)
-        return _write(to, train, table, truth, thresholds, known, remarks, judged, history, facts)
+        return _write(to, train, table, thresholds, known, judged, facts, remarks, history)
 
 
 def write_lemon(
@@ -146,13 +142,13 @@ def write_lemon(
     refuse_damage(train.name, root, "train", progress=bar)
     images, captions = _embeddings(embeddings, train)
     rows = np.arange(len(train))
-    truth, known = truth_of(train, rows), _read_labels(labels, train)
+    known = _read_labels(labels, train)
     with sole_owner(to):
         table = lemon_table(train, rows, SEED, images, captions, device=device_for(device, "32-true"))
         labelled = labelled_pairs(*known, train, table, list(LEMON_THRESHOLDS), SEED) if known else None
         facts: dict[str, Any] = {"noise": replace(train.noise, source=None), "labelled": labelled}
         facts["lemon"] = _lemon_record(table, tuple(map(str, embeddings)))
-        return _write(to, train, table, truth, LEMON_THRESHOLDS, known, [], None, None, facts)
+        return _write(to, train, table, LEMON_THRESHOLDS, known, None, facts)
 
 
 def _embeddings(files: tuple[Path, Path], train: PairedDataset) -> list[NDArray[np.float32]]:
@@ -166,17 +162,11 @@ def _embeddings(files: tuple[Path, Path], train: PairedDataset) -> list[NDArray[
                 f"and {len(train):,} captions to train on; expected a float vector of one length for each, images first"
             )
         check_embeddings(array, str(file), "cosine")
-    with np.errstate(over="ignore"):
-        cast = [np.array(array, np.float32) for array in arrays]  # a mapped file would be read-only
-        lengths = [np.linalg.norm(array, axis=1) for array in cast]
-    for length, file in zip(lengths, files, strict=True):
-        bad = np.flatnonzero(~((length > SHORTEST) & np.isfinite(length)))
-        if len(bad):
-            raise ScoresError(
-                f"{file} holds {len(bad):,} vectors whose length is out of the range of float32, the first in row "
-                f"{bad[0]}; scale them to unit length"
-            )
-    return cast
+    # scaled before the cast: no length is beyond the range of float32
+    return [
+        (array / np.linalg.norm(np.asarray(array, np.float64), axis=1)[:, None]).astype(np.float32)
+        for array in arrays
+    ]
 
 
 def _lemon_of_runs(audited: AuditedRuns, device: str, console: Console | None) -> pd.DataFrame:
@@ -219,13 +209,12 @@ def _write(
     to: Path,
     train: PairedDataset,
     table: pd.DataFrame,
-    truth: NDArray[np.bool_] | None,
     thresholds: Mapping[str, float | None],
     known: tuple[Path, dict[int, str]] | None,
-    remarks: Sequence[str],
     judged: Judged | None,
-    history: NDArray[np.float32] | None,
     facts: Mapping[str, Any],
+    remarks: Sequence[str] = (),
+    history: NDArray[np.float32] | None = None,
 ) -> AuditResult:
     """Hold a table of pairs against what is known of them, correct it by labels, and write the folder.
 
@@ -233,119 +222,124 @@ def _write(
         to: folder to write.
         train: the split, whole.
         table: of the audited pairs.
-        truth: bool ``(n,)``, whether each pair is true; None if unknown.
         thresholds: columns to measure, with the method's own threshold; the first one orders the page.
         known: file of labels, and pair id to label; None without labels.
-        remarks: what a reader has to know of the runs.
         judged: the judgement without the runs; None for LEMoN.
-        history: float32 ``(epochs, n)``, clean probability of every pair; None if none was stored.
         facts: further entries of the result.
+        remarks: what a reader has to know of the runs.
+        history: float32 ``(epochs, n)``, clean probability of every pair; None if none was stored.
     """
-    chosen_by, n = next(iter(thresholds)), len(table)
-    measured = {}
-    if truth is not None:
-        for column, threshold in thresholds.items():
-            found = detection_of(table[column].to_numpy(np.float32), truth, threshold)
-            if found is not None:
-                measured[column] = found
+    chosen_by, n, ids = next(iter(thresholds)), len(table), table["pair_id"].tolist()
+    # ids of a split ascend
+    rows = np.searchsorted(train.pair_ids, ids)
+    truth = truth_of(train, rows)
     # before labels: whoever ticked pairs must not raise the score of the estimate
-    order, threshold, suspicion = suspicious_first(table, chosen_by), thresholds[chosen_by], None
-    first_wrong = None if truth is None else int((~truth[order[:SUSPICIOUS]]).sum())
+    order = suspicious_first(table, chosen_by)
+    measured = {
+        column: found
+        for column, threshold in thresholds.items()
+        if truth is not None
+        and (found := detection_of(table[column].to_numpy(np.float32), truth, threshold)) is not None
+    }
     # labels name pairs by id; a run may have kept some of them alone
-    row_of = {pair: row for row, pair in enumerate(table["pair_id"].tolist())}
+    row_of = {pair: row for row, pair in enumerate(ids)}
     labels = {
         row_of[pair]: Label(label) for pair, label in (known[1] if known else {}).items() if pair in row_of
     }
-    if judged is not None:  # what is measured above is the judgement before labels
-        suspicion = _weighed(table, order, judged, labels)
-        table = table.assign(probability=suspicion.probability)
-        if labels:
-            order = suspicion.order
-            # `apply` compares this column with a threshold, so it must follow the corrected order
-            fit = np.empty(n)
-            fit[order] = np.arange(1, n + 1) / n
-            table[FIT] = fit
-            threshold = None if suspicion.wrong is None else suspicion.wrong / n
-        facts = {
-            **facts,
-            **{name: getattr(suspicion, name) for name in ("wrong", "low", "high")},
-            "obtained": judged.obtained,
-            "order_faults": tuple(
-                fault.says(table["pair_id"].to_numpy(), "Pairs") for fault in judged.order_faults
-            ),
+    captions = train.captions
+    of_source = pd.DataFrame(
+        {
+            "number": ids,
+            "image": table["image_id"],
+            "caption": [f"caption {pair}" if captions is None else str(captions[pair]) for pair in rows],
+            "left_out": "",
         }
-    reasons = table["reason"].to_numpy(object) if judged is not None else np.full(n, "", object)
-    suspect = (suspicion.wrong or 0) if suspicion else 0
-    images = table["image_id"].tolist()
-    result = AuditResult(
-        source=train.name,
-        digest=_digest(train, facts, chosen_by),
-        n_rows=n,
-        n_judged=n,
-        n_pictures=len(set(images)),
-        reasons=counts(reasons),
-        chosen_by=chosen_by,
-        threshold=threshold,
-        n_suspects=suspect,
-        labels={name: sum(each.label == name for each in labels.values()) for name in LABELS}
-        if labels
-        else {},
-        remarks=(
-            *remarks,
-            *([] if judged is None else [judged.unseen]),
-            *_of_truth(train, truth, facts.get("labelled")),
-        ),
-        dataset=train.name,
-        fingerprint=train.fingerprint,
-        detection=measured,
-        first_wrong=first_wrong,
-        **facts,
     )
-    # ids of a split ascend
-    rows = np.searchsorted(train.pair_ids, table["pair_id"])
-    gallery, captions = Gallery(dataset_spec(train.name), train), train.captions
-    better = table[[f"better_{place + 1}" for place in range(BETTER)]]
-    audit = Audit(
-        result=result,
-        table=table,
-        rows=np.arange(n),
-        suspicion=suspicion,
-        order=order,
-        numbers=table["pair_id"].to_numpy(np.int64),
-        images=images,
-        captions=[f"caption {pair}" if captions is None else str(captions[pair]) for pair in rows.tolist()],
-        # a better caption of a pair that was not audited has no row, and is not shown
-        better=np.array(
-            [[row_of.get(pair, -1) for pair in line] for line in better.to_numpy(object).tolist()]
-        ),
-        reasons=reasons,
-        left_out=np.full(n, "", object),
-        labels=labels,
-        picture=lambda row: gallery.picture(int(train.caption_to_image[rows[row]])),
-        facts=lambda row: _facts(table, row, chosen_by),
-        truth=truth,
-        # drawn for the pairs on the page alone, which are few
-        curve=lambda row: "" if history is None else _curve(history[:, row]),
+    if truth is not None:
+        of_source["truth"] = truth
+    if history is not None and len(history) > 1:
+        of_source["curve"] = [*history.T]
+    source = Source(
+        of_source,
+        _Gallery(Gallery(dataset_spec(train.name), train), train.caption_to_image[rows]),
+        {
+            "source": train.name,
+            "digest": _digest(train, facts, chosen_by),
+            "n_pictures": table["image_id"].nunique(),
+            "chosen_by": chosen_by,
+            "dataset": train.name,
+            "fingerprint": train.fingerprint,
+            "detection": measured,
+            "first_wrong": None if truth is None else int((~truth[order[:SUSPICIOUS]]).sum()),
+            **facts,
+        },
+        "Pairs",
+        (*remarks, *_of_truth(train, truth, facts.get("labelled"))),
     )
+    audit = assemble(source, _weighed(table, order, judged, row_of), labels)
+    threshold, wrong = thresholds[chosen_by], audit.result.wrong
+    if judged is not None:
+        table = table.assign(probability=audit.table["probability"].to_numpy(np.float64))
+    if judged is not None and labels:
+        # `apply` compares this column with a threshold, so it must follow the corrected order
+        table[FIT] = audit.table["place"].to_numpy(np.int64) / n
+        threshold = None if wrong is None else wrong / n
+    changed = {"threshold": threshold, "n_suspects": wrong or 0}
+    shown = audit.table.assign(**table[[name for name in FACTS if name in table]])
+    audit = replace(audit, table=shown, result=audit.result.model_copy(update=changed))
     # whole or not at all: a run takes minutes, and half a folder looks like a whole one
     with atomic_folder(to) as folder:
-        write(folder, audit, to.name)
-    return result
+        write(folder, audit, table, to.name)
+    return audit.result
+
+
+@dataclass(frozen=True)
+class _Gallery:
+    """Pictures of audited pairs.
+
+    Attributes:
+        gallery: pictures of the split.
+        image_of: int64 ``(n,)``, each pair's image.
+    """
+
+    gallery: Gallery
+    image_of: Int64Array
+
+    def picture(self, row: int) -> str:
+        """Thumbnail of a pair's picture as a data URI."""
+        return self.gallery.picture(int(self.image_of[row]))
+
+    def identity(self, row: int) -> str:
+        """Nothing: the id of an image says which it is."""
+        return ""
 
 
 def _weighed(
-    table: pd.DataFrame, order: Int64Array, judged: Judged, labels: Mapping[int, Label]
-) -> Suspicion:
-    """Correct the judgement by labels; without labels, the order is by fit."""
+    table: pd.DataFrame, order: Int64Array, judged: Judged | None, row_of: Mapping[int, int]
+) -> Judged:
+    """A judgement in the order of the chosen column, as labels correct it; LEMoN only has an order."""
     place = np.empty(len(table))
     place[order] = np.arange(len(table))
-    similarity, cross_fitted = (table[name].to_numpy(np.float64) for name in ("similarity", CROSS_FITTED))
-    probability = table["probability"].to_numpy(np.float64)
+    better = table[[f"better_{number}" for number in range(1, BETTER + 1)]].to_numpy(object)
+    # a more similar caption of a pair that was not audited has no row, and is not shown
+    rows = np.array([[row_of.get(pair, -1) for pair in line] for line in better.tolist()])
+    if judged is None:
+        unknown = table.assign(score=-place, probability=np.nan, reason="")
+        none = float("nan")
+        return Judged(unknown, none, none, none, "", rows, unseen="", views=(LEMON, "similarity"))
     # the probability rests on one view; the pairs are ordered by both
     # clipped, as a probability of 0 or 1 has no log-odds
-    odds = np.log(np.clip(probability, 1e-3, 1 - 1e-3)) - np.log1p(-np.clip(probability, 1e-3, 1 - 1e-3))
+    probability = np.clip(table["probability"].to_numpy(np.float64), 1e-3, 1 - 1e-3)
+    cross_fitted = table[CROSS_FITTED].to_numpy(np.float64)
+    odds = np.log(probability) - np.log1p(-probability)
     lean = float(np.polyfit(cross_fitted / (cross_fitted.std() + 1e-12), odds, 1)[0]) / 2
-    return weigh(-place, probability, (similarity, cross_fitted), judged.numbers, labels, lean)
+    return replace(
+        judged,
+        table=table.assign(score=-place),
+        better=rows,
+        views=("similarity", CROSS_FITTED),
+        lean=lean,
+    )
 
 
 def _digest(train: PairedDataset, facts: Mapping[str, Any], chosen_by: str) -> str:
@@ -354,18 +348,6 @@ def _digest(train: PairedDataset, facts: Mapping[str, Any], chosen_by: str) -> s
     return hashlib.sha256(
         json.dumps([train.fingerprint, train.noise.sha256, by, chosen_by]).encode()
     ).hexdigest()
-
-
-def _facts(table: pd.DataFrame, row: int, chosen_by: str) -> list[tuple[str, str]]:
-    """What the page shows of a pair beside its chance of being wrong."""
-    columns = (chosen_by, CROSS_FITTED, "similarity", CLEAN_PROBABILITY, "loss")
-    # by columns, as pandas makes an object of each value of a row
-    values = {name: float(table[name].iloc[row]) for name in columns if name in table}
-    shown = [
-        (name.replace("_", " "), f"{value:.3f}") for name, value in values.items() if not np.isnan(value)
-    ]
-    rank = f"{table['rank'].iat[row]:,} of {1 + min(SAMPLE, len(table)):,}"
-    return [*shown, ("rank of its caption", rank)]
 
 
 def truth_of(train: PairedDataset, rows: Int64Array) -> NDArray[np.bool_] | None:
@@ -441,12 +423,3 @@ def _of_method(runs: Sequence[AuditedRun], table: pd.DataFrame) -> list[str]:
     if table[POSTERIOR].isna().all():
         remarks.append("All losses are equal, so there is no posterior.")
     return remarks
-
-
-def _curve(values: NDArray[np.float32]) -> str:
-    """Points of an SVG polyline: the clean probability over the epochs; empty if it was not stored."""
-    if len(values) < 2 or np.isnan(values).any():
-        return ""
-    across = np.linspace(1, WIDTH - 1, len(values))
-    down = 1 + (HEIGHT - 2) * (1 - np.clip(values, 0, 1))
-    return " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(across, down, strict=True))

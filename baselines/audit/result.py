@@ -1,4 +1,4 @@
-"""An audit: pairs of any source, what is known of each, and the folder that holds it.
+"""The folder that holds an audit, and what is said of all its pairs.
 
 ``pairs.parquet``, ``pairs.csv``    every pair, with what is known of it
 ``result.json``                     how many are wrong, and what a reader has to know
@@ -7,24 +7,22 @@
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from baselines.audit.labelled import LabelledPairs
-from baselines.audit.labels import VERSION, Label, Suspicion
+from baselines.audit.labels import VERSION
 from baselines.audit.lemon import LemonSetting
-from ncl_bench.data.columns import Int64Array
-from ncl_bench.errors import TrainingError, first_problem
+from ncl_bench.errors import TrainingError
 from ncl_bench.evaluation.detection import Detection
 from ncl_bench.files import atomic_path, write_text
-from ncl_bench.foreign import readable
+from ncl_bench.foreign import readable, reading
 from ncl_bench.noise.draw import Noise
 from ncl_bench.schema import Record
 from ncl_bench.tables import csv_of
@@ -126,58 +124,8 @@ class AuditResult(Record):
 def read_result(audit: Path) -> AuditResult:
     """Read ``result.json`` of an audit's folder."""
     path = readable(audit / RESULT, TrainingError, "the result of `ncl-bench audit`")
-    try:
-        return AuditResult.model_validate(json.loads(path.read_bytes()))
-    except ValidationError as error:
-        raise TrainingError(
-            f"{path}: {first_problem(error)}, expected version {VERSION}; run `ncl-bench audit` again"
-        ) from None
-    except (ValueError, RecursionError):
-        raise TrainingError(f"{path} is damaged; run `ncl-bench audit` again") from None
-
-
-@dataclass(frozen=True)
-class Audit:
-    """Pairs of a source and what is known of them; rows are those of ``table``.
-
-    Attributes:
-        result: what holds for all of them.
-        table: every row of the source with what is known of it.
-        rows: int64 ``(n,)``, the judged rows, ascending.
-        suspicion: of the judged rows; its pairs are places in ``rows``. None if labels cannot correct the order.
-        order: int64 ``(n,)``, judged rows, the most suspicious first.
-        numbers: int64, what people call each row: its number from 1, or the dataset's id of the pair.
-        images, captions: name and text of each row.
-        better: int64 ``(n, 3)``, rows whose captions fit better; -1 where there are fewer.
-        reasons: of each row: a cause, or empty.
-        left_out: of each row: why it was not judged, or empty.
-        labels: row to label.
-        picture: data URI of a row's picture; empty if there is none.
-        identity: hash of a row's picture; empty if its name says which it is.
-        facts: further values of a row that the page shows.
-        truth: bool, whether each row is a true pair; None if unknown.
-        curve: points of a row's clean probability over the epochs; empty if it was not stored.
-        doubled: name of a copy of a picture to the name of the first.
-    """
-
-    result: AuditResult
-    table: pd.DataFrame
-    rows: Int64Array
-    suspicion: Suspicion | None
-    order: Int64Array
-    numbers: Int64Array
-    images: list[str]
-    captions: list[str]
-    better: Int64Array
-    reasons: NDArray[np.object_]
-    left_out: NDArray[np.object_]
-    labels: Mapping[int, Label]
-    picture: Callable[[int], str]
-    identity: Callable[[int], str] = lambda row: ""
-    facts: Callable[[int], list[tuple[str, str]]] = lambda row: []
-    truth: NDArray[np.bool_] | None = None
-    curve: Callable[[int], str] = lambda row: ""
-    doubled: Mapping[str, str] = field(default_factory=dict)
+    with reading(path, TrainingError, fix="run `ncl-bench audit` again"):
+        return AuditResult.model_validate_json(path.read_bytes())
 
 
 def counts(texts: NDArray[np.object_]) -> dict[str, int]:

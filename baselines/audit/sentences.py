@@ -8,6 +8,7 @@ through ``sentence-transformers``, whose code loads safetensors only.
 import json
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from baselines.audit.reasons import languages, words
 from baselines.backbones.clip_models import byte_pairs
 from baselines.encoders import CLIP, load_clip
 from baselines.kit.distributed import device_for
@@ -141,6 +143,12 @@ def sentence_vectors(
     vectors[order] = np.concatenate(parts)
     found: NDArray[np.float32] = vectors[number]
     return found
+
+
+def default_encoder(captions: Sequence[str]) -> str:
+    """MiniLM where it is installed and most captions are English, which it was trained on; else TF-IDF."""
+    plain = [" ".join(words(caption)) for caption in captions]
+    return MINILM if find_spec(PACKAGE) and languages(plain)[0] == "en" else TFIDF
 
 
 def require_encoder(name: str) -> None:

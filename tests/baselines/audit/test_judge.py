@@ -241,8 +241,6 @@ def test_other_pairs_order_a_small_set_better_than_it_does_itself(tmp_path: Path
         TrainingError, match="was made with tiny for images, and these pairs are read with other"
     ):
         judge_pairs(**given, **settings | {"image_encoder": "other"}, prior=prior)
-    with pytest.raises(TrainingError, match="a prior needs a sentence encoder"):
-        judge_pairs(**given, text_encoder="tfidf", prior=prior)
     prior.write_bytes(prior.read_bytes()[:-8])
-    with pytest.raises(TrainingError, match="is damaged"):
+    with pytest.raises(TrainingError, match="cannot be read"):
         judge_pairs(**given, **settings, prior=prior)

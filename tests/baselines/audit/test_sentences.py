@@ -10,8 +10,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from torch.nn.functional import gelu, layer_norm, linear, scaled_dot_product_attention
 
-from baselines.audit.judge import default_encoder
-from baselines.audit.sentences import MINILM, TFIDF, Bert, sentence_vectors
+from baselines.audit.sentences import MINILM, TFIDF, Bert, default_encoder, sentence_vectors
 from ncl_bench.errors import NclBenchError
 
 DIM, HEADS, LAYERS, INNER = 8, 2, 2, 12
@@ -123,7 +122,7 @@ def test_equal_captions_have_equal_vectors_of_length_one(
 def test_tfidf_judges_other_languages_and_sets_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     english, german = ["a dog runs in the grass"] * 3, ["ein Hund läuft durch das Gras"] * 3
     assert default_encoder(english) == TFIDF
-    monkeypatch.setattr("baselines.audit.judge.PACKAGE", "json")  # any installed one
+    monkeypatch.setattr("baselines.audit.sentences.PACKAGE", "json")  # any installed one
     assert default_encoder(english) == MINILM
     assert default_encoder(german) == TFIDF
 

@@ -1,0 +1,161 @@
+"""Put together what is known of the pairs of a source: one table, one result, one way to their pictures.
+
+An audit of a user's pairs and one of a run differ in their source alone.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from baselines.audit.labels import Label, weigh
+from baselines.audit.result import AuditResult, counts
+from ncl_bench.data.columns import Int64Array
+from ncl_bench.data.pair_labels import LABELS
+
+if TYPE_CHECKING:
+    from baselines.audit.judge import Judged
+
+FIRST_SHARE = 0.1
+"""Of the pairs, the most suspicious first: what is called suspect where there are too few pairs for a share."""
+BETTER_ROWS = ("better_row_1", "better_row_2", "better_row_3")
+
+
+class Pictures(Protocol):
+    """The pictures of the rows of a source."""
+
+    def picture(self, row: int) -> str:
+        """Thumbnail as a data URI; empty if there is none."""
+
+    def identity(self, row: int) -> str:
+        """Hash of the picture's content; empty if its name says which it is."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Rows of a user, or the training pairs of a run.
+
+    Attributes:
+        table: a row for each, in order, with ``number`` (what people call it), ``image`` (its name), ``caption`` and
+            ``left_out`` (why it was not judged, or ""); further columns stay.
+        pictures: of these rows.
+        facts: entries of :class:`~baselines.audit.result.AuditResult` that the source knows.
+        words: what its rows are called in a sentence.
+        remarks: what a reader has to know, in sentences.
+    """
+
+    table: pd.DataFrame
+    pictures: Pictures
+    facts: Mapping[str, Any]
+    words: str = "Rows"
+    remarks: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Pairs of a source and what is known of them.
+
+    Attributes:
+        table: every row of the source with the columns of :class:`Source`, and of the judged ones ``place`` (1 is the
+            most suspicious), ``score``, ``probability``, the views, ``reason``, ``suspect``, ``label``, ``correction``,
+            rows whose captions are more similar (:data:`BETTER_ROWS`), and what ticks are weighed by: ``odds`` and
+            ``aside``.
+        result: what holds for all of them.
+        pictures: of the rows.
+        prior: float64 ``(3,)``, weights of odds and views before labels.
+        judged: estimated number of wrong pairs before labels, and its range; NaN if it cannot be said.
+    """
+
+    table: pd.DataFrame
+    result: AuditResult
+    pictures: Pictures
+    prior: tuple[float, ...]
+    judged: tuple[float, float, float]
+
+    @property
+    def rows(self) -> Int64Array:
+        """The judged rows, ascending."""
+        return np.flatnonzero(self.table["left_out"] == "")
+
+    @property
+    def suspect(self) -> NDArray[np.bool_]:
+        """Whether each judged row is one to look at."""
+        found: NDArray[np.bool_] = self.table["suspect"].to_numpy()[self.rows].astype(bool)
+        return found
+
+    def remarked(self, *sentences: str) -> "Audit":
+        """The same with further remarks."""
+        remarks = *self.result.remarks, *sentences
+        return replace(self, result=self.result.model_copy(update={"remarks": remarks}))
+
+    @property
+    def order(self) -> Int64Array:
+        """The judged rows, the most suspicious first."""
+        places = self.table["place"].to_numpy(np.float64, na_value=np.nan)
+        return np.argsort(places, kind="stable")[: len(self.rows)]
+
+
+def assemble(source: Source, judged: "Judged", labels: Mapping[int, Label]) -> Audit:
+    """Correct a judgement by labels, and put everything in one table.
+
+    Args:
+        source: the rows.
+        judged: of the rows that were not left out, in their order.
+        labels: row to label; those of rows that were left out change nothing.
+    """
+    n = len(source.table)
+    rows = np.flatnonzero(source.table["left_out"] == "")
+    place = {row: number for number, row in enumerate(rows.tolist())}
+    ticked = {place[row]: label for row, label in labels.items() if row in place}
+    score, probability, *views = (
+        judged.table[name].to_numpy(np.float64) for name in ("score", "probability", *judged.views)
+    )
+    suspicion = weigh(score, probability, (views[0], views[1]), judged.numbers, ticked, judged.lean)
+    rank = np.empty(len(rows), np.int64)
+    rank[suspicion.order] = np.arange(1, len(rows) + 1)
+    reason = judged.table["reason"].to_numpy(object)
+    given = np.array([ticked[k].label if k in ticked else "" for k in range(len(rows))], object)
+    # too few pairs for a number: a fixed part, so that there is something to look at
+    called = round(FIRST_SHARE * len(rows)) if suspicion.wrong is None else suspicion.wrong
+    # a reason makes a suspect whatever its score, and a person who looked has the last word
+    suspect = ((rank <= called) | (reason != "")) & (given != "matches")
+    found = judged.table[["score", "probability", *judged.views, "reason"]].assign(
+        place=rank,
+        probability=suspicion.probability,
+        suspect=suspect,
+        odds=suspicion.odds,
+        aside=suspicion.aside,
+        # places among the judged pairs become rows of the table
+        **dict(zip(BETTER_ROWS, np.where(judged.better >= 0, rows[judged.better], -1).T, strict=True)),
+    )
+    found.index = rows
+    # nullable types keep whole numbers whole beside empty cells
+    kinds = {"i": "Int64", "f": "Float64", "b": "boolean"}
+    found = found.astype({name: kinds.get(found[name].dtype.kind, "string") for name in found})
+    table = source.table.astype({"left_out": "string"}).join(found.reindex(range(n)))
+    for name in Label._fields:
+        table[name] = [getattr(labels[row], name) if row in labels else "" for row in range(n)]
+    result = AuditResult(
+        n_rows=n,
+        n_judged=len(rows),
+        left_out=counts(table["left_out"].to_numpy(object)),
+        reasons=counts(reason),
+        order_faults=tuple(
+            fault.says(table["number"].to_numpy()[rows], source.words) for fault in judged.order_faults
+        ),
+        wrong=suspicion.wrong,
+        low=suspicion.low,
+        high=suspicion.high,
+        obtained=judged.obtained,
+        threshold=called,
+        n_suspects=int(suspect.sum()),
+        labels={name: sum(each.label == name for each in labels.values()) for name in LABELS}
+        if labels
+        else {},
+        remarks=(*source.remarks, *filter(None, [judged.unseen])),
+        **source.facts,
+    )
+    return Audit(table, result, source.pictures, tuple(suspicion.prior.tolist()), suspicion.judged)

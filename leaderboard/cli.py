@@ -222,16 +222,10 @@ def diff(
     only_new: Annotated[
         bool, typer.Option("--only-new", help="Fail if an existing result was changed, moved or removed.")
     ] = False,
-    changed_files: Annotated[
-        Path | None,
-        typer.Option(
-            help="Text file with changed paths: names the code; with --only-new, data and code must come separately."
-        ),
-    ] = None,
     author: Annotated[
         str | None,
         typer.Option(
-            help="GitHub account of the change's author, who may add seeds to rows that name @ACCOUNT."
+            help="GitHub account of the change's author: new seeds of another submitter are marked."
         ),
     ] = None,
 ) -> None:
@@ -240,31 +234,18 @@ def diff(
     Example: ncl-bench leaderboard diff ../main/leaderboard
     """
     require("leaderboard", "jinja2", "markdown_it", needed_by="leaderboard diff")
-    from leaderboard import gate
+    from leaderboard import diff as compared
     from leaderboard.build import built
-    from ncl_bench.yaml import read_short
 
-    _require(root)
-    gate.refuse_links(root)
-    listed = read_short(changed_files, largest=10_000_000).decode(errors="replace") if changed_files else ""
-    changed = [path for path in listed.split("\n") if path]
-    code = gate.code_in(changed)
-    if only_new:
-        gate.refuse_mixed(changed)
-    if code and site is None:
-        raise SubmissionError(
-            f"{changed_files} names code ({code[0]}), which only the change itself can run; build its site there and "
-            "give it with --site"
-        )
     for folder in (base, root):
-        gate.refuse_other_folder(folder)
-    before = built(base).texts
-    found = gate.moves(before, gate.read_site(site) if site else built(root).texts, site or root)
+        _require(folder / "results")
+    found = compared.moves(
+        built(base).texts, compared.read_site(site) if site else built(root).texts, site or root
+    )
     try:
-        new = gate.additions_text(base, root, author)
-    except SubmissionError as error:  # of a correction that this code cannot read
-        new = f"The results cannot be read by the base's code: {gate.in_markdown(str(error))}\n"
-    typer.echo("\n".join(filter(None, (new, found.markdown(code)))), nl=False)
+        new = compared.additions_text(base, root, author)
+    except SubmissionError as error:  # of a correction that the code of the base cannot read
+        new = f"The results cannot be read by this code: {compared.in_markdown(str(error))}\n"
+    typer.echo("\n".join(filter(None, (new, found.markdown()))), nl=False)
     if only_new:
-        gate.refuse_touched(base, root, author)
-        gate.refuse_moved_by_code(found, code)
+        compared.refuse_moved(found, compared.additions(base, root))

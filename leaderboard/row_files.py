@@ -24,6 +24,7 @@ from ncl_bench.data import DATASETS, dataset_spec
 from ncl_bench.data.tokenizers import TOKENIZERS
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.submission import Percent, Statement, Submission, TrainingRecord, TrainingSetup
+from ncl_bench.files import is_unfinished
 from ncl_bench.foreign import whole_number
 from ncl_bench.names import OptionalName, Text
 from ncl_bench.schema import Record, Sha256, checked
@@ -179,11 +180,17 @@ def row_name(header: Header) -> str:
     return f"{header.dataset}/{slug(header.method) or f'm-{_hash8(header)}'}/{'-'.join(filter(None, parts))}"
 
 
+_DEVICES = re.compile("con|prn|aux|nul|(com|lpt)[0-9]")
+
+
 def slug(name: str) -> str:
-    """A name in lower-case ASCII letters, digits and hyphens, such as ``vse-infinity``; empty if it has no letter."""
+    """A name in lower-case ASCII letters, digits and hyphens, such as ``vse-infinity``.
+
+    It is empty without a letter, and for the name of a device: no clone on Windows could hold a folder of that name.
+    """
     text = name.lower().replace("∞", "-infinity").replace("+", " plus ")
     found = re.sub(r"[^a-z0-9]+", "-", text).strip("-")[:60].strip("-")
-    return found if re.search("[a-z]", found) else ""
+    return found if re.search("[a-z]", found) and not _DEVICES.fullmatch(found) else ""
 
 
 @cache
@@ -294,9 +301,11 @@ def read_row_file(path: Path) -> RowFile:
 def _files(folder: Path) -> list[Path]:
     """All files in the folder, sorted: each YAML file with its ``.npz``.
 
-    An ``.npz`` alone is no row yet: the addition that wrote it was stopped, and the same addition replaces it.
+    An ``.npz`` alone is no row yet, nor is a file that an addition is writing or was stopped at: the board of the
+    others can be read meanwhile.
     """
-    paths = sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    there = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    paths = sorted(path for path in there if not is_unfinished(path))
     for path in paths:
         if path.is_symlink() or not path.is_file():
             raise SubmissionError(f"{path} is a link or no regular file; put the file itself there")

@@ -14,8 +14,8 @@ from typer.testing import CliRunner, Result
 from leaderboard.add import RowStands, add, new_row, write_rows
 from leaderboard.board import read_content
 from leaderboard.build import build, built
+from leaderboard.diff import moves
 from leaderboard.entries import Condition
-from leaderboard.gate import moves
 from leaderboard.results import noise_used, read_measured, recipe_commands
 from leaderboard.row_files import header_of, read_row_file
 from ncl_bench.cli import app

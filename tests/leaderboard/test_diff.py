@@ -6,14 +6,26 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from leaderboard.add import add
 from leaderboard.board import Content
 from leaderboard.build import build, built
+from leaderboard.diff import (
+    Moves,
+    additions,
+    additions_text,
+    changed_seeds,
+    in_markdown,
+    moves,
+    read_site,
+    refuse_moved,
+    rows_by_place,
+)
 from leaderboard.exports import ROWS, csv_text
-from leaderboard.gate import Moves, in_markdown, moves, read_site, refuse_other_folder, rows_by_place
 from ncl_bench.errors import SubmissionError
 
 Maker = Callable[..., Path]
@@ -123,10 +135,9 @@ def test_a_row_that_the_code_of_the_change_moves_is_shown_with_the_code(
     files = {**built_site, ROWS: with_five_points_more(built_site[ROWS], "CRCL"), "README.md": ""}
     found = moved(small_board, small_board, site_of(files, tmp_path))
     assert [(row["method"], list(facts)) for row, facts in found.changed] == [("CRCL", ["r_sum"])] * 2
-    text = found.markdown(["leaderboard/significance.py"])
-    assert text.startswith(
-        "Rows moved, and the change touches code: `leaderboard/significance.py`.\n\n### Changed"
-    )
+    text = found.markdown()
+    with pytest.raises(SubmissionError, match="2 standing rows move, such as CRCL, "):
+        refuse_moved(found, [])
     (old, new) = re.findall(r"- CRCL, .*caption 0\.4.*: r_sum ([\d.]+) → ([\d.]+)\n", text)[0]
     assert float(new) - float(old) == pytest.approx(5, abs=1e-3)
 
@@ -199,7 +210,120 @@ def test_a_site_that_is_none_is_refused(
         moved(small_board, small_board, site_of(files, tmp_path))
 
 
-def test_a_folder_that_is_no_leaderboard_is_refused(board: Path, tmp_path: Path) -> None:
-    refuse_other_folder(board)
-    with pytest.raises(SubmissionError, match="nowhere is no leaderboard; give a folder that holds results/"):
-        refuse_other_folder(tmp_path / "nowhere")
+def test_new_seeds_are_described(small_board: Path, make: Maker, tmp_path: Path) -> None:
+    """The difference named neither submitter nor selection, extra data, encoder and notes of a new seed."""
+    base = Path(shutil.copytree(small_board, tmp_path / "base"))
+    add(make(tmp_path / "first", seed=2), base, submitter="Ada (@ada)")
+    change = Path(shutil.copytree(base, tmp_path / "change"))
+    add(make(tmp_path / "joining", seed=3), change, submitter="Ada (@ada)")
+    fields = {
+        "selection_split": "test",
+        "extra_clean_data": "3,000 pairs",
+        "pretrained_encoder": "CLIP",
+        "notes": "# mine @all see https://example.org",
+    }
+    add(make(tmp_path / "new", method="Mine", difficulty=1.2, **fields), change, submitter="Bo")
+    text = additions_text(base, change, "ada")
+    assert text.startswith("### New seeds (2)\n\n- `digits/crcl/")
+    joining, new = text.splitlines()[2:]
+    assert (
+        ", seed 3: **joins the standing row of `Ada (@ada)`**; submitter `Ada (@ada)`; selection dev;"
+        in joining
+    )
+    assert "brought by" not in joining
+    assert "submitter Bo; **brought by ada, an account that the submitter's name does not hold**" in new
+    assert "selection test; extra clean data `3,000 pairs`; encoder CLIP;" in new
+    assert new.endswith("notes `# mine @all see https://example.org`")
+    assert additions_text(base, base) == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "changed"),
+    [
+        (lambda ranks, path: ranks, 0),
+        (
+            lambda ranks, path: ranks + (ranks == ranks.max()),
+            1,
+        ),  # below the resolution of the printed recalls
+        (
+            lambda ranks, path: path.write_text(path.read_text("utf-8").replace("CPU", "abacus", 1), "utf-8"),
+            1,
+        ),
+        (lambda ranks, path: path.unlink(), 2),
+    ],
+)
+def test_standing_seeds_that_changed_are_named(
+    board: Path, small_board: Path, change: Callable[[np.ndarray, Path], object], changed: int
+) -> None:
+    """Ranks, hours, costs and notes could be rewritten where no number of a page moves."""
+    path = cell_file(board, "crcl.*caption-40")
+    with np.load(path.with_suffix(".npz")) as archive:
+        arrays = {name: archive[name] for name in archive}
+    ranks = change(arrays["s0_whole_t2i"], path)
+    if isinstance(ranks, np.ndarray):
+        np.savez_compressed(path.with_suffix(".npz"), **arrays | {"s0_whole_t2i": ranks})
+    found = changed_seeds(small_board, board)
+    assert len(found) == changed
+    assert all("digits/crcl/" in name for name in found)
+    assert ("### Standing seeds that changed" in additions_text(small_board, board)) == bool(changed)
+
+
+def test_new_rows_move_ranks_alone(ranked_board: Path, make: Maker, tmp_path: Path) -> None:
+    board = Path(shutil.copytree(ranked_board, tmp_path / "board"))
+    for seed in (0, 1, 2):
+        add(make(tmp_path / str(seed), method="Better", difficulty=1.0, seed=seed), board, submitter="Bo")
+    found = moved(ranked_board, board)
+    assert any(set(facts) & {"rank", "rank_high"} for _, facts in found.changed)
+    refuse_moved(found, additions(ranked_board, board))
+    with pytest.raises(SubmissionError, match=r"\d standing rows move, such as CRCL, "):
+        refuse_moved(Moves([], [], found.changed, []), [])  # the same ranks, moved by code
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"seed": 3}, r"1 standing rows move, such as CRCL.*maintainers label a correction"),
+        ({"method": "Mine", "difficulty": 1.2}, r"seed 0 of digits/mine/.* names no submitter; add it with"),
+    ],
+)
+def test_a_seed_that_moves_a_row_or_names_nobody_is_refused(
+    board: Path, small_board: Path, make: Maker, tmp_path: Path, fields: dict[str, Any], message: str
+) -> None:
+    """It joined a row of the maintainers and moved its mean, or counted as theirs."""
+    add(make(tmp_path / "seed", **fields), board)
+    with pytest.raises(SubmissionError, match=message):
+        refuse_moved(moved(small_board, board), additions(small_board, board))
+
+
+def test_a_remark_that_papers_disagree_is_no_change_of_a_row() -> None:
+    row = {"method": "GSC", "file": "", "source": "gsc2024"}
+    said = "Kept. Other papers print another rSum: 504.7 in CRCL."
+    for after, standing in ((f"{said}, 1", []), ("Another. " + said, [row]), ("Kept.", [])):
+        found = Moves([row], [], [(row, {"notes": (said, after)})], [])
+        assert found.standing == standing
+
+
+def test_a_near_copy_is_named_in_the_description(
+    small_board: Path, board: Path, make: Maker, tmp_path: Path
+) -> None:
+    path = add(make(tmp_path / "new", method="Mine", difficulty=2.0), board, submitter="Bo").with_suffix(
+        ".npz"
+    )
+    standing = cell_file(small_board, "crcl.*caption-40").with_suffix(".npz")
+    with np.load(standing) as archive:
+        arrays = {
+            name: np.where(np.random.RandomState(1).rand(len(archive[name])) < 0.1, 1, archive[name])
+            for name in archive
+            if re.fullmatch("s0_whole_...", name)
+        }
+    np.savez_compressed(path, **arrays)
+    name = (
+        cell_file(small_board, "crcl.*caption-40")
+        .relative_to(small_board / "results")
+        .with_suffix("")
+        .as_posix()
+    )
+    assert re.search(
+        rf"\*\*(8|9)\d% of its ranks are near those of `{name}, seed 0`\*\*",
+        additions_text(small_board, board),
+    )

@@ -1,5 +1,7 @@
 """Files of results: their names, their text, and what is refused."""
 
+import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -202,6 +204,21 @@ def test_a_row_without_its_ranks_is_refused(first_entry: Path, board: Path) -> N
     (board / "results" / "stray.npy").write_bytes(b"x")
     with pytest.raises(SubmissionError, match=r"stray\.npy belongs to no result"):
         read_results(board)
+
+
+def test_a_file_that_an_addition_writes_is_passed_over(first_entry: Path, board: Path) -> None:
+    """Table, check and every other command refused the whole board while one row was added to it."""
+    for process in (os.getpid(), 2**22 + 1):  # one that runs, and one that was killed
+        first_entry.with_name(f".x.npz.{process}-0123456789abcdef.tmp").write_bytes(b"half")
+    assert first_entry.stem in str(list(read_results(board).files))
+
+
+@pytest.mark.parametrize("name", ["CON", "nul", "Com1", "...", "600.0"])
+def test_a_folder_has_a_name_on_every_system(header: Callable[..., Header], name: str) -> None:
+    """Windows has no folder ``con``, so no clone there could hold the board."""
+    assert re.fullmatch(
+        r"m-[0-9a-f]{8}", row_name(header().model_copy(update={"method": name})).split("/")[1]
+    )
 
 
 @pytest.mark.parametrize("target", ["/dev/zero", "a folder", "another cell"])

@@ -1,6 +1,7 @@
 """The workflow of a pull request: its own commands, in repositories with a base and a change."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -41,7 +42,7 @@ class PullRequest:
     def __init__(self, place: Path, board: Path) -> None:
         self.place, self.change = place, place / "change"
         self.root = Path(shutil.copytree(board, self.change / "leaderboard"))
-        published = Path(shutil.copytree(PUBLISHED, self.root / "published"))
+        published = Path(shutil.copytree(PUBLISHED, self.change / "ncl_bench" / "papers" / "published"))
         (published / "results.csv").write_text(
             "".join((PUBLISHED / "results.csv").read_text("utf-8").splitlines(keepends=True)[:3]), "utf-8"
         )
@@ -61,7 +62,7 @@ class PullRequest:
 
     def build_by_its_own_code(self, old: str = "", new: str = "") -> None:
         """Write the site of the change; its code replaces ``old`` by ``new`` in the table of all rows."""
-        its_own = Path(shutil.copytree(self.root, self.place / "its_own"))
+        its_own = Path(shutil.copytree(self.change, self.place / "its_own")) / "leaderboard"
         build(its_own, self.place / "site", tables=True)
         shutil.copy(its_own / "README.md", self.place / "site")
         path = self.place / "site" / "data" / "leaderboard.csv"
@@ -69,10 +70,12 @@ class PullRequest:
         assert old in text
         path.write_text(text.replace(old, new), "utf-8")
 
-    def check(self, *, correction: bool = False, author: str = "mallory") -> subprocess.CompletedProcess[str]:
+    def check(
+        self, step: str = "Only what is new", *, correction: bool = False, author: str = "mallory"
+    ) -> subprocess.CompletedProcess[str]:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         return subprocess.run(
-            ["bash", "-e", "-o", "pipefail", "-c", commands("Only what is new")],
+            ["bash", "-e", "-o", "pipefail", "-c", commands(step)],
             cwd=self.place,
             env={**os.environ, "PATH": path, "CORRECTION": str(correction).lower(), "AUTHOR": author},
             capture_output=True,
@@ -105,9 +108,74 @@ def test_code_that_adds_five_points_fails_without_the_label(pull_request: PullRe
     (pull_request.root / "board.py").write_text("# five points more\n", "utf-8")
     pull_request.commit("cleaner ranks")
     pull_request.build_by_its_own_code(",CRCL,", ",CRCL5,")
+    assert pull_request.check("Standing data").returncode == 0
     done = pull_request.check()
     assert done.returncode == 2
-    assert "the code of the change (leaderboard/board.py) moves 2 rows" in done.stderr
+    assert "2 standing rows move, such as" in done.stderr
     assert pull_request.check(correction=True).returncode == 0
-    assert "Rows moved, and the change touches code: `leaderboard/board.py`." in pull_request.moved
     assert pull_request.moved.count("method CRCL → CRCL5") == 2
+
+
+PRINTED = "ncl_bench/papers/published"
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "refused"),
+    [
+        (
+            "leaderboard/results/*/crcl/*caption-40*.yaml",
+            "hardware: CPU",
+            "hardware: abacus",
+            "tables change",
+        ),
+        ("leaderboard/results/*/crcl/*caption-40*.yaml", "$", "# more\n", "tables change"),
+        ("leaderboard/results/*/crcl/*caption-40*.npz", None, "", "tables change"),
+        ("leaderboard/results/*/crcl/*caption-40*.npz", None, "0", "tables change"),
+        (f"{PRINTED}/results.csv", "67.4,90.3", "67.5,90.3", "tables change"),
+        (f"{PRINTED}/detection.csv", ".*GSC, both.*\n", "", "tables change"),
+        (f"{PRINTED}/sources.yaml", None, "", "tables change"),
+        (f"{PRINTED}/results.csv", r"\Z", "ncr2021,Table 9,SCAN,SCAN,flickr30k,1k,none,0,,67,,,,,,\n", ""),
+        ("leaderboard/README.md", r"\| CRCL", "| GSC", "tables change"),
+        ("leaderboard/README.md", r"\A", "More.\n", ""),
+        ("leaderboard/results.csv", None, "a", "tables change"),
+        ("leaderboard/board.py", "code", "other code", ""),
+        ("docs/new.md", None, "/etc/passwd", "links"),
+    ],
+)
+def test_git_says_what_a_change_may_not_touch(
+    pull_request: PullRequest, path: str, old: str | None, new: str, refused: str
+) -> None:
+    """The paths are those of files that stand; without ``old`` a file is written, removed, or becomes a link."""
+    files = list(pull_request.change.glob(path)) or [pull_request.change / path]
+    for file in files:
+        file.parent.mkdir(exist_ok=True)
+        if old is not None:
+            text = file.read_text("utf-8")
+            changed = re.sub(old, new, text, count=1, flags=re.M)
+            assert changed != text
+            file.write_text(changed, "utf-8")
+        elif new.startswith("/"):
+            file.symlink_to(new)
+        elif new:
+            file.write_text(new, "utf-8")
+        else:
+            file.unlink()
+    pull_request.commit("a change")
+    done = pull_request.check("Standing data")
+    assert (done.returncode, refused in done.stdout) == (int(bool(refused)), True), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("other", "status"), [("Makefile", 1), ("docs/faq.md", 0), ("leaderboard/board.py", 1)]
+)
+def test_data_and_code_come_in_two_changes(
+    pull_request: PullRequest, make: Maker, tmp_path: Path, other: str, status: int
+) -> None:
+    """A change of both was judged by its own code."""
+    add(make(tmp_path / "new", method="Mine", difficulty=1.2), pull_request.root, submitter="Bo (@bo)")
+    path = pull_request.change / other
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("# another\n", "utf-8")
+    pull_request.commit("both")
+    done = pull_request.check("Standing data")
+    assert (done.returncode, "data and code need two" in done.stdout) == (status, bool(status)), done.stderr

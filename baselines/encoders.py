@@ -6,15 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from PIL import Image, ImageOps
 from torch import Tensor, nn
 
 from baselines.backbones import clip_models
 from baselines.kit.distributed import device_for
-from ncl_bench.data.pictures import as_seen, open_picture
 from ncl_bench.errors import NclBenchError, first_line, reason_of, unknown_name
 from ncl_bench.extras import require
 from ncl_bench.files import sha256_of_file
@@ -25,30 +21,6 @@ LITE0 = "efficientnet-lite0"
 CLIP = "open_clip:"
 """Names of CLIP begin so: ``open_clip:MODEL`` or ``open_clip:MODEL:WEIGHTS``, by OpenCLIP's names or a file."""
 USUAL_WEIGHTS = "openai"
-
-
-def read_picture(path: Path, size: int, interpolation: str, crop: bool = False) -> NDArray[np.uint8]:
-    """Read an image as encoders expect it: the whole image, squeezed into a square, or the square in its middle.
-
-    The camera's orientation is applied, transparency becomes white, grey becomes RGB, 16-bit grey loses its lower byte,
-    and the first picture of an animation is used.
-
-    Args:
-        path: a file in one of :data:`ncl_bench.data.pictures.PICTURE_FORMATS`.
-        size: side of the square, in pixels.
-        interpolation: ``bilinear`` or ``bicubic``.
-        crop: cut the middle out, as CLIP does, in place of squeezing.
-
-    Returns:
-        RGB values, ``(size, size, 3)``.
-
-    Raises:
-        DataError: the file is missing, not an image, damaged, too large, or has no colour values.
-    """
-    with open_picture(path, at_least=2 * size) as picture:
-        seen, filter_ = as_seen(picture), Image.Resampling[interpolation.upper()]
-        small = ImageOps.fit(seen, (size, size), filter_) if crop else seen.resize((size, size), filter_)
-        return np.asarray(small)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ import json
 import os
 import shutil
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
@@ -28,7 +27,7 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from baselines import encoders
-from baselines.encoders import Encoder, read_picture
+from baselines.encoders import Encoder
 from ncl_bench import __version__
 from ncl_bench.arguments import Count, Seed, refuse_unused
 from ncl_bench.data.encoding import ENCODING_FILE, Encoding, Preprocessing, Projection, parse_encoding
@@ -44,8 +43,9 @@ from ncl_bench.data.own_tables import (
 )
 from ncl_bench.data.pairs.form import TABLE_ENDINGS
 from ncl_bench.data.pairs.forms import rows_in
-from ncl_bench.data.pictures import no_remarks, picture_path
+from ncl_bench.data.pictures import picture_path, read_picture
 from ncl_bench.data.spec import SPLITS
+from ncl_bench.decoding import decoded
 from ncl_bench.errors import DataError, shorten, shown
 from ncl_bench.files import (
     atomic_folder,
@@ -227,7 +227,7 @@ def extract(
         to: folder to write. If the same call already wrote it, nothing is done.
         options: see :class:`FeatureOptions`.
         known: folders of features; those of a picture with the same hash, encoder and settings are taken from there.
-        workers: threads that decode images.
+        workers: processes that decode images.
         progress: shows the number of images done.
 
     Returns:
@@ -466,26 +466,22 @@ def _encode(
 ) -> dict[str, str]:
     """Encode every missing chunk; return images that cannot be read, with the reason."""
 
-    def read(name: str) -> NDArray[np.uint8] | str:
-        try:
-            return read_picture(images.file(name), encoder.size, encoder.interpolation, encoder.crop)
-        except DataError as error:
-            return str(error.args[0]).removeprefix(f"{images.file(name)} ")
-
     damaged: dict[str, str] = {}
     n_images = sum(map(len, chunks.values()))
-    with (
-        ThreadPoolExecutor(workers) as pool,
-        progress(f"encoding {n_images:,} images", n_images) as advance,
-        no_remarks(),
-        _freed_memory_kept(),
-    ):
+    with progress(f"encoding {n_images:,} images", n_images) as advance, _freed_memory_kept():
         for path, names in chunks.items():
             if path.exists():
                 advance(len(names))
             else:
-                decoding = cast(Generator[NDArray[np.uint8] | str], pool.map(read, names))
-                with closing(decoding) as pictures:  # closing it stops the decoding
+                files = [(str(images.file(name)), images.file(name)) for name in names]
+                seen = decoded(
+                    read_picture, files, encoder.size, encoder.interpolation, encoder.crop, workers=workers
+                )
+                with closing(cast(Generator[Any], seen)):  # closing it stops the decoding
+                    pictures = (
+                        str(x.args[0]).removeprefix(f"{file} ") if isinstance(x, DataError) else x
+                        for x, (file, _) in zip(seen, files, strict=True)
+                    )
                     _encode_chunk(path, names, pictures, encoder, options, advance, images)
             with np.load(path, allow_pickle=False) as chunk:
                 damaged |= {name: str(x) for name, x in zip(names, chunk["damaged"], strict=True) if x}

@@ -33,7 +33,8 @@ def reading(
     except Exception as problem:
         if is_out_of_memory(problem):
             raise
-        raise error(f"{path} cannot be read ({reason_of(problem)}); {fix}") from None
+        system = isinstance(problem, OSError) and problem.strerror  # without the path, which stands before it
+        raise error(f"{path} cannot be read ({system or reason_of(problem)}); {fix}") from None
 
 
 def text_lines(content: bytes, name: str, error: type[NclBenchError]) -> list[str]:

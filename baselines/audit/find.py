@@ -36,7 +36,8 @@ from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pairs.columns import OwnPairs, read_pairs
 from ncl_bench.data.pairs.kept import KeptRows, write_kept
 from ncl_bench.data.pairs.pictures import Pictures, find_pictures
-from ncl_bench.data.pictures import open_picture
+from ncl_bench.data.pictures import check_picture
+from ncl_bench.decoding import decoded
 from ncl_bench.errors import DataError, NclBenchError, TrainingError, listed, named, shorten
 from ncl_bench.evaluation.pages import thumbnail
 from ncl_bench.files import sha256_of_file, sole_owner, write_text
@@ -318,13 +319,9 @@ def _refuse_few(
     if n_pictures < FEWEST_PICTURES:
         counts = pd.Series(reasons[reasons != ""]).value_counts()
         why = "".join(f"; {count:,} rows: {reason}" for reason, count in counts.items())
-        try:
-            # a server that refuses a download often sends a web page under the name of a picture
-            for file in files[:1]:
-                with open_picture(file):
-                    pass
-        except DataError as error:
-            why += f"; {str(error).partition(';')[0]}"
+        # a server that refuses a download often sends a web page under the name of a picture
+        for refused in filter(None, decoded(check_picture, [(str(file), file) for file in files[:1]])):
+            why += f"; {str(refused).partition(';')[0]}"
         raise DataError(
             f"{own.form.name} has {n_pictures:,} different pictures with a caption, and at least {FEWEST_PICTURES} are "
             f"needed to learn what fits{why}; add pairs"

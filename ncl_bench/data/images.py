@@ -6,7 +6,6 @@ They are copied into the prepared folder, which is then self-contained.
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ncl_bench.arguments import refuse_unused
@@ -14,9 +13,10 @@ from ncl_bench.data.layout import IMAGE_FILES, ImageFiles, records_of, save_tabl
 from ncl_bench.data.own_tables import OwnSource, read_images
 from ncl_bench.data.pairs.forms import rows_in
 from ncl_bench.data.pairs.pictures import FileIndex
-from ncl_bench.data.pictures import no_remarks, open_picture, picture_bytes, picture_path
+from ncl_bench.data.pictures import check_picture, picture_bytes, picture_path
 from ncl_bench.data.prepared import load_prepared
 from ncl_bench.data.spec import DatasetSpec
+from ncl_bench.decoding import decoded
 from ncl_bench.errors import DataError
 from ncl_bench.extras import require
 from ncl_bench.files import Journal, sole_owner
@@ -25,7 +25,7 @@ from ncl_bench.progress import Advance, Progress, silent
 from ncl_bench.tables import read_table
 
 WORKERS = min(8, os.cpu_count() or 1)
-"""Threads that decode the images; Pillow releases the interpreter lock meanwhile."""
+"""Processes that decode the images."""
 
 PART = 1_000
 """Images per part of the table; a part is in memory at once, and survives an interruption."""
@@ -147,18 +147,14 @@ def _write_split(
         made_of = [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in paths[rows]]
         if journal.result(name) != made_of:
             shutil.rmtree(folder / name, ignore_errors=True)
-            with no_remarks(), ThreadPoolExecutor(WORKERS) as decoders:
-                images = list(decoders.map(_content, paths[rows]))
+            images = [picture_bytes(path) for path in paths[rows]]
+            pictures = zip(map(str, paths[rows]), images, strict=True)
+            refused = [each for each in decoded(check_picture, pictures, workers=WORKERS) if each]
+            if refused:
+                raise refused[0]
             columns = {"image_id": ids[rows], "image": images}
             save_table(folder / name, columns, {"image_id": "string", "image": "binary"})
             journal.finish(name, made_of)
         advance(len(made_of))
         names.append(name)
     return tuple(names)
-
-
-def _content(path: Path) -> bytes:
-    """Bytes of an image that was decoded once, so that a damaged one is found here and not in training."""
-    content = picture_bytes(path)
-    with open_picture(content, str(path)):
-        return content

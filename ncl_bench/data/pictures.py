@@ -1,21 +1,18 @@
 """Open pictures from strangers: by one function, in a few formats, within a limit; damage that shows is refused."""
 
-import logging
 import os
 import re
-import threading
-import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ncl_bench.errors import DataError
-from ncl_bench.foreign import readable
+from ncl_bench.foreign import readable, reading
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
@@ -25,16 +22,9 @@ PICTURE_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "JPEG2000", "AVI
 HEAD = 1_000
 """First bytes of a file that tell what it is."""
 LARGEST_IMAGE = 600_000_000
-"""Most bytes of a picture's file, decoder and conversion to RGB together: 75 million pixels of a plain JPEG or PNG."""
-BYTES_PER_PIXEL = {"WEBP": (16, 24), "JPEG2000": (20, 25), "AVIF": (11, 21)}
-"""Format to what decoder and conversion take, opaque and with transparency. Pillow stores four bytes for RGB."""
-PLAIN_BYTES = (8, 16)
-"""The same for all other formats."""
-ALONE_FROM = 50_000_000
-"""Bytes from which on a picture is decoded alone in its process, whatever the number of threads."""
-MOST_WORK = 2_000_000_000
-"""Most scans times pixels of a JPEG; a progressive one of 75 million pixels has 10 to 15 scans."""
-_alone = threading.RLock()  # a thread may hold several pictures open
+"""Most bytes of a picture's file."""
+MOST_PIXELS = 75_000_000
+"""Most pixels of a picture by its header. What a header does not say, a worker's limits stop."""
 
 
 @contextmanager
@@ -64,45 +54,29 @@ def open_picture(
     Image.init()
     name = name or str(source)
     known = [each for each in PICTURE_FORMATS if each in Image.OPEN]
-    try:
-        content = source if isinstance(source, bytes) else picture_bytes(source)
-        with Image.open(BytesIO(content), formats=known) as picture, ExitStack() as opened:  # noqa: TID251 (only here)
-            size = picture.size
-            if at_least is not None:
-                picture.draft(None, (at_least, at_least))
-            # MPO is a JPEG with more pictures behind it
-            scans = _Scans.of(content) if picture.format in ("JPEG", "MPO") else _Scans()
-            needed = len(content) + _decoded_bytes(picture, content)
-            if scans.number > 1:  # the decoder keeps every coefficient, at full size
-                needed += 2 * len(picture.getbands()) * size[0] * size[1]
-            if needed > LARGEST_IMAGE:
-                raise Image.DecompressionBombError
-            if scans.number * size[0] * size[1] > MOST_WORK:
-                raise DataError(f"{name} is a JPEG of {scans.number:,} scans; save it again with fewer")
+    content = source if isinstance(source, bytes) else picture_bytes(source)
+    with reading(name, fix="fetch it again"):
+        try:
+            picture = Image.open(BytesIO(content), formats=known)  # noqa: TID251 (only here)
+        except UnidentifiedImageError:
+            raise DataError(
+                f"{name} is {_kind_of(content)}not an image of a known format ({', '.join(known)}); fetch it again or "
+                "convert it"
+            ) from None
+        with picture:
+            if picture.width * picture.height > MOST_PIXELS:
+                raise DataError(f"{name} has more than {MOST_PIXELS:,} pixels; save it smaller")
             if picture.mode in ("I", "F"):
                 raise DataError(
                     f"{name} has 32-bit values, expected colours; save it with 8 bits per channel"
                 )
-            if needed > ALONE_FROM:
-                opened.enter_context(_alone)
+            if at_least is not None:
+                picture.draft(None, (at_least, at_least))
             picture.load()
-            if scans.unfinished or _ends_early(picture, content, scans.end, at_least):
+            # MPO is a JPEG with more pictures behind it
+            if picture.format in ("JPEG", "MPO") and _is_cut(picture, content, at_least):
                 raise ValueError("its data ends before the picture does")
             yield picture
-    except DataError:
-        raise
-    except UnidentifiedImageError:
-        raise DataError(
-            f"{name} is {_kind_of(content)}not an image of a known format ({', '.join(known)}); fetch it again or "
-            "convert it"
-        ) from None
-    except Image.DecompressionBombError:
-        most = f"{LARGEST_IMAGE / 1e6:.0f} MB ({LARGEST_IMAGE / 8e6:.0f} million pixels of a plain picture)"
-        raise DataError(f"{name} takes more than {most} when decoded; save it smaller") from None
-    except Exception as error:  # decoders raise many types for damaged bytes
-        if isinstance(error, OSError) and error.errno:  # the system's, not a decoder's
-            raise DataError(f"{name} cannot be read ({error.strerror}); make it readable") from None
-        raise DataError(f"{name} is damaged ({str(error) or type(error).__name__}); fetch it again") from None
 
 
 def _kind_of(content: bytes) -> str:
@@ -125,58 +99,26 @@ def picture_bytes(path: Path) -> bytes:
         return stream.read(size)
 
 
-def _decoded_bytes(picture: "Picture", content: bytes) -> int:
-    """Bytes that decoder and conversion to RGB take."""
-    width, height = picture.size
-    tags: dict[int, int] = getattr(picture, "tag_v2", {})  # a TIFF may have tiles far larger than the picture
-    width, height = max(width, tags.get(322, 0)), max(height, tags.get(323, 0))
-    if picture.format == "JPEG2000" and (start := content.find(b"\xff\x4f\xff\x51")) >= 0:
-        sides = content[start + 8 : start + 16]  # of the codestream, which the file's header may understate
-        width, height = (
-            max(width, int.from_bytes(sides[:4], "big")),
-            max(height, int.from_bytes(sides[4:], "big")),
-        )
-    opaque, transparent = BYTES_PER_PIXEL.get(str(picture.format), PLAIN_BYTES)
-    return width * height * (transparent if picture.has_transparency_data else opaque)
-
-
 _MARKER = re.compile(rb"\xff+([^\x00\xff\xd0-\xd7])")
 
 
-@dataclass(frozen=True)
-class _Scans:
-    """Scans of a JPEG.
-
-    Attributes:
-        number: how many there are.
-        unfinished: a coefficient was begun with few bits, and its other bits never come.
-        end: place of the end marker; -1 if there is none.
-    """
-
-    number: int = 0
-    unfinished: bool = False
-    end: int = -1
-
-    @classmethod
-    def of(cls, content: bytes) -> "_Scans":
-        """Walk through the markers; nothing is decoded."""
-        number, place, low = 0, 2, dict[tuple[int, int], int]()
-        while found := _MARKER.search(content, place):
-            marker, place = found[1][0], found.end()
-            if marker == 0xD9:
-                return cls(number, any(low.values()), found.start())
-            if marker == 0x01 or marker == 0xD8:  # no length follows
-                continue
+def _is_cut(picture: "Picture", content: bytes, at_least: int | None) -> bool:
+    """Whether a JPEG lacks its last scans, or its last blocks, which the decoder leaves grey without a word."""
+    place, low, end = 2, dict[tuple[int, int], int](), -1
+    while end < 0 and (found := _MARKER.search(content, place)):
+        marker, place = found[1][0], found.end()
+        if marker == 0xD9:
+            end = found.start()
+        elif marker not in (0x01, 0xD8):  # no length follows these
             segment = content[place : place + int.from_bytes(content[place : place + 2], "big")]
             # a length below 2 is damage, and must not hold the walk up
             place += max(2, len(segment))
             if marker == 0xDA and len(segment) > 3 and len(segment) >= 6 + 2 * segment[2]:
-                number += 1
                 first, last, bits = segment[3 + 2 * segment[2] :][:3]
                 for component in segment[3 : 3 + 2 * segment[2] : 2]:
                     # the lower half counts the bits that later scans must bring
                     low |= {(component, each): bits & 15 for each in range(first, min(last, 63) + 1)}
-        return cls(number, any(low.values()))
+    return any(low.values()) or _ends_early(picture, content, end, at_least)
 
 
 def _ends_early(picture: "Picture", content: bytes, end: int, at_least: int | None) -> bool:
@@ -222,6 +164,52 @@ def as_seen(picture: "Picture") -> "Picture":
     return picture.convert("RGB")
 
 
+def read_picture(
+    source: Path | bytes, name: str, size: int, interpolation: str, crop: bool = False
+) -> NDArray[np.uint8]:
+    """Read an image as encoders expect it: the whole image, squeezed into a square, or the square in its middle.
+
+    The camera's orientation is applied, transparency becomes white, grey becomes RGB, 16-bit grey loses its lower byte,
+    and the first picture of an animation is used.
+
+    Args:
+        source: a file in one of :data:`PICTURE_FORMATS`, or its bytes.
+        name: what errors call it.
+        size: side of the square, in pixels.
+        interpolation: ``bilinear`` or ``bicubic``.
+        crop: cut the middle out, as CLIP does, in place of squeezing.
+
+    Returns:
+        RGB values, uint8 ``(size, size, 3)``.
+
+    Raises:
+        DataError: the file is missing, not an image, damaged, too large, or has no colour values.
+    """
+    from PIL import Image, ImageOps
+
+    with open_picture(source, name, at_least=2 * size) as picture:
+        seen, filter_ = as_seen(picture), Image.Resampling[interpolation.upper()]
+        small = ImageOps.fit(seen, (size, size), filter_) if crop else seen.resize((size, size), filter_)
+        return np.asarray(small)
+
+
+def read_thumbnail(source: Path | bytes, name: str, side: int) -> bytes:
+    """A JPEG of a picture whose longer side has so many pixels."""
+    stream = BytesIO()
+    # twice as large as shown: decoding a JPEG at a fraction of its size is fast, and shrinking the rest keeps it sharp
+    with open_picture(source, name, at_least=2 * side) as picture:
+        small = as_seen(picture)
+    small.thumbnail((side, side))
+    small.save(stream, "JPEG", quality=80)
+    return stream.getvalue()
+
+
+def check_picture(source: Path | bytes, name: str) -> None:
+    """Decode a picture once, so that a damaged one is found now and not in training."""
+    with open_picture(source, name):
+        pass
+
+
 def picture_path(folder: Path, name: str, where: str) -> Path:
     """Path of a picture that a table names.
 
@@ -237,17 +225,3 @@ def picture_path(folder: Path, name: str, where: str) -> Path:
     if not Path(os.path.abspath(folder / name)).is_relative_to(inside):
         raise DataError(f"{where} names {name}, which is outside {folder}; give a path inside this folder")
     return folder / os.path.normpath(name)
-
-
-@contextmanager
-def no_remarks() -> Iterator[None]:
-    """Silence what Pillow remarks about pictures that it decodes all the same; for the main thread only."""
-    log = logging.getLogger("PIL")
-    level = log.level
-    log.setLevel(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module="PIL")
-            yield
-    finally:
-        log.setLevel(level)

@@ -4,7 +4,6 @@ import base64
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.data.pictures import as_seen, no_remarks, open_picture
+from ncl_bench.data.pictures import read_thumbnail
 from ncl_bench.data.spec import DatasetSpec
+from ncl_bench.decoding import decoded
 from ncl_bench.errors import DataError, NclBenchError
 from ncl_bench.evaluation.metrics import Float64Array
 from ncl_bench.evaluation.protocol import Sides, local_split, protocols_of, ranks_under
@@ -101,17 +101,8 @@ class Gallery:
 
 def thumbnail(encoded: bytes | Path) -> str:
     """Thumbnail of a stored image file; empty if its pixels cannot be decoded."""
-    stream = BytesIO()
-    try:
-        # twice as large as shown: decoding a JPEG at a fraction of its size is fast, and shrinking the rest
-        # keeps it sharp
-        with no_remarks(), open_picture(encoded, "the image", at_least=2 * THUMBNAIL) as picture:
-            small = as_seen(picture)
-    except DataError:
-        return ""
-    small.thumbnail((THUMBNAIL, THUMBNAIL))
-    small.save(stream, "JPEG", quality=80)
-    return _data_uri("jpeg", stream.getvalue())
+    (found,) = decoded(read_thumbnail, [("the image", encoded)], THUMBNAIL)
+    return "" if isinstance(found, DataError) else _data_uri("jpeg", found)
 
 
 def _data_uri(kind: str, content: bytes) -> str:

@@ -13,9 +13,9 @@ from support.drawings import SIZE, draw, drawing, tiny_encoder
 from support.rounding import assert_near
 
 import baselines.features as module
-from baselines.encoders import read_picture
 from baselines.features import FeatureOptions, ImageList, extract, list_images
 from ncl_bench.data.encoding import Encoding
+from ncl_bench.data.pictures import read_picture
 from ncl_bench.errors import DataError
 
 OPTIONS = FeatureOptions(grid=2, batch_size=3, dtype="float32")
@@ -39,7 +39,7 @@ def rows_of(folder: Path) -> dict[str, np.ndarray]:
 def defined_features(path: Path, grid: int) -> np.ndarray:
     """One image's features from the definition: a loop over regions, each the mean of the cells that touch it."""
     encoder = tiny_encoder()
-    seen = (read_picture(path, SIZE, encoder.interpolation).astype(np.float32) - 127) / 128
+    seen = (read_picture(path, "", SIZE, encoder.interpolation).astype(np.float32) - 127) / 128
     weight = encoder.network.stem.weight.detach().numpy()
     blocks = seen.reshape(4, 4, 4, 4, 3)  # of rows, within them, of columns, within them, colours
     cells = np.einsum("ryqxc,dcyx->rqd", blocks, weight)
@@ -89,10 +89,14 @@ def stops_after(images: int):
 
 def names_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The pictures that are read from now on."""
-    read, reader = [], module.read_picture
-    monkeypatch.setattr(
-        module, "read_picture", lambda path, *rest: read.append(path.name) or reader(path, *rest)
-    )
+    read, decoded = [], module.decoded
+
+    def noted(function, items, *arguments, **options):
+        for (_, path), seen in zip(items, decoded(function, items, *arguments, **options), strict=True):
+            read.append(path.name)
+            yield seen
+
+    monkeypatch.setattr(module, "decoded", noted)
     return read
 
 

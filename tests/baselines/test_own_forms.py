@@ -77,7 +77,7 @@ def right(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
     folder = photos(tmp_path_factory.mktemp("right"), NAMES)
     encoder = tiny_encoder()
     for name, text in zip(NAMES, TEXTS, strict=True):
-        picture = baselines.features.read_picture(folder / name, encoder.size, encoder.interpolation)
+        picture = baselines.features.read_picture(folder / name, name, encoder.size, encoder.interpolation)
         found[text] = baselines.features._features(encoder, [picture], 4)[0]
     return found
 
@@ -112,7 +112,7 @@ def test_all_commands_read_all_forms(
         picture = Image.open(io.BytesIO(test.images[test.caption_to_image[row]]))
         number = int(text.rpartition(" ")[2])
         np.testing.assert_array_equal(np.asarray(picture), np.asarray(drawing(number)))
-    monkeypatch.setattr(baselines.features, "read_picture", None)  # no picture is encoded again
+    monkeypatch.setattr(baselines.features, "decoded", None)  # no picture is encoded again
     run("datasets", "new", "cleaned", "--clean", "audit", *draw, "--to", "data")
     assert_right(seen("cleaned"), right, set(range(N)) - WRONG)
 
@@ -130,7 +130,7 @@ def test_what_an_audit_kept_is_taken_by_threshold_as_a_file_and_with_own_feature
     run("audit", source, *images, "--to", "audit")
     run("audit", "apply", "audit", "--threshold", 3, "--to", "kept")
     third = TEXTS[0]  # the least suspicious of the others has the largest number
-    monkeypatch.setattr(baselines.features, "read_picture", None)  # no picture is encoded again
+    monkeypatch.setattr(baselines.features, "decoded", None)  # no picture is encoded again
     draw = ("--dev", 2, "--test", 2, "--to", "data")
     run("datasets", "new", "kept", "--clean", "kept", *draw)
     assert set(seen("kept")) == {text for n, text in enumerate(TEXTS) if n not in WRONG} - {third}
@@ -161,10 +161,13 @@ def test_a_frame_is_read_as_a_table_and_encoded_anew_where_a_picture_changed(
     source, images = given("`captions.csv`", tmp_path)
     run("audit", source, *images, "--to", "audit")
     drawing(50).save(tmp_path / "photos" / NAMES[0])
-    read, reader = [], baselines.features.read_picture
-    monkeypatch.setattr(
-        baselines.features, "read_picture", lambda path, *rest: read.append(path.name) or reader(path, *rest)
-    )
+    read, decoded = [], baselines.features.decoded
+
+    def noted(function, items, *arguments, **options):
+        read.extend(path.name for _, path in items)
+        return decoded(function, items, *arguments, **options)
+
+    monkeypatch.setattr(baselines.features, "decoded", noted)
     new_dataset("cleaned", clean="audit", to="data", dev=2, test=2)
     assert read == [NAMES[0]]
     frame = pd.read_csv(source).sample(frac=1, random_state=1)
@@ -270,7 +273,7 @@ def test_what_is_refused_before_encoding_leaves_nothing_and_later_keeps_what_was
     (tmp_path / "own.py").write_text("other")
     with pytest.raises(DataError, match="exists with other content"):
         new_dataset("own", source, to="data", dev=2, test=2)
-    monkeypatch.setattr(baselines.features, "read_picture", None)  # no picture is encoded again
+    monkeypatch.setattr(baselines.features, "decoded", None)  # no picture is encoded again
     new_dataset("own", source, to="data", dev=3, test=2, module="mine.py")
     assert [path.name for path in Path("data").iterdir()] == ["own"]
 

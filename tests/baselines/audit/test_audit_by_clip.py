@@ -12,7 +12,8 @@ from support.tiny_clip import MODEL, open_clip
 from baselines.audit import find_wrong_pairs
 from baselines.audit.judge import judge_embeddings
 from baselines.audit.sentences import sentence_vectors
-from baselines.encoders import load_clip, load_encoder, read_picture
+from baselines.encoders import load_clip, load_encoder
+from ncl_bench.data.pictures import read_picture
 from ncl_bench.errors import NclBenchError
 
 N = 60
@@ -40,7 +41,7 @@ def test_pictures_and_captions_are_encoded_as_openclip_does(name: str, tmp_path:
     network, _, _ = load_clip(name)
     _, _, transform = open_clip.create_model_and_transforms("tiny-audit")
     seen = torch.from_numpy(
-        read_picture(tmp_path / "0.png", encoder.size, encoder.interpolation, encoder.crop)
+        read_picture(tmp_path / "0.png", "", encoder.size, encoder.interpolation, encoder.crop)
     )
     with torch.no_grad():
         ours = encoder(seen[None])[0, :, 0, 0]

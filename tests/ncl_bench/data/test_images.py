@@ -165,7 +165,7 @@ def test_a_truncated_image_is_refused(
     stream = io.BytesIO()
     Image.open(io.BytesIO(photos[last])).save(stream, kind)
     (tmp_path / "photos" / f"{last}.png").write_bytes(stream.getvalue()[:-30])
-    with pytest.raises(DataError, match=rf"{last}.png is damaged \(.*runcated.*\); fetch it again"):
+    with pytest.raises(DataError, match=rf"{last}.png cannot be read \(.*runcated.*\); fetch it again"):
         add_images(SPEC, tmp_path / "photos", root)
     assert not (root / "flickr30k" / "image_files").exists()
 

@@ -1,0 +1,233 @@
+"""Decode foreign bytes in worker processes, within a limit of memory and of time, whatever a library does on them.
+
+A library that hangs, swells or crashes takes its worker along; the item becomes one sentence and the others go on.
+A worker is a new Python that imports what it needs, answers requests on its standard input, and ends with this process.
+JSON and bytes pass between the two, never a pickle.
+"""
+
+import atexit
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from ncl_bench.errors import DataError, NclBenchError, as_size, is_out_of_memory
+from ncl_bench.foreign import reading
+
+MEMORY, MEMORY_PER_BYTE = 2 * 2**30, 16
+"""Bytes of memory of a worker, where the system has such a limit: so many, and for each byte of the item more."""
+SECONDS, BYTES_PER_SECOND = 30, 2**20
+"""Seconds of CPU time for an item: so many, and one for so many bytes of it. A worker that waits has ten times that."""
+
+_START = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from ncl_bench.decoding import serve; serve()"
+)
+_idle: list["_Decoder"] = []
+
+
+def decoded(
+    function: Callable[..., Any],
+    items: Iterable[tuple[str, Path | bytes]],
+    *arguments: Any,
+    error: type[NclBenchError] = DataError,
+    fix: str = "fetch it again or leave it out",
+    workers: int = 1,
+) -> Iterator[Any]:
+    """Call ``function(source, name, *arguments)`` for every item, in worker processes.
+
+    Args:
+        function: of a module that a new Python can import. Gives an array of numbers, bytes, an Arrow table, or JSON.
+        items: name for errors, and the file or its bytes.
+        arguments: JSON.
+        error: class of what is given for an item that is refused.
+        fix: what the user should do about an item, in words that end the sentence.
+        workers: items that are decoded at once.
+
+    Yields:
+        For every item, in order, the result or the error.
+    """
+    pool = ThreadPoolExecutor(workers)
+    try:
+        yield from pool.map(lambda item: _answer(function, item[0], item[1], arguments, error, fix), items)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def decode(function: Callable[..., Any], path: Path, *arguments: Any, **options: Any) -> Any:
+    """Call ``function(path, name, *arguments)`` in a worker; like :func:`decoded`, but raise the error."""
+    (result,) = decoded(function, [(str(path), path)], *arguments, **options)
+    if isinstance(result, NclBenchError):
+        raise result
+    return result
+
+
+def _answer(
+    function: Callable[..., Any],
+    name: str,
+    source: Path | bytes,
+    arguments: tuple[Any, ...],
+    error: type[NclBenchError],
+    fix: str,
+) -> Any:
+    content = source if isinstance(source, bytes) else b""
+    try:
+        size = len(source) if isinstance(source, bytes) else os.stat(source).st_size
+    except OSError:  # the function says so
+        size = 0
+    request = {
+        "function": [function.__module__, function.__qualname__],
+        "name": name,
+        "path": None if isinstance(source, bytes) else str(source),
+        "folder": os.getcwd(),
+        "bytes": len(content),
+        "arguments": arguments,
+        "memory": MEMORY + MEMORY_PER_BYTE * size,
+        "seconds": SECONDS + size / BYTES_PER_SECOND,
+        "fix": fix,
+    }
+    try:
+        worker = _idle.pop()
+    except IndexError:
+        worker = _Decoder()
+    try:
+        head, body = worker.ask(request, content)
+    except EOFError as ended:
+        return error(f"{name} cannot be read ({ended}); {fix}")
+    except BaseException:
+        worker.process.kill()  # its answer would be taken for that of the next item
+        raise
+    _idle.append(worker)
+    return error(head["error"]) if "error" in head else _unpacked(head, body)
+
+
+class _Decoder:
+    def __init__(self) -> None:
+        command = [sys.executable, "-c", _START, json.dumps(sys.path)]
+        # a session of its own: Ctrl-C is left to this process
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            pipesize=2**20,
+        )
+
+    def ask(self, request: dict[str, Any], content: bytes) -> tuple[dict[str, Any], bytes]:
+        to, back = self.process.stdin, self.process.stdout
+        assert to is not None
+        assert back is not None
+        try:
+            to.write(json.dumps(request).encode() + b"\n")
+            to.write(content)
+            to.flush()
+            line = back.readline()
+            head = json.loads(line) if line else {}
+            body = back.read(head.get("bytes", 0))
+        except BrokenPipeError:
+            head = {}
+        if not head:
+            raise EOFError(_end(self.process.wait(), request))
+        return head, body
+
+    def close(self) -> None:
+        self.process.communicate()  # it ends with its input
+
+
+def _end(code: int, request: dict[str, Any]) -> str:
+    by = signal.Signals(-code).name if code < 0 else f"code {code}"
+    if by in ("SIGPROF", "SIGALRM"):
+        return f"it takes more than {request['seconds']:,.0f} seconds"
+    return f"the process that reads it ends with {by}"
+
+
+@atexit.register
+def close_workers() -> None:
+    """End all workers that wait for an item."""
+    while _idle:
+        _idle.pop().close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_idle.clear)  # two processes must not share a worker
+
+
+def serve() -> None:
+    """Answer requests until standard input ends; what a worker does."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # a library may print
+    while line := sys.stdin.buffer.readline():
+        request = json.loads(line)
+        content = sys.stdin.buffer.read(request["bytes"])
+        head, body = _served(request, content)
+        answers.write(json.dumps(head | {"bytes": memoryview(body).nbytes}).encode() + b"\n")
+        answers.write(body)
+        answers.flush()
+
+
+def _served(request: dict[str, Any], content: bytes) -> tuple[dict[str, Any], Any]:
+    module, function = request["function"]
+    name, memory = request["name"], request["memory"]
+    source = content if request["path"] is None else Path(request["path"])
+    os.chdir(request["folder"])  # paths may start from it
+    call = getattr(importlib.import_module(module), function)
+    _limit(memory, request["seconds"])
+    try:
+        with reading(name, fix=request["fix"]):
+            return _packed(call(source, name, *request["arguments"]))
+    except NclBenchError as error:
+        return {"error": error.args[0]}, b""
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+    finally:
+        _limit(memory, 0)
+    return {
+        "error": f"{name} takes more than {as_size(memory)} of memory when decoded; {request['fix']}"
+    }, b""
+
+
+def _limit(memory: int, seconds: float) -> None:
+    """Let the system end this process: by its CPU time, as a library may never come back to Python."""
+    try:
+        import resource
+    except ModuleNotFoundError:  # Windows has no such limits; the other process waits for a time only
+        return
+    resource.setrlimit(resource.RLIMIT_DATA, (memory, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.setitimer(signal.ITIMER_REAL, 10 * seconds)
+
+
+def _packed(result: Any) -> tuple[dict[str, Any], Any]:
+    if isinstance(result, bytes):
+        return {"kind": "bytes"}, result
+    if hasattr(result, "schema"):
+        import pyarrow as pa
+
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, result.schema) as stream:
+            stream.write_table(result)
+        return {"kind": "table"}, sink.getvalue()
+    if hasattr(result, "dtype"):
+        return {"kind": result.dtype.str, "shape": result.shape}, result.reshape(-1).data.cast("B")
+    return {"kind": "json"}, json.dumps(result).encode()
+
+
+def _unpacked(head: dict[str, Any], body: bytes) -> Any:
+    if head["kind"] == "bytes":
+        return body
+    if head["kind"] == "json":
+        return json.loads(body)
+    if head["kind"] == "table":
+        import pyarrow as pa
+
+        return pa.ipc.open_stream(body).read_all()
+    import numpy as np
+
+    return np.frombuffer(body, head["kind"]).reshape(head["shape"])

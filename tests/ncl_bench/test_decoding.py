@@ -1,0 +1,144 @@
+"""Foreign bytes that a library hangs, swells or crashes on: each is one sentence, and the others go on."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ncl_bench import decoding
+from ncl_bench.decoding import decode, decoded
+from ncl_bench.errors import DataError, NclBenchError, ScoresError
+
+
+def crash(source: bytes, name: str) -> None:
+    ctypes.string_at(0)
+
+
+def swell(source: bytes, name: str) -> bytes:
+    return b"x" * (1 << 40)
+
+
+def hang(source: bytes, name: str) -> int:
+    return hash_of_pairs(60)
+
+
+def hash_of_pairs(depth: int) -> int:
+    pair: tuple[object, ...] = ()
+    for _ in range(depth):
+        pair = (pair, pair)
+    return hash(pair)  # 2 ** 60 steps inside the interpreter, which no signal handler of Python interrupts
+
+
+def wait(source: bytes, name: str) -> None:
+    time.sleep(1_000)
+
+
+def leave(source: bytes, name: str) -> None:
+    os._exit(3)
+
+
+def fail(source: bytes, name: str) -> None:
+    raise KeyError("no such block")
+
+
+def refuse(source: bytes, name: str) -> None:
+    raise DataError(f"{name} is empty; fill it")
+
+
+def length(source: bytes | Path, name: str) -> int:
+    return len(source if isinstance(source, bytes) else source.read_bytes())
+
+
+def as_numbers(source: bytes, name: str) -> np.ndarray:
+    print("what a library prints is no answer")
+    return np.frombuffer(source, np.uint8).reshape(-1, 2).astype(">f4")
+
+
+def as_table(source: bytes, name: str) -> object:
+    import pyarrow as pa
+
+    return pa.table({"a": list(source)})
+
+
+def itself(source: bytes, name: str) -> bytes:
+    return source
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (crash, "it cannot be read (the process that reads it ends with SIGSEGV); fetch it again"),
+        (leave, "it cannot be read (the process that reads it ends with code 3); fetch it again"),
+        (swell, "it takes more than 2.1 GB of memory when decoded; fetch it again"),
+        (hang, "it cannot be read (it takes more than 1 seconds); fetch it again"),
+        (wait, "it cannot be read (it takes more than 1 seconds); fetch it again"),
+        (fail, "it cannot be read ('no such block'); fetch it again"),
+        (refuse, "it is empty; fill it"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+@pytest.mark.skipif(os.name == "nt", reason="Windows limits neither memory nor CPU time of a process")
+def test_a_library_that_fails_is_one_sentence(
+    function: object, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoding, "SECONDS", 1)
+    (found,) = decoded(function, [("it", b"")], fix="fetch it again", error=ScoresError)
+    assert isinstance(found, ScoresError)
+    assert str(found) == words
+    assert list(decoded(length, [("it", b"ab")])) == [2]
+
+
+def test_the_others_go_on_in_order() -> None:
+    items = [(str(number), bytes(number)) for number in range(40)]
+    found = list(decoded(length, items, workers=3))
+    assert found == list(range(40))
+    results = list(decoded(as_numbers, [("odd", b"abc"), ("even", b"abcd")], workers=2))
+    assert isinstance(results[0], DataError)
+    np.testing.assert_array_equal(results[1], np.array([[97, 98], [99, 100]], ">f4"))
+
+
+def test_results_are_bytes_numbers_tables_and_json() -> None:
+    (content,) = decoded(itself, [("it", bytes(3_000_000))])
+    assert content == bytes(3_000_000)
+    (table,) = decoded(as_table, [("it", b"ab")])
+    assert table.to_pydict() == {"a": [97, 98]}
+
+
+def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(NclBenchError, match="gone cannot be read"):
+        decode(length, tmp_path / "gone")
+
+
+@pytest.mark.usefixtures("signals_heard")
+def test_workers_end_with_their_parent(tmp_path: Path) -> None:
+    script = """if True:
+        import time
+        from ncl_bench import decoding
+        list(decoding.decoded(decoding.as_size, [("it", b"")]))  # refused; the worker waits for the next item
+        print(decoding._idle[0].process.pid, flush=True)
+        time.sleep(600)
+    """
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    worker = int(parent.stdout.readline())
+    parent.send_signal(signal.SIGKILL)
+    parent.wait(120)
+    parent.stdout.close()
+    deadline = time.monotonic() + 120
+    while is_running(worker):
+        assert time.monotonic() < deadline, "the worker outlives its parent"
+        time.sleep(0.05)
+
+
+def is_running(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state != "Z"

@@ -20,7 +20,7 @@ SUM_TOLERANCE = (
     0.15  # six recalls rounded to 0.05 each differ from a rounded sum by at most this much in practice
 )
 
-Unit = Literal["none", "caption", "image", "similar", "noun", "unknown", "natural"]
+Unit = Literal["none", "caption", "image", "similar", "noun", "file", "unknown", "natural"]
 Status = Literal["reported", "submitted", "reproduced"]
 SEEDS_FOR_A_RANK = 3
 """A measured row with fewer training seeds is preliminary; docs/protocol.md says why."""
@@ -33,6 +33,7 @@ UNIT_TITLES: dict[Unit, str] = {
     "image": "image noise",
     "similar": "similar-caption noise",
     "noun": "common-noun noise",
+    "file": "noise of a file",
     "unknown": "noise, unit unknown",
     "natural": "natural noise",
 }

@@ -158,7 +158,7 @@ def first_line(error: Exception) -> str:
     return lines[0][:200] if lines else type(error).__name__
 
 
-PLUGGABLE = ("dataset", "method", "backbone")
+PLUGGABLE = ("dataset", "method", "backbone", "noise unit")
 """Kinds of names that a plugin can register."""
 
 

@@ -78,7 +78,7 @@ def _parse(stream: IO[bytes], path: Path, size: int) -> NpyHeader:
         raise ScoresError(
             f"{path} holds pickled objects, which are never loaded; {_REMEDY} from plain numbers"
         )
-    if dtype.kind not in "fiuU":
+    if dtype.kind not in "bfiuU":
         raise ScoresError(f"{path} holds {dtype}, expected plain numbers; {_REMEDY} from a float array")
     if dtype.itemsize == 0:
         raise ScoresError(f"{path} holds empty text; {_REMEDY} from ids that are not empty")

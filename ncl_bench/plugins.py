@@ -73,7 +73,8 @@ def load_plugins(given: Iterable[str]) -> None:
         _of_plugins.extend(_registered[before:])
         if len(_registered) == before:
             print(
-                f"ncl-bench: --plugin {each} registers no method, backbone or dataset; call `register` in it",
+                f"ncl-bench: --plugin {each} registers no method, backbone, dataset or unit of noise; "
+                "call `register` in it",
                 file=sys.stderr,
             )
         content = Path(module.__file__).read_bytes() if module.__file__ else b""

@@ -180,7 +180,7 @@ WRONG = {
     f"{DIGITS} --seed 11111111111111111111": "less than or equal to 4294967295",
     f"{DIGITS} --noise-ratio 1.0": "expected a number in [0, 1)",
     f"{DIGITS} --noise-ratio -0.1": "expected a number in [0, 1)",
-    f"{DIGITS} --noise-unit pair": "'pair' is not one of",
+    f"{DIGITS} --noise-unit pair": "unknown noise unit 'pair'",
     "train ncr/digits_vse_infinity --to {tmp}": "is not a training run",
     "train ncr/digits_vse_infinity --to /proc/run": "cannot write /proc/run",
     "leaderboard add {tmp}/absent --root {tmp}": "{tmp}/absent does not exist",

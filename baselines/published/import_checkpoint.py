@@ -27,7 +27,7 @@ from ncl_bench.data import DATASETS, dataset_spec
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import RecipeError, TrainingError, first_problem, unknown_name
 from ncl_bench.files import atomic_folder, sha256_of_file, write_bytes
-from ncl_bench.noise.draw import NoiseUnit, refuse_without_ratio
+from ncl_bench.noise.draw import Noise, NoiseUnit
 
 Selection = Literal["dev", "test", "none"]
 
@@ -254,8 +254,8 @@ def _check_statement(statement: Provenance) -> None:
             "the noise that the checkpoint was trained on is not given; state it with --noise-ratio "
             "(0 for clean pairs) or --noise-file"
         )
-    if statement.noise_ratio is None and statement.noise_file is None:
-        refuse_without_ratio(statement.noise_unit, statement.noise_seed)
+    if statement.noise_file is None:
+        Noise.asked(statement.noise_ratio, statement.noise_unit, statement.noise_seed)
 
 
 def _job(statement: Provenance, backbones: Sequence[Backbone], state: Mapping[str, Tensor]) -> TrainingJob:

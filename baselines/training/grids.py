@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -24,7 +24,7 @@ from ncl_bench.data import dataset_spec
 from ncl_bench.errors import NclBenchError, NoiseError, RecipeError, SubmissionError, first_problem, listed
 from ncl_bench.evaluation.submission import SUBMISSION_FILE
 from ncl_bench.names import Text
-from ncl_bench.noise.draw import UNITS, NoiseUnit
+from ncl_bench.noise.draw import Noise
 from ncl_bench.noise.files import read_noise_file
 from ncl_bench.schema import Precision, Record
 from ncl_bench.yaml import read_yaml
@@ -127,18 +127,6 @@ def grid_names() -> list[str]:
     return sorted({path.stem for path in TABLES.glob("*.yaml")} - ablations().keys())
 
 
-def read_noise(name: str) -> tuple[NoiseUnit, float]:
-    """Return unit and ratio of a training noise such as ``caption-40``; ``none`` is a ratio of 0."""
-    if name == "none":
-        return "caption", 0.0
-    found = re.fullmatch(rf"({'|'.join(UNITS)})-([1-9]\d?)", name)
-    if found is None:
-        raise NclBenchError(
-            f"noise {name!r}: expected none, or unit-per cent such as caption-40, image-60, similar-40"
-        )
-    return cast(NoiseUnit, found[1]), int(found[2]) / 100
-
-
 @dataclass(frozen=True)
 class Job:
     """One recipe, or the mean of several, under one noise with one seed, to train, score on test and evaluate.
@@ -216,11 +204,11 @@ class Job:
 
     def training_of(self, recipe: Recipe, settings: Mapping[str, Any]) -> TrainingJob:
         """Build the training of a recipe under the job's noise and seed."""
-        unit, ratio = read_noise(self.noise)
+        noise = Noise.parse(self.noise)
         return TrainingJob(
             recipe,
-            noise_ratio=ratio,
-            noise_unit=unit,
+            noise_ratio=noise.ratio,
+            noise_unit=noise.unit or "caption",
             noise_seed=self.draw,
             noise_file=self.noise_file,
             seed=self.seed,
@@ -261,7 +249,7 @@ def jobs_of(
     """
     # a misspelt noise is refused before recipes are read
     for noise in noises or ():
-        read_noise(noise)
+        Noise.parse(noise)
     datasets = {
         recipe: with_settings(Recipe.load(name), settings)[0].dataset
         for recipe in recipes
@@ -425,6 +413,8 @@ def image_noise_files(folder: Path, dataset: str, noises: Sequence[str]) -> dict
         # the folder may hold other arrays, which are no noise of this dataset
         with suppress(NoiseError):
             _, record = read_noise_file(path, dataset_spec(dataset), "image")
+            if record.unit != "image":
+                continue  # a file of one's own is another condition than the papers'
             noise = f"image-{round(100 * record.ratio)}"
             # among equals the first in order of names, so that two sweeps take the same file
             if noise not in found or (record.published and not found[noise][0]):
@@ -440,7 +430,7 @@ def image_noise_files(folder: Path, dataset: str, noises: Sequence[str]) -> dict
 
 def planned_steps(job: Job) -> int:
     """Count the gradient steps of all networks of a run, from the size of the dataset alone."""
-    recipe, (_, ratio) = job.training.recipe, read_noise(job.noise)
+    recipe, ratio = job.training.recipe, Noise.parse(job.noise).ratio
     method = METHODS[recipe.method["name"]]
     # a schedule is stretched over the steps; a closed form takes none, whatever the recipe sets
     if recipe.steps is not None and not method.closed_form:

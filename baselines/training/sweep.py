@@ -27,7 +27,7 @@ from rich.table import Column, Table
 from baselines.kit.batches import Features
 from baselines.kit.distributed import check_device
 from baselines.recipes import Ablation
-from baselines.training.grids import AND, Job, read_noise
+from baselines.training.grids import AND, Job
 from baselines.training.printed import printed_row
 from baselines.training.slurm import job_pool
 from baselines.training.statement import stated_settings
@@ -39,6 +39,7 @@ from ncl_bench.evaluation.results import write_result
 from ncl_bench.evaluation.submission import read_submission
 from ncl_bench.files import is_leftover, sole_owner, write_text
 from ncl_bench.foreign import whole_number
+from ncl_bench.noise.draw import Noise
 from ncl_bench.papers import printed_sum, rows_by_recipe
 from ncl_bench.processes import worker_pool
 from ncl_bench.progress import is_quiet, live_bar
@@ -285,8 +286,8 @@ def means_of(results: Mapping[Job, float]) -> pd.DataFrame:
     rows, lines = rows_by_recipe(), []
     for (title, noise), found in sorted(groups.items(), key=lambda group: group[0]):
         first, values = next(iter(found)), list(found.values())
-        named = not any(Path(name).is_file() for name in first.recipe.split(AND))
-        row = printed_row(first.recipe, *read_noise(noise), rows) if named else None
+        asked, named = Noise.parse(noise), not any(Path(name).is_file() for name in first.recipe.split(AND))
+        row = printed_row(first.recipe, asked.unit or "caption", asked.ratio, rows) if named else None
         ours, spread = mean(values), stdev(values) if len(values) > 1 else nan
         printed = (printed_sum(row.row) if row else None) or nan
         paper = "" if row is None else f"{row.paper.short}; {row.row.table}"
@@ -306,12 +307,12 @@ def of_paper(jobs: Sequence[Job], paper: str) -> list[Job]:
     rows = rows_by_recipe()
     found: dict[Job, set[str]] = {}
     for job in jobs:
-        unit, ratio = read_noise(job.noise)
-        units = {unit, "unknown", "natural"} if ratio else {"none", "natural"}
+        noise = Noise.parse(job.noise)
+        units = {noise.unit, "unknown", "natural"} if noise.ratio else {"none", "natural"}
         found[job] = {
             each.paper.short
             for each in rows.get(job.recipe, ())
-            if each.row.noise_unit in units and (each.row.noise_ratio or 0) == ratio
+            if each.row.noise_unit in units and (each.row.noise_ratio or 0) == noise.ratio
         }
     names = sorted(set().union(*found.values()))
     asked = {name for name in names if paper.casefold() in (name.casefold(), name.split(",")[0].casefold())}

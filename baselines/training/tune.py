@@ -17,13 +17,14 @@ import numpy as np
 import yaml
 
 from baselines.kit.batches import Features, derive_seed
-from baselines.training.grids import TUNED_SUFFIX, Job, Tuning, read_noise
+from baselines.training.grids import TUNED_SUFFIX, Job, Tuning
 from baselines.training.job import TrainingJob
 from baselines.training.recipe import Between, OneOf, Recipe, with_settings, with_values
 from baselines.training.step import Diverged
 from baselines.training.sweep import Progress, finish_all, owned, train_run
 from ncl_bench.errors import NclBenchError
 from ncl_bench.files import write_text
+from ncl_bench.noise.draw import Noise
 from ncl_bench.tables import as_csv
 
 
@@ -118,7 +119,7 @@ def trials_of(
     settings: Sequence[str] = (),
 ) -> list[Trial]:
     """Return every trial of every recipe once; arguments as for :func:`jobs_of`."""
-    read_noise(tuning.noise)
+    Noise.parse(tuning.noise)
     chosen = dict.fromkeys(recipes)
     for recipe in chosen:
         if not with_settings(Recipe.load(recipe), settings)[0].search:

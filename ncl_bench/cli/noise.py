@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ncl_bench.errors import NoiseError, unknown_name
+from ncl_bench.errors import NoiseError
 
 if TYPE_CHECKING:
-    from ncl_bench.noise.draw import Noise, NoiseUnit
+    from ncl_bench.noise.draw import Noise
 
 noise_app = typer.Typer(help="Make, identify and check noise files.", no_args_is_help=True)
 
@@ -65,7 +65,7 @@ def make(
     from ncl_bench.data import dataset_spec
     from ncl_bench.data.similar_noise import draw_from_captions, similar_file
     from ncl_bench.files import sole_owner, write_bytes
-    from ncl_bench.noise.draw import OF_WORDS
+    from ncl_bench.noise import unit_of
     from ncl_bench.progress import bar
 
     spec = dataset_spec(dataset)
@@ -73,26 +73,26 @@ def make(
         raise NoiseError(
             f"{spec.name} carries natural noise, so none is drawn for it; choose another dataset"
         )
-    chosen = _unit(noise_unit)
+    chosen = unit_of(noise_unit)
     if not noise_ratio:
         refuse_unused(make, {"seed": seed}, "without noise", NoiseError)
     inside = None
-    if to is None and chosen == "similar" and root is not None:
+    if to is None and chosen.name == "similar" and root is not None:
         to, inside = similar_file(root, spec, noise_ratio, seed), root
     if to is None:
         raise NoiseError("--to is missing; name the .npy file to write, such as --to noise.npy")
     if to.suffix != ".npy":
         raise NoiseError(f"--to is {to}, expected a name that ends in .npy")
-    reads_captions = chosen in OF_WORDS and not spec.embedded
+    reads_captions = chosen.reads_captions and not spec.embedded
     if reads_captions:
         if root is None:
             raise NoiseError(
-                f"--unit {chosen} reads the captions of {spec.name}; name the prepared folder with --root"
+                f"--unit {chosen.name} reads the captions of {spec.name}; name the prepared folder with --root"
             )
-        caption_to_image, record = draw_from_captions(root, spec, chosen, noise_ratio, seed, bar)
+        caption_to_image, record = draw_from_captions(root, spec, chosen.name, noise_ratio, seed, bar)
     else:
-        caption_to_image, record = spec.draw_noise(noise_ratio=noise_ratio, noise_unit=chosen, seed=seed)
-    units = caption_to_image[:: spec.captions_per_image] if noise_unit == "image" else caption_to_image
+        caption_to_image, record = spec.draw_noise(noise_ratio=noise_ratio, noise_unit=chosen.name, seed=seed)
+    units = caption_to_image[:: spec.captions_per_image] if chosen.whole_images else caption_to_image
     content = io.BytesIO()
     np.save(content, units, allow_pickle=False)
     with sole_owner(to, inside=inside):
@@ -135,31 +135,31 @@ def identify(
 def check(
     file: FileArgument,
     dataset: Annotated[str, typer.Option(help="Dataset that it should fit.")],
-    unit: UnitOption = "caption",
+    unit: Annotated[
+        str | None,
+        typer.Option(
+            help="Unit that the noise moves: random captions (caption), images with all their captions (image), "
+            "captions to images of similar captions (similar) or of captions with a common noun (noun). Default: any "
+            "exchange; file allows images that lose or gain captions."
+        ),
+    ] = None,
 ) -> None:
     """Check that a noise file fits a dataset and unit, and print the noise that it contains.
+
+    A file that neither a paper shares nor a seed draws is noise of unit file, which never ranks with another unit.
 
     Example: ncl-bench noise check f30k_precomp_0.4.npy --dataset flickr30k --unit caption
     """
     from ncl_bench.data import dataset_spec
     from ncl_bench.noise.files import read_noise_file
 
-    _, record = read_noise_file(file, dataset_spec(dataset), _unit(unit))
+    _, record = read_noise_file(file, dataset_spec(dataset), unit)
     typer.echo(f"{file}: fits {dataset}/train, {_summary(record)}")
-
-
-def _unit(unit: str) -> "NoiseUnit":
-    from ncl_bench.noise.draw import UNITS
-
-    for known in UNITS:
-        if unit == known:
-            return known
-    raise NoiseError(unknown_name("noise unit", unit, UNITS))
 
 
 def _summary(record: "Noise") -> str:
     seed = "" if record.seed is None else f" with seed {record.seed}"
     return (
-        f"{record.unit} noise of nominal ratio {record.ratio:g}{seed}, realised {record.realised_ratio:.6f}, "
+        f"{record.unit or 'no'} noise of nominal ratio {record.ratio:g}{seed}, realised {record.realised_ratio:.6f}, "
         f"sha256 {record.sha256}"
     )

@@ -6,6 +6,7 @@ from a download: ``download`` opens the files, ``captions`` and ``features`` rea
 ``load`` opens a split, embedded or prepared, with its noise.
 """
 
+import inspect
 import re
 
 from ncl_bench.data import cc152k, coco, digits, flickr8k, flickr30k, now, pictograms
@@ -32,7 +33,9 @@ def register(dataset: DatasetSpec) -> DatasetSpec:
 
 
 def _add(dataset: DatasetSpec) -> None:
-    if DATASETS.get(dataset.name, dataset) != dataset:
+    # by its facts: a cell of a notebook that defines the class runs again
+    known = DATASETS.get(dataset.name, dataset)
+    if (type(known).__qualname__, vars(known)) != (type(dataset).__qualname__, vars(dataset)):
         raise DataError(f"a dataset {dataset.name!r} exists already; give yours another name")
     if not re.fullmatch(r"[a-z][a-z0-9_-]*", dataset.name):
         raise DataError(f"a dataset's name is {dataset.name!r}, expected small letters, digits, _ and -")
@@ -41,12 +44,21 @@ def _add(dataset: DatasetSpec) -> None:
             f"{dataset.name} counts images of {listed(sorted(dataset.images))}, expected those of train, dev and test"
         )
     try:
-        dataset.origin.split_files("test")
-    except (KeyError, IndexError, ValueError):
+        of_splits = {dataset.origin.split_files(split)[:1] for split in SPLITS if not dataset.embedded}
+        inspect.signature(dataset.read_captions).bind("download", ["paths"], "split")
+    except (KeyError, IndexError, ValueError, TypeError) as problem:
         raise DataError(
-            f"files of {dataset.name} are {dataset.origin.files}; write {{split}} where the name of a split stands, "
-            "and no other braces"
+            f"{type(dataset).__name__} of {dataset.name} reads files {dataset.origin.files} by "
+            f"read_captions{inspect.signature(dataset.read_captions)} ({problem}); write {{split}} where the name of a "
+            "split stands, and read_captions(self, download, paths, split)"
         ) from None
+    # features of one name for all splits, or none, would be found when a download of gigabytes is prepared
+    own = type(dataset).read_captions is not DatasetSpec.read_captions
+    if not dataset.embedded and not (own and len(of_splits) == len(SPLITS) and all(dataset.origin.files)):
+        raise DataError(
+            f"{dataset.name} reads {dataset.origin.files or 'no files'}; list the features of a split first, such as "
+            "{split}_ims.npy, then its captions, and write read_captions(self, download, paths, split)"
+        )
     for protocol in dataset.protocols:
         if protocol_images(protocol) != dataset.images["test"]:
             raise DataError(

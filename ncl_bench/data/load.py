@@ -17,7 +17,8 @@ from ncl_bench.data.similar_noise import draw_from_captions, load_similar
 from ncl_bench.data.spec import DatasetSpec, SplitName
 from ncl_bench.errors import DataError, NoiseError
 from ncl_bench.files import AnyPath
-from ncl_bench.noise.draw import OF_WORDS, Noise, NoiseUnit, check_noise, refuse_without_ratio
+from ncl_bench.noise import unit_of
+from ncl_bench.noise.draw import Noise, NoiseUnit
 from ncl_bench.noise.files import read_noise_file
 from ncl_bench.progress import Progress, silent
 
@@ -46,11 +47,13 @@ def load_dataset(
         noise_ratio: nominal share of moved units, in [0, 1) (default: clean pairs). Only train is ever corrupted.
         noise_unit: ``caption`` (NCR and its successors, the default), ``image`` (DECL, RCL), ``similar`` (captions
             swap images with captions of similar words) or ``noun`` (captions take the image of a caption with a common
-            noun). Results are not comparable across units.
+            noun). Results are not comparable across units. Beside ``noise_file``: what the file must move (default:
+            any exchange); ``file`` allows images that lose or gain captions.
         noise_seed: seed of the draw (default: the protocol's seed for this dataset, unit and ratio; for the caption
             unit it draws the files that papers share).
         noise_file: an ``.npy`` index to use instead of a draw, such as RCL's image-unit files, which no seed draws. A
-            file that does not fit is refused.
+            file that does not fit is refused. One that neither a paper shares nor a seed draws is recorded as noise of
+            unit ``file``.
         language: caption language (default: the dataset's first).
         tokenizer: tokenizer of the token ids (default: the language's own).
         root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
@@ -69,12 +72,11 @@ def load_dataset(
     spec = dataset_spec(name)
 
     # a ratio of 0 asks for clean pairs, and may come with the unit and the seed of a sweep's other ratios
-    ratio = 0 if noise_ratio is None else noise_ratio
-    unit: NoiseUnit = "caption" if noise_unit is None else noise_unit
-    check_noise(ratio, unit, 0 if noise_seed is None else noise_seed)
-    if noise_ratio is None and noise_file is None:
-        refuse_without_ratio(noise_unit, noise_seed)
-    noisy = bool(ratio) or noise_file is not None
+    if noise_file is None:
+        asked = Noise.asked(noise_ratio, noise_unit, noise_seed)
+    else:
+        asked = Noise.asked(noise_ratio or 0.0, None, noise_seed)
+    noisy = bool(asked.ratio) or noise_file is not None
     # what does not go together: whether it is so here, and what is then said
     for refused, problem in (
         (
@@ -106,9 +108,9 @@ def load_dataset(
     # noise before data: a file that does not fit is refused before features are read
     noise = None
     if noise_file is not None:
-        noise = _read_noise(Path(noise_file), spec, unit, ratio)
-    elif ratio:
-        noise = train_noise(spec, ratio, unit, noise_seed, root)
+        noise = _read_noise(Path(noise_file), spec, noise_unit, asked.ratio)
+    elif asked.unit is not None:
+        noise = train_noise(spec, asked.ratio, asked.unit, noise_seed, root)
     dataset = _open_clean(spec, split, language, tokenizer, root, preload)
     if columns is not None:
         dataset = dataset.with_columns(columns)
@@ -174,7 +176,7 @@ def train_noise(
         DataError: the dataset must be prepared first.
         NoiseError: a setting is refused, or the noise file must be made first.
     """
-    if unit in OF_WORDS and not spec.embedded:
+    if unit_of(unit).reads_captions and not spec.embedded:
         place = _needed(root, spec)
         if unit == "similar":
             return load_similar(place, spec, ratio, seed)
@@ -182,7 +184,7 @@ def train_noise(
     return spec.draw_noise(noise_ratio=ratio, noise_unit=unit, seed=seed)
 
 
-def _read_noise(file: Path, spec: DatasetSpec, unit: NoiseUnit, ratio: float) -> tuple[Int64Array, Noise]:
+def _read_noise(file: Path, spec: DatasetSpec, unit: str | None, ratio: float) -> tuple[Int64Array, Noise]:
     """Pairing and record of a noise file; a ratio that is not 0 must be the file's."""
     caption_to_image, record = read_noise_file(file, spec, unit)
     if ratio not in (0, record.ratio):

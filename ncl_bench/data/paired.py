@@ -28,6 +28,7 @@ from ncl_bench.data.judgements import JUDGEMENT_COLUMNS, Judgements, read_judgem
 from ncl_bench.data.vocabulary import Vocabulary
 from ncl_bench.errors import DataError, RowError, shorten, unknown_name
 from ncl_bench.extras import require
+from ncl_bench.noise import unit_of
 from ncl_bench.noise.draw import Noise
 from ncl_bench.rendering import html_table
 
@@ -188,9 +189,7 @@ class PairedDataset(_TorchDataset):
         noise = self.noise
         if not noise.unit:
             return "no synthetic noise"
-        moved = {"similar": "similar captions exchanged", "noun": "captions moved to a common noun"}.get(
-            noise.unit, f"{noise.unit}s moved"
-        )
+        moved = unit_of(noise.unit, drawn=False).title
         return f"{noise.ratio:.0%} of {moved}, {noise.realised_ratio:.1%} of captions wrong"
 
     def __len__(self) -> int:

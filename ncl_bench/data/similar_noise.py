@@ -7,7 +7,7 @@ from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.prepared import load_prepared
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import NoiseError
-from ncl_bench.noise.draw import Noise, NoiseUnit, check_noise
+from ncl_bench.noise.draw import Noise, NoiseUnit
 from ncl_bench.noise.files import read_noise_file
 from ncl_bench.progress import Progress, silent
 
@@ -17,13 +17,9 @@ DRAWN_AT_ONCE = 50_000
 
 def similar_file(root: Path, spec: DatasetSpec, ratio: float, seed: int | None) -> Path:
     """Path of the noise file in the folder of prepared datasets: ``NAME/noise/similar-60-seed96.npy``."""
-    return root / spec.name / "noise" / f"similar-{100 * ratio:g}-seed{_seed(spec, ratio, seed)}.npy"
-
-
-def _seed(spec: DatasetSpec, ratio: float, seed: int | None) -> int:
-    """The seed that draws the noise: the given one, or the protocol's."""
-    check_noise(ratio, "similar", 0 if seed is None else seed)
-    return spec.standard_seed("similar", ratio) if seed is None else seed
+    Noise.asked(ratio, "similar", seed)
+    seed = spec.standard_seed("similar", ratio) if seed is None else seed
+    return root / spec.name / "noise" / f"similar-{100 * ratio:g}-seed{seed}.npy"
 
 
 def draw_from_captions(
@@ -62,7 +58,8 @@ def load_similar(root: Path, spec: DatasetSpec, ratio: float, seed: int | None) 
                 f"noise file {path} moves {n_wrong:,} captions, expected {int(ratio * len(caption_to_image)):,}; "
                 "delete it and make it again"
             )
-        return caption_to_image, replace(record, ratio=ratio, seed=_seed(spec, ratio, seed))
+        seed = spec.standard_seed("similar", ratio) if seed is None else seed
+        return caption_to_image, replace(record, unit="similar", ratio=ratio, seed=seed)
     if spec.n_captions("train") <= DRAWN_AT_ONCE:
         return draw_from_captions(root, spec, "similar", ratio, seed)
     given = "" if seed is None else f" --seed {seed}"

@@ -19,7 +19,8 @@ from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.tokenizers import default_tokenizer
 from ncl_bench.errors import DataError, unknown_name
 from ncl_bench.foreign import whole_number
-from ncl_bench.noise.draw import OF_WORDS, Noise, NoiseUnit, draw_noise
+from ncl_bench.noise import unit_of
+from ncl_bench.noise.draw import Noise, NoiseUnit, clean_pairing, inject_noise, record_of
 from ncl_bench.noise.files import KnownNoise
 from ncl_bench.progress import Progress, silent
 
@@ -305,10 +306,10 @@ class DatasetSpec:
         """The protocol's noise seed, which draws the file that papers share; 0 if no seed does.
 
         Args:
-            unit: ``"caption"`` or ``"image"``; the others have the seeds of ``"caption"``.
+            unit: name of a unit; those that read captions have the seeds of ``"caption"``.
             ratio: nominal, in [0, 1).
         """
-        unit = "caption" if unit in OF_WORDS else unit
+        unit = "caption" if unit_of(unit, drawn=False).reads_captions else unit
         shared = (file.seed for file in self.noise_files if (file.unit, file.ratio) == (unit, ratio))
         # the seed of a file that no seed draws is None
         return next(shared, None) or 0
@@ -326,14 +327,14 @@ class DatasetSpec:
         captions: Sequence[str] | None = None,
         progress: Progress = silent,
     ) -> tuple[Int64Array, Noise]:
-        """Draw the noise of the train split; see :func:`ncl_bench.noise.draw.draw_noise`.
+        """Draw the noise of the train split; see :func:`ncl_bench.noise.draw.inject_noise`.
 
         Args:
             noise_ratio: nominal share, in [0, 1).
             noise_unit: ``"caption"``, ``"image"``, ``"similar"`` or ``"noun"``.
             seed: None for the protocol's seed.
-            captions: captions of train in the first language, only for ``"similar"`` and ``"noun"``; embedded datasets
-                have their own.
+            captions: captions of train in the first language, for units that read them; embedded datasets have their
+                own.
             progress: reports the captions that ``"similar"`` has compared.
 
         Returns:
@@ -342,30 +343,32 @@ class DatasetSpec:
         Raises:
             NoiseError: a setting is refused.
         """
-        if captions is None and noise_unit in OF_WORDS:
-            drawn, record = _noise_of_words(self, noise_unit, noise_ratio, seed)
+        unit = unit_of(noise_unit)
+        chosen = self.standard_seed(unit.name, noise_ratio) if seed is None else seed
+        if captions is None and unit.reads_captions:
             # the cached array serves all callers, and one may write to it
-            return drawn.copy(), record
-        return draw_noise(
-            self.images["train"],
-            self.captions_per_image,
-            noise_ratio=noise_ratio,
-            noise_unit=noise_unit,
-            seed=self.standard_seed(noise_unit, noise_ratio) if seed is None else seed,
-            captions=captions,
-            progress=progress,
-        )
+            noisy = _noise_of_own_captions(self, unit.name, noise_ratio, chosen).copy()
+        else:
+            noisy = _injected(self, unit.name, noise_ratio, chosen, captions, progress)
+        return noisy, record_of(noisy, self.captions_per_image, unit.name, noise_ratio, chosen)
 
     def read_captions(self, download: Download, paths: Sequence[str], split: str) -> Split:
-        """Read captions (or token ids) and image ids of one split of a download.
+        """Read captions (or token ids) and image ids of one split of a download; a class for another layout writes it.
+
+        ``prepare`` checks the numbers of ids and captions, and reads the features from ``paths[0]`` itself.
 
         Args:
-            download: the folder or zip file that the user gave.
-            paths: ``origin.files`` of this split, in the download.
+            download: the folder or zip file that the user gave; ``download.open(path)`` opens a file of it, and
+                :func:`ncl_bench.data.download.read_text` reads one whole.
+            paths: ``origin.files`` of this split, in the download: features first.
             split: ``train``, ``dev`` or ``test``.
 
+        Returns:
+            One id per image, in the order of the features, and the captions of every language, those of an image in a
+            row.
+
         Raises:
-            DataError: a file is missing, damaged, or has another length than the protocol.
+            DataError: a file is missing or damaged.
         """
         raise NotImplementedError(f"{type(self).__name__} reads no download")
 
@@ -427,17 +430,27 @@ def true_correspondence(dataset: PairedDataset) -> NDArray[np.bool_]:
 
 
 @lru_cache(typed=True)
-def _noise_of_words(
-    spec: DatasetSpec, unit: NoiseUnit, ratio: float, seed: int | None
-) -> tuple[Int64Array, Noise]:
+def _noise_of_own_captions(spec: DatasetSpec, unit: NoiseUnit, ratio: float, seed: int) -> Int64Array:
     """Comparing the captions takes a second, and a board states the same noise in every row."""
-    return draw_noise(
-        spec.images["train"],
-        spec.captions_per_image,
+    return _injected(spec, unit, ratio, seed, spec.train_captions(), silent)
+
+
+def _injected(
+    spec: DatasetSpec,
+    unit: NoiseUnit,
+    ratio: float,
+    seed: int,
+    captions: Sequence[str] | None,
+    progress: Progress,
+) -> Int64Array:
+    return inject_noise(
+        clean_pairing(spec.images["train"], spec.captions_per_image),
         noise_ratio=ratio,
         noise_unit=unit,
-        seed=spec.standard_seed(unit, ratio) if seed is None else seed,
-        captions=spec.train_captions(),
+        seed=seed,
+        captions_per_image=spec.captions_per_image,
+        captions=captions,
+        progress=progress,
     )
 
 

@@ -31,7 +31,7 @@ def inspect(spec: DatasetSpec, place: Path) -> Material:
     origin = spec.origin
     download = open_download(place)
     # the user may name the folder, the one above it, or a zip file: the features of train tell where the files lie
-    folder = features_folder(download, f"{origin.prefixes['train']}_ims.npy", origin.folders)
+    folder = features_folder(download, origin.split_files("train")[0], origin.folders)
     paths = {split: [f"{folder}{name}" for name in origin.split_files(split)] for split in SPLITS}
     # all names first: a missing last file is told before gigabytes are opened
     for path in (path for split in SPLITS for path in paths[split]):
@@ -39,7 +39,8 @@ def inspect(spec: DatasetSpec, place: Path) -> Material:
     # headers and sizes only; verify() reads the numbers later, with a progress bar
     features = {s: open_features(download, paths[s][0], spec, s, origin.dtypes) for s in SPLITS}
     splits = {
-        s: replace(spec.read_captions(download, paths[s], s), image_features=features[s]) for s in SPLITS
+        s: replace(_fitting(spec, s, spec.read_captions(download, paths[s], s)), image_features=features[s])
+        for s in SPLITS
     }
     # some releases count images anew in each split, so equal ids mean nothing there
     if origin.ids_span_splits:
@@ -68,6 +69,25 @@ def inspect(spec: DatasetSpec, place: Path) -> Material:
         texts=tuple(texts),
         encoding=encoding,
     )
+
+
+def _fitting(spec: DatasetSpec, split: str, content: Split) -> Split:
+    """The content of a split, which a dataset's own class may have read."""
+    counted = {"image_ids": len(content.image_ids), "different image_ids": len({*content.image_ids})}
+    expected = dict.fromkeys(counted, spec.images[split])
+    counted |= {f"captions[{language!r}]": len(texts) for language, texts in content.captions.items()}
+    expected |= dict.fromkeys(
+        [f"captions[{language!r}]" for language in spec.languages], spec.n_captions(split)
+    )
+    if content.tokens:  # published without text
+        expected = {name: n for name, n in expected.items() if name in counted}
+    # one line too few, and every later caption would belong to another image
+    if counted != expected:
+        raise DataError(
+            f"{type(spec).__name__}.read_captions gives {split} {counted}, expected {expected}: one id per image, and "
+            f"{spec.captions_per_image} captions of each image in a row, in every language"
+        )
+    return content
 
 
 def _check_disjoint(splits: Mapping[str, Split], place: Path) -> None:

@@ -38,7 +38,8 @@ from ncl_bench.evaluation.submission import (
 )
 from ncl_bench.files import sha256_of_file, sole_owner
 from ncl_bench.foreign import readable
-from ncl_bench.noise.draw import OF_WORDS, Noise, clean_pairing, noise_sha256
+from ncl_bench.noise import unit_of
+from ncl_bench.noise.draw import Noise, clean_pairing, noise_sha256
 from ncl_bench.noise.files import find_known_noise, read_noise_file
 from ncl_bench.npy import map_npy, read_header
 from ncl_bench.progress import Progress, opening_line
@@ -331,13 +332,12 @@ def _check_published_name(noise: StatedNoise, spec: DatasetSpec) -> None:
 def _drawn(folder: Path, noise: StatedNoise, spec: DatasetSpec) -> tuple[NDArray[np.int64], Noise] | None:
     """Return the noise as its file or its seed gives it; None if neither is at hand."""
     assert noise.ratio is not None
-    assert noise.unit != "none"
-    assert noise.unit != "natural"
     if noise.index is not None:
         path = _inside(folder, noise.index)
         _compare_sha256(path, noise.index)
         return read_noise_file(path, spec, noise.unit)
-    if noise.unit in OF_WORDS and spec.train_captions() is None:
+    unit = unit_of(noise.unit, drawn=False)
+    if unit.draw is None or (unit.reads_captions and spec.train_captions() is None):
         return None
     drawn = spec.draw_noise(noise_ratio=noise.ratio, noise_unit=noise.unit, seed=noise.seed)
     return drawn if noise.seed is not None or drawn[1].sha256 == noise.sha256 else None

@@ -14,6 +14,7 @@ from ncl_bench.evaluation.detection import Division, Share
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
 from ncl_bench.files import write_text
 from ncl_bench.names import Link, LongText, Name, ShownText, Text
+from ncl_bench.noise import UNITS
 from ncl_bench.noise.draw import Noise, in_words
 from ncl_bench.schema import FileName, Matching, Precision, Record, Sha256
 from ncl_bench.yaml import read_yaml
@@ -70,11 +71,18 @@ class ArrayFile(_Described):
         return value
 
 
+def _is_unit(name: str) -> str:
+    known = ("none", *UNITS, "natural")
+    if name not in known:
+        raise ValueError(f"expected one of: {', '.join(known)}")
+    return name
+
+
 class StatedNoise(_Described):
     """Noise of the training pairs."""
 
-    unit: Literal["none", "caption", "image", "similar", "noun", "natural"]
-    """none for clean pairs; natural for datasets that carry their own noise."""
+    unit: Annotated[str, AfterValidator(_is_unit)]
+    """none for clean pairs; natural for datasets that carry their own noise; or a unit, such as caption."""
     ratio: Ratio | None
     """Nominal ratio, in [0, 1); 0 for none, null for natural."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] | None = None

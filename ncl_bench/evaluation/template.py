@@ -22,7 +22,7 @@ from ncl_bench.evaluation.scores import Similarity, as_array
 from ncl_bench.evaluation.submission import FILL_IN, ORDER, SUBMISSION_FILE, Submission, unfilled
 from ncl_bench.files import atomic_path, sha256_of_file, sole_owner, write_text
 from ncl_bench.names import Name
-from ncl_bench.noise.draw import NoiseUnit, refuse_without_ratio
+from ncl_bench.noise.draw import Noise, NoiseUnit
 from ncl_bench.progress import as_typed
 from ncl_bench.schema import Record
 
@@ -245,10 +245,10 @@ def _noise(
                 "leave --noise-ratio, --noise-unit and --noise-seed out"
             )
         return {"unit": "natural", "ratio": None}, f"a fact of {spec.name}"
-    if not ratio:
-        refuse_without_ratio(unit, seed)
+    asked = Noise.asked(ratio, unit, seed)
+    if asked.unit is None:
         return {"unit": "none", "ratio": 0}, ""
-    _, record = train_noise(spec, ratio, unit or "caption", seed, root)
+    _, record = train_noise(spec, asked.ratio, asked.unit, seed, root)
     section = {
         "unit": record.unit,
         "ratio": record.ratio,

@@ -1,23 +1,19 @@
 """Draw synthetic noise: images move, captions stay. A seed gives the same index on every machine (docs/protocol.md)."""
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.arguments import Count, Seed, checked_arguments
-from ncl_bench.errors import NoiseError, shorten, unknown_name
-from ncl_bench.noise.noun import pair_by_noun
-from ncl_bench.noise.similar import exchange_similar
+from ncl_bench.errors import NoiseError, named, shorten
+from ncl_bench.noise.unit import UNITS as UNITS
+from ncl_bench.noise.unit import NoiseUnit as NoiseUnit
+from ncl_bench.noise.unit import Task, check_pairing, choose, unit_of
 from ncl_bench.progress import Progress, silent
-
-NoiseUnit = Literal["caption", "image", "similar", "noun"]
-UNITS: tuple[NoiseUnit, ...] = ("caption", "image", "similar", "noun")
-OF_WORDS: tuple[NoiseUnit, ...] = ("similar", "noun")
-"""Units whose draw reads the captions."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +21,11 @@ class Noise:
     """The noise of a dataset; part of every result.
 
     Attributes:
-        unit: ``"caption"``, ``"image"``, ``"similar"``, ``"noun"``, or None for no noise.
+        unit: key of :data:`UNITS`, such as ``"caption"``; ``"file"`` for a file that is neither shared by a paper nor
+            drawn; None for no noise.
         ratio: nominal share of moved units, in [0, 1).
         seed: seed of ``numpy.random.RandomState``; None for a noise file or no noise.
-        sha256: hash of the little-endian int64 ``caption_to_image``.
+        sha256: hash of the little-endian int64 ``caption_to_image``; empty before the draw.
         realised_ratio: share of captions whose image is not their own, in [0, 1).
         source: path of the noise file, or None for a draw.
         published: name of the shared file that was read, or None for a draw or an unknown file.
@@ -37,11 +34,52 @@ class Noise:
 
     unit: NoiseUnit | None
     ratio: float
-    seed: int | None
-    sha256: str
-    realised_ratio: float
+    seed: int | None = None
+    sha256: str = ""
+    realised_ratio: float = 0.0
     source: str | None = None
     published: str | None = None
+
+    @classmethod
+    def parse(cls, name: str) -> "Noise":
+        """Read a noise that is to be drawn: unit and per cent, such as ``caption-40``, or ``none``."""
+        if name == "none":
+            return cls(None, 0.0)
+        drawn = [unit.name for unit in UNITS.values() if unit.draw]
+        found = re.fullmatch(rf"({'|'.join(drawn)})-([1-9]\d?)", name)
+        if found is None:
+            examples = ", ".join(f"{unit}-40" for unit in drawn)
+            raise NoiseError(f"noise {name!r}: expected none, or unit and per cent: {examples}")
+        return cls(found[1], int(found[2]) / 100)
+
+    @classmethod
+    def asked(cls, noise_ratio: float | None, noise_unit: str | None, noise_seed: int | None) -> "Noise":
+        """Return the noise that a call asks for, not drawn yet; a ratio of 0 asks for clean pairs.
+
+        Args:
+            noise_ratio: in [0, 1), or None for clean pairs.
+            noise_unit: name of a unit that is drawn (default: ``caption``).
+            noise_seed: in [0, 2**32), or None for the protocol's.
+        """
+        unit = unit_of(noise_unit or "caption")
+        if noise_ratio is None and (noise_unit, noise_seed) != (None, None):
+            # in silence the pairs would stay clean
+            setting = (
+                named("noise_unit", noise_unit) if noise_seed is None else named("noise_seed", noise_seed)
+            )
+            raise NoiseError(
+                f"{setting} has no effect without noise; give {named('noise_ratio', 0.4)}, or leave it out"
+            )
+        ratio = noise_ratio or 0.0
+        if not 0 <= ratio < 1:
+            raise NoiseError(
+                f"{named('noise_ratio', shorten(ratio))}: expected a number in [0, 1), such as 0.4"
+            )
+        if not 0 <= (noise_seed or 0) < 2**32:
+            raise NoiseError(
+                f"{named('noise_seed', shorten(noise_seed))}: expected a whole number in [0, 2**32)"
+            )
+        return cls(unit.name, ratio, noise_seed) if ratio else cls(None, 0.0)
 
 
 def in_words(
@@ -82,7 +120,16 @@ def inject_noise(
     wrong, in a way that is hard to see.
     ``noun`` (LEMoN): each caption chosen by ``caption`` takes the image of a caption with a noun in common.
     Except with ``similar``, some chosen units keep their own image, so the realised ratio is slightly below the nominal
-    one.
+    one. Other units may be registered (docs/add-a-unit-of-noise.md).
+
+    Example::
+
+        >>> import numpy as np
+        >>> from ncl_bench import inject_noise
+        >>> clean = np.arange(50) // 5  # ten images of five captions each
+        >>> noisy = inject_noise(clean, noise_ratio=0.4, noise_unit="caption", seed=0, captions_per_image=5)
+        >>> int((noisy != clean).sum())
+        18
 
     Args:
         caption_to_image: int64 ``(n_captions,)``, the clean pairing ``c // captions_per_image``.
@@ -96,7 +143,8 @@ def inject_noise(
     Returns:
         A new int64 array of the same length.
     """
-    check_noise(noise_ratio, noise_unit, seed)
+    unit = unit_of(noise_unit)
+    Noise.asked(noise_ratio, noise_unit, seed)
     clean = np.arange(len(caption_to_image)) // captions_per_image
     # drawn twice, the second ratio would not hold: some wrong pairs would become right again
     if len(caption_to_image) % captions_per_image or not np.array_equal(caption_to_image, clean):
@@ -104,27 +152,20 @@ def inject_noise(
             f"caption_to_image is not the clean pairing of {captions_per_image} captions per image; "
             "draw noise only once, on clean pairs"
         )
-    if noise_unit in OF_WORDS:
-        if captions is None or len(captions) != len(clean):
-            given = "no captions" if captions is None else f"{len(captions):,} captions"
-            raise NoiseError(
-                f"noise unit {noise_unit} was given {given}, expected the text of each of the {len(clean):,}; "
-                "pass captions=[...]"
-            )
-        # the captions that the unit caption draws from the same seed
-        random = np.random.RandomState(seed)
-        chosen = _chosen(len(clean), noise_ratio, random)
-        if noise_unit == "similar":
-            noisy = exchange_similar(chosen, captions, clean, progress)
-        else:
-            noisy = pair_by_noun(chosen, captions, clean, random)
-    elif noise_unit == "caption":
-        noisy = _permute_some(clean, noise_ratio, seed)
-    else:
-        images = np.arange(len(clean) // captions_per_image)
-        # all captions of an image follow it
-        noisy = np.repeat(_permute_some(images, noise_ratio, seed), captions_per_image)
-    if noise_ratio > 0 and np.array_equal(noisy, caption_to_image):
+    if unit.reads_captions and (captions is None or len(captions) != len(clean)):
+        given = "no captions" if captions is None else f"{len(captions):,} captions"
+        raise NoiseError(
+            f"noise unit {unit.name} was given {given}, expected the text of each of the {len(clean):,}; "
+            "pass captions=[...]"
+        )
+    # numpy has frozen RandomState's stream; a Generator's may change, and the seed with it
+    random = np.random.RandomState(seed)
+    assert unit.draw is not None
+    noisy = unit.draw(Task(clean.copy(), captions_per_image, noise_ratio, random, captions or (), progress))
+    if len(clean):
+        size = len(clean) // captions_per_image, captions_per_image
+        check_pairing(noisy, size, unit, f"draw of {noise_ratio:g}")
+    if noise_ratio > 0 and np.array_equal(noisy, clean):
         raise NoiseError(
             f"noise_ratio {noise_ratio} with seed {seed} moves none of {len(clean):,} pairs; give a larger ratio, or 0 "
             "for clean pairs"
@@ -132,54 +173,9 @@ def inject_noise(
     return noisy
 
 
-def check_noise(ratio: float, unit: Any, seed: int) -> None:
-    """Refuse invalid noise settings.
-
-    Args:
-        ratio: in [0, 1).
-        unit: ``"caption"``, ``"image"``, ``"similar"`` or ``"noun"``.
-        seed: in [0, 2**32).
-    """
-    if unit not in UNITS:
-        raise NoiseError(unknown_name("noise unit", unit, UNITS))
-    if not 0 <= ratio < 1:
-        raise NoiseError(f"noise_ratio is {shorten(ratio)}, expected a number in [0, 1), such as 0.4")
-    if not 0 <= seed < 2**32:
-        raise NoiseError(f"noise_seed is {shorten(seed)}, expected a whole number in [0, 2**32)")
-
-
-def refuse_without_ratio(unit: Any, seed: Any) -> None:
-    """Refuse a unit or a seed of noise that has no ratio: pairs would stay clean without a word."""
-    if (unit, seed) != (None, None):
-        setting = f"noise_unit {shorten(unit)}" if seed is None else f"noise_seed {shorten(seed)}"
-        raise NoiseError(
-            f"{setting} has no effect without noise; give noise_ratio, such as 0.4, or leave it out"
-        )
-
-
 def chosen_captions(n: int, ratio: float, seed: int) -> NDArray[np.int64]:
     """Captions that all units but ``image`` move, in order of the draw; int64 ``(int(ratio * n),)``."""
-    # numpy has frozen RandomState's stream; a Generator's may change, and the seed with it
-    return _chosen(n, ratio, np.random.RandomState(seed))
-
-
-def _chosen(n: int, ratio: float, random: np.random.RandomState) -> NDArray[np.int64]:
-    order = np.arange(n)
-    random.shuffle(order)
-    # int, not round, as in the shared files: 0.29 of 100 captions are 28, since 0.29 * 100 is 28.999...
-    return order[: int(ratio * n)]
-
-
-def _permute_some(values: NDArray[np.int64], ratio: float, seed: int) -> NDArray[np.int64]:
-    """Permute some of the values, in place, and return the array."""
-    random = np.random.RandomState(seed)
-    # one shuffle chooses, the next moves; both from one stream, which makes the hashes of the shared files
-    chosen = _chosen(len(values), ratio, random)
-    moved = values[chosen]
-    # not a derangement: about one of them gets its own image back, and more where images repeat
-    random.shuffle(moved)
-    values[chosen] = moved
-    return values
+    return choose(n, ratio, np.random.RandomState(seed))
 
 
 def noise_sha256(caption_to_image: NDArray[np.int64]) -> str:
@@ -198,40 +194,10 @@ def clean_record(caption_to_image: NDArray[np.int64]) -> Noise:
     return Noise(None, 0.0, None, noise_sha256(caption_to_image), 0.0)
 
 
-def draw_noise(
-    n_images: int,
-    captions_per_image: int,
-    *,
-    noise_ratio: float,
-    noise_unit: NoiseUnit,
-    seed: int,
-    captions: Sequence[str] | None = None,
-    progress: Progress = silent,
-) -> tuple[NDArray[np.int64], Noise]:
-    """Draw the noise of a train split; :meth:`ncl_bench.data.spec.DatasetSpec.draw_noise` fills in a dataset's sizes.
-
-    Args:
-        n_images: number of images of the split.
-        captions_per_image: number of captions per image.
-        noise_ratio: nominal share, in [0, 1).
-        noise_unit: ``"caption"``, ``"image"``, ``"similar"`` or ``"noun"``.
-        seed: in [0, 2**32).
-        captions: texts of all captions; only ``similar`` and ``noun`` need them.
-        progress: reports the captions that ``similar`` has compared.
-
-    Returns:
-        ``caption_to_image`` int64 ``(n_captions,)``, and its record.
-    """
-    clean = clean_pairing(n_images, captions_per_image)
-    noisy = inject_noise(
-        clean,
-        noise_ratio=noise_ratio,
-        noise_unit=noise_unit,
-        seed=seed,
-        captions_per_image=captions_per_image,
-        captions=captions,
-        progress=progress,
-    )
+def record_of(
+    noisy: NDArray[np.int64], captions_per_image: int, unit: str, ratio: float, seed: int | None
+) -> Noise:
+    """Record of a pairing that was drawn or read; arguments as in :class:`Noise`."""
     # papers print the nominal ratio; what a network sees is this one
-    realised = float(np.mean(noisy != clean))
-    return noisy, Noise(noise_unit, noise_ratio, seed, noise_sha256(noisy), realised)
+    realised = float(np.mean(noisy != np.arange(len(noisy)) // captions_per_image))
+    return Noise(unit, ratio, seed, noise_sha256(noisy), realised)

@@ -5,8 +5,8 @@ the noise of DECL, RCL or L2RM, use their file. Results with noise drawn here ar
 that does not fit is refused, never reinterpreted.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import ceil, sqrt
 from pathlib import Path
 from typing import Protocol
@@ -14,14 +14,14 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.errors import NoiseError, ScoresError, unknown_name
+from ncl_bench.errors import NoiseError, ScoresError, named
 from ncl_bench.foreign import readable
-from ncl_bench.noise.draw import UNITS, Noise, NoiseUnit, clean_pairing, noise_sha256
+from ncl_bench.noise.draw import Noise, clean_pairing, noise_sha256, record_of
+from ncl_bench.noise.unit import UNITS, NoiseUnit, Task, Unit, check_pairing, unit_of
 from ncl_bench.npy import map_npy, read_header
+from ncl_bench.progress import silent
 
 _RATIO_STEPS = (0.1, 0.05, 0.01)
-DTYPES = (np.dtype("<i8"), np.dtype("<i4"))
-"""Number types of noise files; numpy before 2.0 writes int32 on Windows."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,10 @@ class NoisyDataset(Protocol):
         """Number of captions of a split."""
         ...
 
+    def standard_seed(self, unit: NoiseUnit, ratio: float) -> int:
+        """The protocol's noise seed."""
+        ...
+
 
 def find_known_noise(sha256: str, spec: NoisyDataset) -> KnownNoise | None:
     """Find the shared noise file of a dataset by its hash; None if there is none.
@@ -113,72 +117,78 @@ def _explains(ratio: float, n_moved: int, n_units: int) -> bool:
     return 0 <= int(ratio * n_units) - n_moved <= ceil(back + 5 * sqrt(back))
 
 
-def read_noise_file(path: Path, spec: NoisyDataset, unit: NoiseUnit) -> tuple[NDArray[np.int64], Noise]:
+def read_noise_file(
+    path: Path, spec: NoisyDataset, unit: str | None = None
+) -> tuple[NDArray[np.int64], Noise]:
     """Read the noise of a dataset's train split.
 
     Args:
-        path: an ``.npy`` file of int64 or int32: the image of every caption. For the image unit: the image of every
-            image, or of every caption if all captions of an image agree.
+        path: an ``.npy`` file of whole numbers: the image of every caption, or of every image. Every image keeps its
+            number of captions, unless ``unit`` is ``noun`` or ``file``.
         spec: the dataset.
-        unit: unit that the file is expected to move.
+        unit: unit that the file is expected to move (default: any).
 
     Returns:
-        ``caption_to_image`` int64 ``(n_captions,)``, and its record. Its ratio is the ratio of the equal shared file,
-        else the likeliest nominal ratio, else the realised ratio.
+        ``caption_to_image`` int64 ``(n_captions,)``, and its record. Its unit is that of the equal shared file or
+        draw, else ``file``, which never ranks with another. Its ratio is the ratio of the equal shared file, else the
+        likeliest nominal ratio, else the realised ratio.
     """
-    if unit not in UNITS:
-        raise NoiseError(unknown_name("noise unit", unit, UNITS))
     index = read_index(path)
-    check_index(index, path, spec, unit)
-    n_images, each = spec.images["train"], spec.captions_per_image
-    # L2RM repeats each entry of an image-unit file for every caption
-    units = index[::each] if unit == "image" and len(index) > n_images else index
-    caption_to_image = np.repeat(units, each) if unit == "image" else units
-    realised = float(np.mean(caption_to_image != clean_pairing(n_images, each)))
-    # the papers' own numbers first: 0.2 and 0.21 of few captions may explain the same count
-    known = find_known_noise(noise_sha256(units), spec)
-    likely = nominal_ratios(round(realised * len(units)), len(units))
-    ratio = known.ratio if known else next(iter(likely), realised)
-    name = known.title if known else None
-    return caption_to_image, Noise(
-        unit, ratio, None, noise_sha256(caption_to_image), realised, str(path), name
+    n_images, each, train = spec.images["train"], spec.captions_per_image, f"{spec.name}/train"
+    if len(index) not in (n_images, n_images * each):
+        raise NoiseError(
+            f"noise file {path} has {len(index)} entries, {train} has {n_images * each} captions of {n_images} images; "
+            f"make one with `ncl-bench noise make {spec.name}`"
+        )
+    expected = None if unit is None else unit_of(unit, drawn=False)
+    pairing = np.repeat(index, each) if len(index) == n_images else index
+    check_pairing(pairing, (n_images, each), _kept(expected), f"noise file {path}")
+    by_image = each > 1 and is_constant_in_groups(pairing, each)
+    moved = bool((pairing != clean_pairing(n_images, each)).any())
+    # a run under another noise than the one asked for would stand in the wrong table
+    if moved and each > 1 and expected and expected is not FILE and by_image != expected.whole_images:
+        moves = f"all {each} captions of an image together" if by_image else "captions one by one"
+        raise NoiseError(
+            f"noise file {path} moves {moves}, not as unit {expected.name}; leave {named('noise_unit')} out, or make "
+            f"one with `ncl-bench noise make {spec.name} --unit {expected.name}`"
+        )
+    # the unit image is known by its permutation of images; of one caption per image both are the same array
+    forms = {"image": pairing[::each]} if by_image else {"caption": pairing, "image": pairing}
+    known = next(
+        filter(None, (find_known_noise(noise_sha256(units), spec) for units in forms.values())), None
     )
+    realised = record_of(pairing, each, FILE.name, 0.0, None)
+    units = next(iter(forms.values()))
+    likely = nominal_ratios(round(realised.realised_ratio * len(units)), len(units))
+    ratio = known.ratio if known else next(iter(likely), realised.realised_ratio)
+    name = known.unit if known else _drawn_by(pairing, spec, likely) if moved else None
+    title = known.title if known else None
+    return pairing, replace(realised, unit=name, ratio=ratio, source=str(path), published=title)
 
 
-def check_index(index: NDArray[np.int64], path: Path, spec: NoisyDataset, unit: NoiseUnit) -> None:
-    """Refuse an index with the wrong length, range or unit."""
-    n_images, n_captions, each = spec.images["train"], spec.n_captions("train"), spec.captions_per_image
-    train = f"{spec.name}/train"
-    remake = f"rebuild it with `ncl-bench noise make {spec.name} --unit {unit}`"
-    # the likeliest reason of a wrong length, with a remedy of its own
-    if unit != "image" and len(index) == n_images != n_captions:
-        raise NoiseError(
-            f"noise file {path} has {len(index)} entries, {train} has {n_captions} captions; it is an "
-            f"image-level index: load it with noise_unit='image', or {remake}"
-        )
-    if len(index) not in {n_captions, n_images if unit == "image" else n_captions}:
-        expected = f"{n_captions} captions" + (f" and {n_images} images" if unit == "image" else "")
-        raise NoiseError(f"noise file {path} has {len(index)} entries, {train} has {expected}; {remake}")
-    wrong = np.flatnonzero((index < 0) | (index >= n_images))
-    if len(wrong):
-        raise NoiseError(
-            f"noise file {path} holds {index[wrong[0]]} at entry {wrong[0]}, "
-            f"{train} has images 0 to {n_images - 1}; {remake}"
-        )
-    # with one caption per image both units are the same array
-    if len(index) != n_captions or each == 1:
-        return
-    whole_images = is_constant_in_groups(index, each)
-    if unit == "image" and not whole_images:
-        raise NoiseError(
-            f"noise file {path} moves captions one by one, expected all {each} captions of an image to move "
-            f"together; load it with noise_unit='caption', or {remake}"
-        )
-    if unit != "image" and whole_images and not np.array_equal(index, clean_pairing(n_images, each)):
-        raise NoiseError(
-            f"noise file {path} moves all {each} captions of an image together: it is image-level although "
-            f"it has one entry per caption; load it with noise_unit='image', or {remake}"
-        )
+SEEDS_RECOGNISED = 10
+"""Seeds, beside the protocol's, by which a drawn file is recognised."""
+
+
+def _drawn_by(pairing: NDArray[np.int64], spec: NoisyDataset, ratios: Sequence[float]) -> str:
+    """Unit whose draw a file holds, such as one by ``noise make``; ``file`` where no tried seed draws it."""
+    n_images, each = spec.images["train"], spec.captions_per_image
+    for unit in UNITS.values():
+        if unit.draw is None or unit.reads_captions:
+            continue
+        for ratio in ratios:
+            for seed in dict.fromkeys([spec.standard_seed(unit.name, ratio), *range(SEEDS_RECOGNISED)]):
+                task = Task(
+                    clean_pairing(n_images, each), each, ratio, np.random.RandomState(seed), (), silent
+                )
+                if np.array_equal(unit.draw(task), pairing):
+                    return unit.name
+    return FILE.name
+
+
+def _kept(expected: Unit | None) -> Unit:
+    """The unit as its file is checked: an exchange, unless ``noun`` or ``file`` was asked for by name."""
+    return Unit("file", "", None, exchanges=expected is None or expected.exchanges)
 
 
 def is_constant_in_groups(index: NDArray[np.int64], captions_per_image: int) -> bool:
@@ -188,7 +198,7 @@ def is_constant_in_groups(index: NDArray[np.int64], captions_per_image: int) -> 
 
 
 def read_index(path: Path) -> NDArray[np.int64]:
-    """Read a one-dimensional array of int64 or int32 from an ``.npy`` file as int64; nothing in it is executed."""
+    """Read a one-dimensional array of whole numbers from an ``.npy`` file as int64; nothing in it is executed."""
     # numpy.save adds .npy without a word
     suffixed = Path(f"{path}.npy")
     if suffixed.exists() and not path.exists():
@@ -199,9 +209,19 @@ def read_index(path: Path) -> NDArray[np.int64]:
         header = read_header(readable(path, ScoresError, "an .npy file"))
     except ScoresError as error:
         raise NoiseError(f"noise file {error}") from None
-    if header.dtype not in DTYPES or len(header.shape) != 1:
+    # a mask of bool is read too, and then refused as what it is
+    if (
+        header.dtype.kind not in "biu"
+        or header.dtype.itemsize > 8
+        or len(header.shape) != 1
+        or not header.shape[0]
+    ):
         raise NoiseError(
-            f"noise file {path} holds {header.dtype} of shape {header.shape}, expected one dimension of int64 or "
-            "int32; save it so with numpy.save"
+            f"noise file {path} holds {header.dtype} of shape {header.shape}, expected the image of every caption as "
+            "one dimension of whole numbers; probabilities belong into `correspondence` of a submission"
         )
-    return np.array(map_npy(path, header), np.int64)
+    return np.array(map_npy(path, header)).astype(np.int64)
+
+
+FILE = Unit("file", "captions moved by a file", None, exchanges=False)
+"""A pairing of one's own; it keeps the number of captions of every image unless asked for by name."""

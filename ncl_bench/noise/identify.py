@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.errors import NoiseError
-from ncl_bench.noise.draw import NoiseUnit, chosen_captions, clean_pairing, inject_noise, noise_sha256
+from ncl_bench.noise.draw import chosen_captions, clean_pairing, inject_noise, noise_sha256
 from ncl_bench.noise.files import NoisyDataset, find_known_noise, is_constant_in_groups, nominal_ratios
+from ncl_bench.noise.unit import NoiseUnit
 
 SEEDS_TRIED = 100
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.errors import NoiseError
+from ncl_bench.noise.unit import Task, Unit, choose
 
 # the word lists and numbers are frozen by the protocol: others would find other nouns, and draw another noise
 _DETERMINERS = (
@@ -112,3 +113,12 @@ def pair_by_noun(
             "at most one in ten, as in English sentences; choose the unit caption or similar"
         )
     return moved
+
+
+def draw(task: Task) -> NDArray[np.int64]:
+    """Give ``int(ratio * n_captions)`` captions, those of the unit ``caption``, the image of a common noun."""
+    chosen = choose(len(task.clean), task.ratio, task.random)
+    return pair_by_noun(chosen, task.captions, task.clean, task.random)
+
+
+NOUN = Unit("noun", "captions moved to a common noun", draw, reads_captions=True, exchanges=False)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.errors import NoiseError
+from ncl_bench.noise.unit import Task, Unit, choose
 from ncl_bench.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -233,3 +234,12 @@ def _weights(sets: list[frozenset[str]]) -> "csr_array":
         # integers: sums of products are then equal on every machine, whatever the order of adding
         whole = np.nan_to_num(np.rint(SCALE * values / norm[row])).astype(np.int64)
     return csr_array((whole, indices, np.concatenate([[0], np.cumsum(lengths)])), shape=(m, len(frequency)))
+
+
+def draw(task: Task) -> NDArray[np.int64]:
+    """Exchange the images of ``int(ratio * n_captions)`` captions, those of the unit ``caption``."""
+    chosen = choose(len(task.clean), task.ratio, task.random)
+    return exchange_similar(chosen, task.captions, task.clean, task.progress)
+
+
+SIMILAR = Unit("similar", "similar captions exchanged", draw, reads_captions=True)

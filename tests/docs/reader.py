@@ -17,6 +17,7 @@ from baselines.methods import METHODS
 from ncl_bench import plugins
 from ncl_bench.cli import main
 from ncl_bench.data import DATASETS
+from ncl_bench.noise import UNITS
 
 BOARD = ("--root", "board")
 APPENDED = {
@@ -27,7 +28,7 @@ APPENDED = {
 """A checkout's leaderboard is left alone: its commands work on one of the reader's own."""
 
 
-REGISTRIES = (METHODS, DATASETS, plugins._loaded)
+REGISTRIES = (METHODS, DATASETS, UNITS, plugins._loaded)
 
 
 @contextmanager

@@ -165,7 +165,7 @@ def test_names_of_a_plugin_are_listed_and_a_plugin_that_registers_nothing_is_tol
 ) -> None:
     (tmp_path / "nothing.py").write_text("import baselines.methods\n")
     done = run("--plugin", "nothing.py", "recipes", "--match", "ncr/digits")
-    assert "--plugin nothing.py registers no method, backbone or dataset" in done.err
+    assert "--plugin nothing.py registers no method, backbone, dataset or unit of noise" in done.err
     (tmp_path / "mine.py").write_text(METHOD.format(name="mine"))
     done = run("--plugin", "mine.py", "recipes", "--match", "mine")
     assert "mine/digits_vse_infinity" in done.out.splitlines()

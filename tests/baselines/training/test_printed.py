@@ -10,12 +10,13 @@ import yaml
 from typer.testing import CliRunner
 
 from baselines.recipes import recipe_names, split_name
-from baselines.training.grids import AND, Grid, grid_names, read_noise
+from baselines.training.grids import AND, Grid, grid_names
 from baselines.training.printed import comments, described, printed_row
 from baselines.training.recipe import Recipe
 from leaderboard.results import read_published
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS
+from ncl_bench.noise.draw import Noise
 from ncl_bench.papers import PUBLISHED, base_name, printed_sum, read_families, read_papers, rows_by_recipe
 
 SHIPPED = recipe_names()
@@ -227,7 +228,8 @@ def test_the_tables_train_what_papers_print_and_nothing_else() -> None:
     printed = {
         (name, noise)
         for name, noise in product(names, noises)
-        if is_printed(name, *read_noise(noise)) and not left_out(name, read_noise(noise)[1])
+        if is_printed(name, Noise.parse(noise).unit or "caption", Noise.parse(noise).ratio)
+        and not left_out(name, Noise.parse(noise).ratio)
     }
     assert trained == printed
 

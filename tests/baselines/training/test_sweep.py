@@ -27,14 +27,14 @@ from baselines.training.grids import (
     jobs_of_table,
     move_to_dataset,
     planned_steps,
-    read_noise,
 )
 from baselines.training.sweep import _write_table, means_of, sweep, table_to_print
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS
-from ncl_bench.errors import NclBenchError
+from ncl_bench.errors import NclBenchError, NoiseError
 from ncl_bench.evaluation.submission import read_submission
 from ncl_bench.files import sole_owner
+from ncl_bench.noise.draw import Noise
 
 TINY = {
     "dataset": "digits",
@@ -72,10 +72,12 @@ def recipe(tmp_path: Path) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("name", ["", "40", "caption", "caption-0", "caption-100", "pair-40", "caption-0.4"])
+@pytest.mark.parametrize(
+    "name", ["", "40", "caption", "caption-0", "caption-100", "pair-40", "caption-0.4", "file-40"]
+)
 def test_other_noises_are_refused(name: str) -> None:
-    with pytest.raises(NclBenchError, match="expected none, or unit-per cent"):
-        read_noise(name)
+    with pytest.raises(NoiseError, match="expected none, or unit and per cent: caption-40"):
+        Noise.parse(name)
 
 
 def test_the_table_of_digits_has_every_method_and_control() -> None:

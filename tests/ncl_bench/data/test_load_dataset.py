@@ -76,13 +76,13 @@ def test_unknown_names_list_the_known(options: dict[str, object], sentence: str)
     [
         ({"noise_ratio": "0.4"}, "noise_ratio is '0.4', expected a number or None"),
         ({"noise_ratio": True}, "noise_ratio is True, expected a number"),
-        ({"noise_ratio": 1}, r"noise_ratio is 1.0, expected a number in \[0, 1\)"),
+        ({"noise_ratio": 1}, r"noise_ratio=1.0: expected a number in \[0, 1\)"),
         ({"noise_ratio": 0.4, "noise_seed": "zero"}, "noise_seed is 'zero', expected a whole number or None"),
-        ({"noise_ratio": 0.4, "noise_seed": -1}, "noise_seed is -1, expected a whole number in"),
-        ({"noise_unit": "captions"}, "noise_unit is 'captions', expected one of: caption, image, similar"),
-        ({"noise_unit": "image"}, "noise_unit 'image' has no effect without noise; give noise_ratio"),
-        ({"noise_seed": 3}, "noise_seed 3 has no effect without noise"),
-        ({"split": "dev", "noise_seed": 3}, "noise_seed 3 has no effect without noise"),
+        ({"noise_ratio": 0.4, "noise_seed": -1}, "noise_seed=-1: expected a whole number in"),
+        ({"noise_unit": "captions"}, "unknown noise unit 'captions'; did you mean caption"),
+        ({"noise_unit": "image"}, "noise_unit='image' has no effect without noise; give noise_ratio=0.4"),
+        ({"noise_seed": 3}, "noise_seed=3 has no effect without noise"),
+        ({"split": "dev", "noise_seed": 3}, "noise_seed=3 has no effect without noise"),
     ],
 )
 def test_noise_settings_that_mean_nothing_are_refused(options: dict[str, object], sentence: str) -> None:
@@ -102,7 +102,7 @@ def test_noise_file_is_used_and_recorded(tmp_path: Path) -> None:
     for ratio in (0.0, 0.6):
         dataset = load_dataset("digits", noise_file=path, noise_ratio=ratio)
         np.testing.assert_array_equal(dataset.caption_to_image, expected)
-        assert dataset.noise == replace(drawn, seed=None, source=str(path))
+        assert dataset.noise == replace(drawn, unit="file", seed=None, source=str(path))
     for options, words in (
         ({"noise_ratio": 0.4}, r"noise_ratio is 0\.4, noise file .*index\.npy carries 0\.6"),
         ({"noise_seed": 3}, r"noise_seed is 3 and noise_file is .*; give one of them"),

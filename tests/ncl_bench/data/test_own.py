@@ -274,40 +274,6 @@ def test_a_protocol_is_named_after_the_images_of_test() -> None:
             protocol_images(wrong)
 
 
-def test_a_protocol_of_another_size_is_refused() -> None:
-    split_files(arrays(4))
-    table("image,caption", english)
-    new()
-    wrong = replace(DATASETS["pets"], name="others", protocols=("1k",))
-    with pytest.raises(DataError, match="protocol 1k of others ranks among 1,000 images, and test has 4"):
-        register(wrong)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"name": "Fish set"}, "name is 'Fish set', expected small letters"),
-        (
-            {"name": "fish", "images": {"train": 4, "test": 4}},
-            "fish counts images of test, train, expected",
-        ),
-        ({"name": "fish", "files": "{spl}.npy"}, "files of fish are .*write {split} where"),
-        ({"name": "fish", "files": "{}.npy"}, "files of fish are .*write {split} where"),
-    ],
-    ids=["name", "splits", "placeholder", "no placeholder"],
-)
-def test_a_module_with_a_slip_is_refused_when_it_registers(change: dict[str, Any], message: str) -> None:
-    split_files(arrays(4))
-    table("image,caption", english)
-    new()
-    spec = DATASETS["pets"]
-    if files := change.pop("files", None):
-        change["origin"] = replace(spec.origin, files=(files,))
-    with pytest.raises(DataError, match=message):
-        register(replace(spec, **change))
-    assert "fish" not in DATASETS
-
-
 def test_what_encodes_pictures_has_no_effect_beside_features() -> None:
     split_files(arrays(4))
     table("image,caption", english)

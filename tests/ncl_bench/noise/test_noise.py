@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import NclBenchError, NoiseError
-from ncl_bench.noise.draw import NoiseUnit, clean_pairing, draw_noise, inject_noise, noise_sha256
+from ncl_bench.noise import UNITS, Task, Unit, register
+from ncl_bench.noise.draw import NoiseUnit, clean_pairing, inject_noise, noise_sha256
 from ncl_bench.noise.files import KnownNoise, find_known_noise, nominal_ratios, read_noise_file
 from ncl_bench.noise.identify import identify as identify_among
 
@@ -148,7 +149,7 @@ def test_noise_permutes_images_and_moves_no_more_than_asked(
 def test_other_ratios_seeds_and_pairings_are_refused() -> None:
     for ratio in (1, -0.1, float("nan")):
         with pytest.raises(
-            NoiseError, match=rf"noise_ratio is {float(ratio)}, expected a number in \[0, 1\)"
+            NoiseError, match=rf"noise_ratio=.*{float(ratio)}.*: expected a number in \[0, 1\)"
         ):
             draw(10, 5, ratio, 0)
     for seed in (-1, 2**32, 1.5):
@@ -175,66 +176,130 @@ def test_a_drawn_file_reads_back(tmp_path: Path, unit: NoiseUnit, ratio: float) 
         index, record = read_noise_file(path, DIGITS, unit)
         np.testing.assert_array_equal(index, noisy)
         assert record.sha256 == drawn.sha256
-        assert (record.unit, record.seed, record.source) == (unit, None, str(path))
+        assert (record.unit, record.seed, record.source) == (unit if ratio else None, None, str(path))
         assert record.ratio == pytest.approx(ratio)
         assert record.realised_ratio == drawn.realised_ratio
 
 
-def test_int32_of_an_older_numpy_on_windows_reads_as_the_same_noise(tmp_path: Path) -> None:
-    noisy, drawn = DIGITS.draw_noise(noise_ratio=0.4, noise_unit="caption")
-    read, record = read_noise_file(save(tmp_path, noisy.astype(np.int32)), DIGITS, "caption")
-    np.testing.assert_array_equal(read, noisy)
-    assert (read.dtype, record.sha256) == (np.int64, drawn.sha256)
-
-
-@pytest.mark.parametrize("path", ["", "/", "."])
-def test_a_folder_is_no_noise_file(path: str) -> None:
-    with pytest.raises(NoiseError, match="is a folder, expected"):
-        read_noise_file(Path(path), DIGITS, "caption")
-
-
-def test_an_index_of_the_other_unit_is_refused(tmp_path: Path) -> None:
-    of_images, _ = DIGITS.draw_noise(noise_ratio=0.4, noise_unit="image")
-    of_captions, _ = DIGITS.draw_noise(noise_ratio=0.4, noise_unit="caption")
-    advice = "it is an image-level index: .*`ncl-bench noise make digits --unit caption`"
-    for index, unit, words in (
-        (of_images[::5], "caption", f"2000 entries, digits/train has 10000 captions; {advice}"),
-        (of_images, "caption", "it is image-level although it has one entry per caption"),
-        (of_captions, "image", "moves captions one by one, expected all 5 captions"),
-    ):
-        with pytest.raises(NoiseError, match=words):
-            read_noise_file(save(tmp_path, index), DIGITS, unit)
-
-
 CLEAN = clean_pairing(2000, 5)
+NOISY, _ = DIGITS.draw_noise(noise_ratio=0.4, noise_unit="caption", seed=123_456)
+OF_IMAGES, _ = DIGITS.draw_noise(noise_ratio=0.4, noise_unit="image", seed=123_456)
+RIGHT = NOISY == CLEAN
+NOUNS, _ = DIGITS.draw_noise(noise_ratio=0.8, noise_unit="noun")
 
 
 @pytest.mark.parametrize(
-    ("index", "sentence"),
+    ("index", "asked", "unit"),
     [
-        (CLEAN[:-1], "has 9999 entries, digits/train has 10000 captions; rebuild it"),
-        (np.append(CLEAN[:-1], 2000), "holds 2000 at entry 9999, digits/train has images 0 to 1999"),
-        (np.append(-1, CLEAN[1:]), "holds -1 at entry 0, digits/train has images 0 to 1999"),
-        (CLEAN.astype(np.int16), "holds int16 of shape .*, expected one dimension of int64 or int32; save"),
-        (CLEAN.astype(np.uint32), "holds uint32 of shape"),
-        (CLEAN.astype(float), "holds float64 of shape"),
-        (CLEAN.astype(">i8"), "holds >i8 of shape"),
-        (CLEAN.reshape(-1, 5), r"holds int64 of shape \(2000, 5\)"),
-        (np.array([{}]), "holds pickled objects, which are never loaded"),
+        (NOISY, None, "file"),
+        (NOISY, "caption", "file"),
+        (NOISY.astype(np.int16), "file", "file"),
+        (NOISY.astype(">u4"), None, "file"),
+        (OF_IMAGES, None, "file"),
+        (OF_IMAGES[::5], "image", "file"),
+        (NOUNS, "noun", "file"),
+        (NOUNS, "file", "file"),
+        (CLEAN, "caption", None),
+        (DIGITS.draw_noise(noise_ratio=0.2, noise_unit="caption", seed=7)[0], None, "caption"),
+        (DIGITS.draw_noise(noise_ratio=0.2, noise_unit="image")[0], None, "image"),
     ],
 )
-def test_wrong_arrays_are_refused(tmp_path: Path, index: np.ndarray, sentence: str) -> None:
-    with pytest.raises(NoiseError, match=sentence):
-        read_noise_file(save(tmp_path, index), DIGITS, "caption")
+def test_a_file_of_ones_own_is_noise_of_unit_file(
+    tmp_path: Path, index: np.ndarray, asked: str | None, unit: str | None
+) -> None:
+    pairing, record = read_noise_file(save(tmp_path, index), DIGITS, asked)
+    expected = np.repeat(index, 5) if len(index) == 2000 else index
+    np.testing.assert_array_equal(pairing, expected)
+    assert (record.unit, record.seed) == (unit, None)
+    assert record.sha256 == noise_sha256(pairing)
 
 
-def test_wrong_path_fails_and_names_the_likely_file(tmp_path: Path) -> None:
+shuffled = np.random.RandomState(1).permutation
+
+
+@pytest.mark.parametrize(
+    ("index", "asked", "words"),
+    [
+        (RIGHT, None, "a mask of right and wrong pairs; train on the right ones"),
+        (RIGHT.astype(np.uint8), "caption", "a mask"),
+        (RIGHT.astype(np.int64), "file", "a mask"),
+        (RIGHT[::5].astype(np.int64), "image", "a mask"),
+        (np.zeros(10_000, np.int64), "file", "a mask"),
+        (CLEAN % 10, "file", "10 of 2,000 images.*labels or groups"),
+        (np.arange(2000) % 10, None, "labels or groups"),
+        (NOISY // 2, "noun", "1,000 of 2,000 images.*labels or groups"),
+        (NOISY + 1, None, "counts images from 1 to 2000, expected 0 to 1999; save index - 1"),
+        (OF_IMAGES[::5] + 1, "image", "counts images from 1"),
+        (shuffled(10_000), None, "positions of captions.*save index // 5"),
+        (shuffled(CLEAN), None, "as a shuffled order of rows does"),
+        (shuffled(2000), "file", "as a shuffled order of rows does"),
+        (NOUNS, None, "give noise_unit='file'"),
+        (np.append(CLEAN[:-1], 0), "caption", "give noise_unit='file'"),
+        (np.append(CLEAN[:-1], 2000), "file", "holds 2000 at entry 9999, expected images 0 to 1999"),
+        (np.append(-1, CLEAN[1:]), None, "holds -1 at entry 0"),
+        (CLEAN[:-1], None, "has 9999 entries, digits/train has 10000 captions of 2000 images"),
+        (NOISY[:, None] == CLEAN[None, :3], None, "of shape"),
+        (CLEAN.astype(float), None, "holds float64 .*probabilities belong into"),
+        (np.linspace(0, 1, 10_000, dtype=np.float32), None, "probabilities belong into"),
+        (np.array(["dog.jpg"] * 10_000), None, "holds <U7"),
+        (np.array([{}]), None, "holds pickled objects, which are never loaded"),
+        (np.empty(0, np.int64), None, "of shape"),
+        (OF_IMAGES, "caption", "moves all 5 captions of an image together, not as unit caption"),
+        (OF_IMAGES[::5], "similar", "not as unit similar"),
+        (NOISY, "image", "moves captions one by one, not as unit image"),
+        (NOISY, "word", "unknown noise unit 'word'"),
+    ],
+)
+def test_what_is_no_noise_is_told_what_it_is(
+    tmp_path: Path, index: np.ndarray, asked: str | None, words: str
+) -> None:
+    with pytest.raises(NoiseError, match=words):
+        read_noise_file(save(tmp_path, index), DIGITS, asked)
+
+
+def test_one_caption_per_image_has_both_units(tmp_path: Path) -> None:
+    emoji = DATASETS["pictograms-emoji"]
+    n = emoji.images["train"]
+    for asked in (None, "caption", "image"):
+        drawn, _ = emoji.draw_noise(noise_ratio=0.4, noise_unit="caption", seed=99)
+        assert read_noise_file(save(tmp_path, drawn), emoji, asked)[1].unit == "file"
+    with pytest.raises(NoiseError, match="shuffled order"):
+        read_noise_file(save(tmp_path, shuffled(n)), emoji)
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("", "is a folder, expected"),
+        ("/", "is a folder, expected"),
+        ("f30k_precomp_0.4", r"no noise is drawn instead; did you mean f30k_precomp_0\.4\.npy\?"),
+        ("absent.npy", "does not exist"),
+    ],
+)
+def test_a_wrong_path_names_the_likely_file(tmp_path: Path, path: str, words: str) -> None:
     save(tmp_path, CLEAN, "f30k_precomp_0.4.npy")
-    with pytest.raises(NoiseError, match=r"no noise is drawn instead; did you mean f30k_precomp_0\.4\.npy\?"):
-        read_noise_file(tmp_path / "f30k_precomp_0.4", DIGITS, "caption")
-    with pytest.raises(NoiseError, match="does not exist"):
-        read_noise_file(tmp_path / "absent.npy", DIGITS, "caption")
+    with pytest.raises(NoiseError, match=words):
+        read_noise_file(tmp_path / path, DIGITS, "caption")
     assert [path.name for path in tmp_path.iterdir()] == ["f30k_precomp_0.4.npy"]
+
+
+def test_a_registered_unit_is_drawn_like_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    for unit in list(UNITS.values()):
+        monkeypatch.setitem(UNITS, unit.name, unit)
+
+    def swap(task: Task) -> np.ndarray:
+        task.clean[:2] = 1, 0
+        return task.clean
+
+    register(Unit("swap", "first pairs swapped", swap))
+    assert draw(10, 1, 0.4, 0, "swap")[:3].tolist() == [1, 0, 2]
+    for name in ("caption", "none", "Swap", "two words"):
+        with pytest.raises(NoiseError, match="name of a noise unit is"):
+            register(Unit(name, "", swap))
+    monkeypatch.setitem(UNITS, "wrong", Unit("wrong", "", lambda task: task.clean * 0))
+    with pytest.raises(NoiseError, match=r"draw of 0\.4 is no noise of unit wrong"):
+        draw(10, 1, 0.4, 0, "wrong")
+    monkeypatch.delitem(UNITS, "swap")
 
 
 def test_identify_a_published_file() -> None:
@@ -340,7 +405,7 @@ def test_make_check_identify(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["digits", "--ratio", "1.0"], "--ratio is 1.0"),
+        (["digits", "--ratio", "1.0"], "--ratio 1.0: expected"),
         (["digits", "--ratio", "0.2", "--unit", "word"], "unknown noise unit 'word'"),
         (["mnist", "--ratio", "0.2"], "unknown dataset 'mnist'"),
         (["now", "--ratio", "0.2"], "now carries natural noise"),
@@ -363,9 +428,9 @@ def test_make_overwrites_nothing_not_even_what_appears_while_it_draws(
 
     def draw(*arguments: object, **options: object) -> object:
         path.write_text("another's")
-        return draw_noise(*arguments, **options)
+        return inject_noise(*arguments, **options)
 
-    monkeypatch.setattr("ncl_bench.data.spec.draw_noise", draw)
+    monkeypatch.setattr("ncl_bench.data.spec.inject_noise", draw)
     with pytest.raises(NoiseError, match="exists and is not overwritten"):
         run("make", "digits", "--ratio", "0.4", "--to", str(path))
     assert path.read_text() == "another's"

@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 from support import flickr8k_miniature as miniature
 from typer.testing import CliRunner
 
-from baselines.training.grids import read_noise
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS
 from ncl_bench.data.load import load_dataset
 from ncl_bench.data.prepare import prepare
 from ncl_bench.errors import NoiseError
-from ncl_bench.noise.draw import chosen_captions, inject_noise, noise_sha256
+from ncl_bench.noise.draw import Noise, chosen_captions, inject_noise, noise_sha256
 from ncl_bench.noise.files import read_index
 from ncl_bench.noise.noun import DETERMINERS, FOLLOWERS, find_nouns, pair_by_noun
 
@@ -107,7 +106,7 @@ def test_a_loaded_dataset_and_a_sweep_carry_it() -> None:
     train = load_dataset("digits", noise_ratio=0.4, noise_unit="noun")
     assert train.noise.sha256 == HASHES[0.4]
     assert "40% of captions moved to a common noun" in repr(train)
-    assert read_noise("noun-40") == ("noun", 0.4)
+    assert Noise.parse("noun-40") == Noise("noun", 0.4)
 
 
 @pytest.mark.parametrize(

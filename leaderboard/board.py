@@ -6,16 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from leaderboard.entries import STATUSES, Condition, Entry, Recalls, Row, Run, grouped
-from leaderboard.results import read_measured, read_published
-from leaderboard.significance import SignificanceTest
-from ncl_bench.evaluation.difference import Hits
 from ncl_bench.evaluation.metrics import RECALLS
-from ncl_bench.evaluation.people import Agreement
 from ncl_bench.names import lookalike
 from ncl_bench.papers import (
     PUBLISHED,
@@ -29,6 +26,11 @@ from ncl_bench.papers import (
     read_printed_detection,
 )
 from ncl_bench.progress import Progress, silent
+
+if TYPE_CHECKING:  # slow to import, and who reads the frame computes nothing
+    from leaderboard.significance import SignificanceTest
+    from ncl_bench.evaluation.difference import Hits
+    from ncl_bench.evaluation.people import Agreement
 
 CATEGORIES = {
     "single": "Region features, single network",
@@ -87,17 +89,18 @@ def board_of(entries: Iterable[Entry], significantly_different: Differ) -> list[
     Returns:
         The rows in the order of the pages; ``number`` is their place in ``entries``.
     """
-    keys = list(CATEGORIES)
     rows = [Row.of(entry, number=number) for number, entry in enumerate(entries)]
 
-    def group(row: Row) -> tuple[object, ...]:
-        return *row.condition.order, keys.index(row.category), _encoder(row)
-
-    groups = groupby(sorted(rows, key=group), key=group)
+    groups = groupby(sorted(rows, key=group_of), key=group_of)
     return [row for _, members in groups for row in ranked(list(members), significantly_different)]
 
 
-def with_rank_intervals(rows: Sequence[Row], significance: SignificanceTest) -> list[Row]:
+def group_of(row: Row) -> tuple[Any, ...]:
+    """Sort key of the rows that are ranked together: condition, category, and encoder."""
+    return *row.condition.order, list(CATEGORIES).index(row.category), _encoder(row)
+
+
+def with_rank_intervals(rows: Sequence[Row], significance: "SignificanceTest") -> list[Row]:
     """Rows of one group with ``rank_interval``: the simultaneous 95 % interval of the rank.
 
     It is None without a rank or evidence. ``rows`` are from :func:`ranked`.
@@ -209,13 +212,19 @@ def merge_seeds(entries: Iterable[Entry]) -> list[Entry]:
     Reported entries do not change. A merged entry has the weakest status of its parts. It has no intervals, because
     each belongs to one trained model (see :func:`compared`). Its rSum is the sum of the mean recalls.
     """
+    return [merge(results) for results in results_of_rows(entries)]
+
+
+def results_of_rows(entries: Iterable[Entry]) -> list[list[Entry]]:
+    """The results of every row: those of one file under one condition, and each printed number alone."""
     groups: dict[tuple[object, ...], list[Entry]] = {}
     for number, entry in enumerate(entries):
         groups.setdefault((entry.file, entry.condition) if entry.file else (number,), []).append(entry)
-    return [_merged(group) for group in groups.values()]
+    return [*groups.values()]
 
 
-def _merged(entries: list[Entry]) -> Entry:
+def merge(entries: Sequence[Entry]) -> Entry:
+    """The results of a row as one entry, see :func:`merge_seeds`."""
     if len(entries) == 1:
         return entries[0]
     # a single seed returned above: it keeps its intervals, and the standard deviation of one number is undefined
@@ -285,7 +294,7 @@ class Content:
     families: dict[str, Family]
     papers: dict[str, Paper]
     printed_detection: tuple[DetectionLine, ...]
-    significantly_different: SignificanceTest
+    significantly_different: "SignificanceTest"
 
 
 def read_content(root: Path, *, published: bool, dataset: str = "", progress: Progress = silent) -> Content:
@@ -297,6 +306,8 @@ def read_content(root: Path, *, published: bool, dataset: str = "", progress: Pr
         dataset: of the measured results, include only those on this dataset.
         progress: reports the rows read and evaluated.
     """
+    from leaderboard.results import read_measured, read_published
+
     families = read_families()
     folder = published_folder(root)
     reported = read_published(families, folder) if published else []
@@ -316,9 +327,9 @@ def read_content(root: Path, *, published: bool, dataset: str = "", progress: Pr
 
 def compared(
     seeds: Iterable[Entry],
-    hits: Mapping[Run, Hits],
-    agreements: Mapping[tuple[str, str], Agreement] | None = None,
-) -> tuple[list[Row], SignificanceTest]:
+    hits: "Mapping[Run, Hits]",
+    agreements: "Mapping[tuple[str, str], Agreement] | None" = None,
+) -> "tuple[list[Row], SignificanceTest]":
     """Merge seeds and rank the rows; several seeds that are too few for a rank, or draws, have an interval of rSum.
 
     Args:
@@ -326,6 +337,8 @@ def compared(
         hits: of every measured run.
         agreements: with experts, see :class:`~leaderboard.significance.SignificanceTest`.
     """
+    from leaderboard.significance import SignificanceTest
+
     merged = merge_seeds(seeds)
     significantly_different = SignificanceTest(hits, merged, agreements)
     for number, entry in enumerate(merged):
@@ -338,7 +351,7 @@ def compared(
             limited = {"r_sum": (max(interval[0], 0.0), min(interval[1], 600.0))}
             merged[number] = entry.model_copy(update={"intervals": limited})
     board = board_of(merged, significantly_different)
-    groups = groupby(board, key=lambda row: (row.condition.slug, row.category, _encoder(row)))
+    groups = groupby(board, key=group_of)
     ranked_rows = [
         row for _, members in groups for row in with_rank_intervals(list(members), significantly_different)
     ]
@@ -372,15 +385,10 @@ def _with_lone_ablations(entries: Sequence[Entry]) -> list[Entry]:
     ]
 
 
-def own_published(root: Path) -> Path | None:
-    """Folder of a leaderboard's own printed results, or of those of the checkout that it belongs to; else None."""
-    checkout = root.parent / "ncl_bench" / "papers" / "published"
-    return next((folder for folder in (root / "published", checkout) if folder.is_dir()), None)
-
-
 def published_folder(root: Path) -> Path:
-    """Folder of published results: the leaderboard's own, or else this repository's."""
-    return own_published(root) or PUBLISHED
+    """Folder of printed results: the leaderboard's own, or those of its checkout, or else this package's."""
+    checkout = root.parent / "ncl_bench" / "papers" / "published"
+    return next((folder for folder in (root / "published", checkout) if folder.is_dir()), PUBLISHED)
 
 
 def _with_own_pages(families: dict[str, Family], entries: Iterable[Entry]) -> dict[str, Family]:

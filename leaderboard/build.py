@@ -1,11 +1,10 @@
 """Build the leaderboard: check entries, write the site and the tables of README.md."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from leaderboard.board import boards, published_folder, read_content
+from leaderboard.board import Content, boards, read_content
 from leaderboard.exports import (
     README,
     ROWS,
@@ -19,8 +18,8 @@ from leaderboard.exports import (
     with_tables,
 )
 from leaderboard.figures import plain_chart
+from leaderboard.frame import FRAME, evidence_sha256, frame_text
 from leaderboard.measured import measured_pages
-from leaderboard.row_files import REPRODUCED
 from leaderboard.site import site_files
 from ncl_bench.errors import SubmissionError
 from ncl_bench.files import sole_owner, write_text
@@ -42,12 +41,14 @@ class Built:
         rows: number of rows shown, seeds merged.
         files: pages and downloads, by path in the site's folder.
         readme: README.md with its tables written anew.
+        frame: the numbers (:mod:`leaderboard.frame`); empty without printed results, which belong to it.
         behind: whether rows changed since the tables of README.md were written.
     """
 
     rows: int
     files: dict[str, str]
     readme: str
+    frame: str
     behind: bool
 
     @property
@@ -82,9 +83,14 @@ def built(
     chart = plain_chart(content.rows, content.papers)
     if chart:
         files[PLOT] = chart
-    text, sha256 = readme(root), rows_sha256(root)
+    return _of_root(root, content, files)
+
+
+def _of_root(root: Path, content: Content, files: dict[str, str]) -> Built:
+    text, sha256 = readme(root), evidence_sha256(root)
+    frame = frame_text(content.seeds, content.rows, sha256) if content.papers else ""
     new = with_tables(text or _TITLE, tables(content), sha256)
-    return Built(len(content.rows), files, new, rows_in(text) != sha256)
+    return Built(len(content.rows), files, new, frame, rows_in(text) != sha256)
 
 
 def build(
@@ -96,7 +102,7 @@ def build(
     repository: str = "",
     progress: Progress = silent,
 ) -> Built:
-    """Write the site; its header links to the documentation if that is in ``to/docs``.
+    """Write the site and the frame; the header links to the documentation if that is in ``to/docs``.
 
     Args:
         root: leaderboard folder, which contains results/.
@@ -112,32 +118,30 @@ def build(
         site = built(root, published=published, links=links, progress=progress)
         for path, text in site.files.items():
             write_text(to / path, text)
+        if site.frame:
+            write_text(root / FRAME, site.frame)
         if tables:
             write_text(root / README, site.readme)
     return replace(site, behind=site.behind and not tables)
 
 
 def check(root: Path = HERE, *, published: bool = True, progress: Progress = silent) -> Built:
-    """Check every entry and the tables of ``root/README.md``, without writing; the folder may be read-only.
+    """Recompute every number and compare it with the frame and the tables of ``root/README.md``, without writing.
 
-    Tables written from other entries than the current ones are outdated and are not compared. So a change that adds an
-    entry brings no tables, and two such changes never conflict.
+    A frame and tables of other evidence than the present one are outdated and are not compared. So a change that adds
+    an entry brings neither, and two such changes never conflict.
     """
-    site = built(root, published=published, progress=progress)
-    if not site.behind and site.readme != readme(root):
-        raise SubmissionError(
-            f"{root / README} does not hold the tables of its rows; "
-            "write them with `ncl-bench leaderboard build --tables` and commit the file"
-        )
-    return site
-
-
-def rows_sha256(root: Path) -> str:
-    """Hash (hex) of everything the tables are written from: measured and published results."""
-    measured = [path for path in (root / "results").rglob("*") if path.is_file()]
-    names = {
-        path: path.relative_to(root).as_posix() for path in [*measured, root / REPRODUCED] if path.is_file()
-    }
-    names |= {path: f"published/{path.name}" for path in published_folder(root).iterdir() if path.is_file()}
-    lines = sorted(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path, name in names.items())
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    found = _of_root(root, read_content(root, published=published, progress=progress), {})
+    stands = root / FRAME
+    frame = stands.read_text(encoding="utf-8") if stands.is_file() else ""
+    same_evidence = frame.partition("\n")[0] == found.frame.partition("\n")[0]
+    for name, differs, option in (
+        (FRAME, found.frame and same_evidence and frame != found.frame, ""),
+        (README, not found.behind and found.readme != readme(root), " --tables"),
+    ):
+        if differs:
+            raise SubmissionError(
+                f"{root / name} does not hold the numbers of its rows; write them with "
+                f"`ncl-bench leaderboard build{option}` and commit the file"
+            )
+    return found

@@ -1,6 +1,5 @@
 """The leaderboard from Python: all its rows, and the table of a paper, as frames."""
 
-import warnings
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from leaderboard.board import read_content
 from leaderboard.entries import Condition, Entry
+from leaderboard.frame import read_frame
 from leaderboard.own_rows import chosen_boards
 from ncl_bench.arguments import checked_arguments
 from ncl_bench.errors import SubmissionError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def load_results() -> "pd.DataFrame":
     """Load all rows of the leaderboard, printed and measured, as a frame.
 
-    An installed package holds only the printed rows and warns about it; a clone of the repository holds all.
+    They are read as the last build computed them. In a clone whose results changed since, they are computed again.
 
     Returns:
         One row per printed number, and one per seed and protocol of a measured row. Columns: the condition
@@ -36,14 +36,10 @@ def load_results() -> "pd.DataFrame":
     import pandas as pd
 
     root = Path(__file__).parent
-    if not (root / "results").is_dir():
-        warnings.warn(
-            "an installed package holds only the printed rows; use a clone of the repository for measured rows",
-            stacklevel=2,
-        )
-    rows = [
-        entry.flat() | {"seed": "".join(entry.runs)} for entry in read_content(root, published=True).seeds
-    ]
+    lines: Sequence[Entry] | None = read_frame(root)
+    if lines is None:
+        lines = read_content(root, published=True).seeds
+    rows = [entry.flat() | {"seed": "".join(entry.runs)} for entry in lines]
     facts = [name for name in Entry.model_fields if name not in ("condition", "recalls", "spread")]
     return pd.DataFrame(rows, columns=[*Condition.model_fields, "seed", *facts, *RECALLS, "r_sum"])
 
@@ -89,7 +85,7 @@ def table(
         raise SubmissionError(
             f"root is {place}, which is no folder; give that of a leaderboard, with results/"
         )
-    boards, files, content = chosen_boards(
+    boards, files, papers = chosen_boards(
         dataset, noise, [Path(each) for each in given], place, protocol=protocol, every=every, label=label
     )
     lines = [
@@ -103,7 +99,7 @@ def table(
             "r_sum": row.r_sum,
             "r_sum_std": row.spread.get("r_sum"),
             "seeds": row.n_seeds,
-            "source": content.papers[row.source].short if row.source in content.papers else row.status,
+            "source": papers[row.source].short if row.source in papers else row.status,
             "mine": row.file in files,
         }
         for board in boards

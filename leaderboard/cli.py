@@ -13,7 +13,7 @@ from ncl_bench.extras import require
 
 HERE = Path(__file__).parent
 ROOT = HERE if (HERE.parent / "pyproject.toml").is_file() else Path("leaderboard")
-"""Default folder: the leaderboard of the checkout, or ``leaderboard`` in the current folder if installed."""
+"""Default folder of what needs the evidence: that of the checkout, or ``leaderboard`` in the current folder."""
 
 
 def _require(root: Path, *, new: bool = False) -> None:
@@ -66,7 +66,7 @@ def build(
         built = run_check(root, published=published, progress=bar)
     else:
         built = run(root, to, published=published, **given, progress=bar)
-    typer.echo(f"{built.rows:,} rows in {len(built.files)} files")
+    typer.echo(f"{built.rows:,} rows" + (f" in {len(built.files)} files" if built.files else ""))
     if built.behind:
         typer.echo(f"the tables in {root / 'README.md'} are out of date; they are rewritten after merging")
     if not check:
@@ -144,8 +144,9 @@ def table(
     from ncl_bench.arguments import refuse_unused
     from ncl_bench.progress import bar, say
 
-    if root != ROOT:
-        _require(root)
+    if root == ROOT and not root.is_dir():
+        root = HERE  # an installed package holds the numbers
+    _require(root)
     if as_json or form == "bibtex":
         unread = {"ranks": ranks} | ({"form": form} if as_json else {})
         shown = "beside --json" if as_json else "on bibtex"
@@ -156,9 +157,9 @@ def table(
         frame = run(**given, mine=mine, root=root)
         typer.echo(frame.to_json(orient="records", indent=2))
         return
-    boards, files, content = chosen_boards(**given, mine=mine, root=root, progress=bar)
-    if not root.is_dir():
-        say("note: these are only the rows of papers; a clone of the repository has the measured rows too")
+    boards, files, papers = chosen_boards(**given, mine=mine, root=root, progress=bar)
+    if mine and not (root / "results").is_dir():
+        say("note: your rows take no rank here: it needs the ranks of every query of the others, in a clone")
     if any(path.is_file() for path in mine):
         say(
             "note: a file of similarities is taken for a single network, trained under the noise of this table"
@@ -167,10 +168,10 @@ def table(
     if not ranks:
         found = [replace(one, lines=[replace(line, rank="") for line in one.lines]) for one in found]
     text = {
-        "markdown": lambda: exports.markdown_text(found, content.papers),
+        "markdown": lambda: exports.markdown_text(found, papers),
         "latex": lambda: exports.latex_text(found),
         "csv": lambda: exports.paper_csv(found),
-        "bibtex": lambda: exports.bibtex_text(exports.cited(found, content.papers)),
+        "bibtex": lambda: exports.bibtex_text(exports.cited(found, papers)),
     }
     typer.echo(text[form](), nl=False)
 

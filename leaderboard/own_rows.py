@@ -1,24 +1,33 @@
 """Tables for a paper: the boards of one dataset and noise, with the user's own submissions ranked among the rows."""
 
+from bisect import insort
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from leaderboard.add import RowStands, new_row
-from leaderboard.board import Board, Category, Content, boards, compared, read_content
-from leaderboard.entries import Condition, Entry
-from leaderboard.evidence import hits_of
-from leaderboard.results import entries_of
+from leaderboard.board import (
+    Board,
+    Category,
+    Content,
+    boards,
+    compared,
+    group_of,
+    merge_seeds,
+    published_folder,
+    read_content,
+)
+from leaderboard.entries import Condition, Entry, Row
+from leaderboard.frame import read_frame, rows_of
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError
-from ncl_bench.evaluation.difference import Hits
 from ncl_bench.evaluation.metrics import RECALLS
-from ncl_bench.evaluation.people import agreement_of
-from ncl_bench.evaluation.protocol import fold_size, measure, open_scores, protocol_result, ranks_under
-from ncl_bench.papers import read_families
+from ncl_bench.papers import Paper, read_families, read_papers
 from ncl_bench.progress import Progress, silent
 from ncl_bench.schema import checked
+
+if TYPE_CHECKING:  # what evaluates is imported where a user's row is evaluated
+    from ncl_bench.evaluation.difference import Hits
 
 
 def noise_name(condition: Condition) -> str:
@@ -26,11 +35,11 @@ def noise_name(condition: Condition) -> str:
     return f"{condition.noise_unit}-{condition.percent}" if condition.noise_ratio else condition.noise_unit
 
 
-def boards_for(content: Content, dataset: str, noise: str, protocol: str = "") -> list[Board]:
+def boards_for(rows: Sequence[Row], dataset: str, noise: str, protocol: str = "") -> list[Board]:
     """Find the boards of one dataset and noise; several if the dataset has several protocols or tokenizers.
 
     Args:
-        content: all rows.
+        rows: of the leaderboard, ranked.
         dataset: name of the dataset.
         noise: see :func:`noise_name`.
         protocol: such as ``5k``; empty for all.
@@ -42,9 +51,7 @@ def boards_for(content: Content, dataset: str, noise: str, protocol: str = "") -
         )
     protocols = [protocol] if protocol else spec.protocols
     there = boards(
-        row
-        for row in content.rows
-        if row.condition.dataset == spec.name and row.condition.protocol in protocols
+        row for row in rows if row.condition.dataset == spec.name and row.condition.protocol in protocols
     )
     if not there:
         raise SubmissionError(
@@ -80,13 +87,17 @@ def with_mine(
     Returns:
         The content, and ``file`` of the user's rows. A submission already on the board keeps its row there.
     """
+    from leaderboard.add import RowStands, new_row
+    from leaderboard.results import entries_of
+    from ncl_bench.evaluation.people import agreement_of
+
     own: list[Entry] = []
     standing = content.significantly_different
     hits, agreements = dict(standing.hits), dict(standing.agreements)
     files: set[str] = set()
     for folder in dict.fromkeys(given):
         if asked is not None and folder.is_file():
-            for entry, answered in _entries_of_file(folder, boards_for(content, *asked), progress):
+            for entry, answered in _entries_of_file(folder, boards_for(content.rows, *asked), progress):
                 hits[entry.file, "0", entry.condition.protocol] = answered
                 own.append(entry)
                 files.add(entry.file)
@@ -112,13 +123,28 @@ def with_mine(
         files.add(name)
     if not own:
         return content, files
+    if not (root / "results").is_dir():
+        return replace(content, rows=_without_ranks(content.rows, own)), files
     seeds = (*content.seeds, *own)
     rows, significantly_different = compared(seeds, hits, agreements)
     return replace(content, seeds=seeds, rows=rows, significantly_different=significantly_different), files
 
 
-def _entries_of_file(path: Path, found: Iterable[Board], progress: Progress) -> Iterator[tuple[Entry, Hits]]:
+def _without_ranks(rows: Sequence[Row], own: Iterable[Entry]) -> list[Row]:
+    """Put the user's rows among others by their rSum; without the evidence of these, nothing tells them apart."""
+    found = list(rows)
+    for row in (Row.of(entry) for entry in merge_seeds(own)):
+        insort(found, row, key=lambda one: (*group_of(one), one.preliminary, -(one.r_sum or 0.0)))
+    return found
+
+
+def _entries_of_file(
+    path: Path, found: Iterable[Board], progress: Progress
+) -> "Iterator[tuple[Entry, Hits]]":
     """Entries of a file of similarities: one per board, as far as a file alone can say what they are."""
+    from leaderboard.evidence import hits_of
+    from ncl_bench.evaluation.protocol import fold_size, measure, open_scores, protocol_result, ranks_under
+
     spec = dataset_spec(next(iter(found)).condition.dataset)
     with progress(f"evaluate {path.name}", spec.images["test"]) as advance:
         _, counted = measure(open_scores((path,), spec, "test"), spec, "test", on_rows=advance)
@@ -168,7 +194,7 @@ def chosen_boards(
     every: bool = False,
     label: str = "",
     progress: Progress = silent,
-) -> tuple[list[Board], set[str], Content]:
+) -> tuple[list[Board], set[str], dict[str, Paper]]:
     """The boards of one dataset and noise, with the user's rows; only those tables if there are some.
 
     Args:
@@ -180,36 +206,41 @@ def chosen_boards(
         progress: reports what is read.
 
     Returns:
-        The boards, ``file`` of the user's rows, and all rows.
+        The boards, ``file`` of the user's rows, and the papers of printed rows.
     """
     if label and not mine:
         raise SubmissionError(f"the label {label!r} names no row; name your submission with --mine")
-    # the measured rows of all datasets take ten times as long to read
-    content = read_content(root, published=True, dataset=dataset_spec(dataset).name, progress=progress)
-    content, files = with_mine(content, mine, root, (dataset, noise), progress)
+    name = dataset_spec(dataset).name
+    lines = read_frame(root, name)
+    rows, files = [] if lines is None else rows_of(lines), set[str]()
+    if mine or lines is None:
+        has_evidence = (root / "results").is_dir() or lines is None
+        # the measured rows of all datasets take ten times as long to read
+        content = read_content(root, published=True, dataset=name, progress=progress)
+        content = content if has_evidence else replace(content, rows=rows)
+        content, files = with_mine(content, mine, root, (dataset, noise), progress)
+        if not files <= {row.file for row in content.rows}:
+            # a row that already stands on the board of another dataset, which only_mine says
+            content = read_content(root, published=True, progress=progress)
+        rows = content.rows
     if label:
-        own = {"shown_as": label}
-        rows = [row.model_copy(update=own) if row.file in files else row for row in content.rows]
-        content = replace(content, rows=rows)
-    if not files <= {row.file for row in content.rows}:
-        # a row that already stands on the board of another dataset, which only_mine says
-        content = read_content(root, published=True, progress=progress)
-    found = boards_for(content, dataset, noise, protocol)
+        rows = [row.model_copy(update={"shown_as": label}) if row.file in files else row for row in rows]
+    found = boards_for(rows, dataset, noise, protocol)
     found = [together(board) for board in found] if every else found
-    return (only_mine(found, files, content) if mine else found), files, content
+    return only_mine(found, files, rows) if mine else found, files, read_papers(published_folder(root))
 
 
-def only_mine(found: Iterable[Board], files: Collection[str], content: Content) -> list[Board]:
+def only_mine(found: Iterable[Board], files: Collection[str], rows: Iterable[Row]) -> list[Board]:
     """Divisions that contain the user's rows.
 
     Args:
         found: from :func:`boards_for`.
         files: from :func:`with_mine`.
-        content: from :func:`with_mine`.
+        rows: from :func:`with_mine`.
     """
     found = list(found)
     asked = found[0].condition
-    for condition in (row.condition for row in content.rows if row.file in files):
+    for condition in (row.condition for row in rows if row.file in files):
         if (condition.dataset, noise_name(condition)) != (asked.dataset, noise_name(asked)):
             raise SubmissionError(
                 f"the submission is of {condition.dataset} with noise {noise_name(condition)}; ask for its table with "

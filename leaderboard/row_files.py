@@ -278,7 +278,7 @@ def read_results(root: Path, dataset: str = "") -> Results:
             result.
     """
     folder = root / "results"
-    paths = _files(folder / dataset)
+    paths = result_files(folder / dataset)
     files = {}
     for path in (path for path in paths if path.suffix == ".yaml"):
         file = read_row_file(path)
@@ -298,7 +298,7 @@ def read_row_file(path: Path) -> RowFile:
     return checked(RowFile, read_yaml(path, largest=LARGEST_FILE), str(path))
 
 
-def _files(folder: Path) -> list[Path]:
+def result_files(folder: Path) -> list[Path]:
     """All files in the folder, sorted: each YAML file with its ``.npz``.
 
     An ``.npz`` alone is no row yet, nor is a file that an addition is writing or was stopped at: the board of the
@@ -306,12 +306,13 @@ def _files(folder: Path) -> list[Path]:
     """
     there = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
     paths = sorted(path for path in there if not is_unfinished(path))
+    known = {str(path) for path in paths}
     for path in paths:
         if path.is_symlink() or not path.is_file():
             raise SubmissionError(f"{path} is a link or no regular file; put the file itself there")
         if path.suffix not in (".yaml", ".npz"):
             raise SubmissionError(f"{path} belongs to no result; remove it")
-        if path.suffix == ".yaml" and path.with_suffix(".npz") not in paths:
+        if path.suffix == ".yaml" and f"{str(path)[:-5]}.npz" not in known:
             raise SubmissionError(
                 f"{path} has no {path.stem}.npz beside it; remove it, and add the submission again with "
                 "`ncl-bench leaderboard add`"

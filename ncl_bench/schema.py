@@ -27,7 +27,8 @@ FEWEST_DISTINCT = 8
 class Record(BaseModel):
     """A frozen model that refuses unknown keys, and numbers that JSON does not have: NaN and infinity."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    # schemas take long to build, and most commands read few of the records that they import
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
     def __dir__(self) -> list[str]:
         """The fields and methods of its own, so that tab completion does not show pydantic's."""

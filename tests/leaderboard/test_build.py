@@ -95,7 +95,7 @@ def test_tables_that_were_changed_by_hand_are_refused_and_nothing_is_written(
     page = board / "README.md"
     page.write_text(page.read_text(encoding="utf-8").replace("| CRCL |", "| Mine |"), encoding="utf-8")
     before = contents(board)
-    with pytest.raises(SubmissionError, match=r"README\.md does not hold the tables of its rows"):
+    with pytest.raises(SubmissionError, match=r"README\.md does not hold the numbers of its rows"):
         check(board, published=False)
     assert contents(board) == before
 

@@ -1,16 +1,14 @@
 """All rows as a table of pandas."""
 
-from pathlib import Path
-
 import pytest
 
 import leaderboard
-from leaderboard import calls
 from leaderboard.board import Content
 
 
 def test_all_rows_stand_in_one_table(whole_board: Content, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("leaderboard.calls.read_content", lambda *_, **__: whole_board)
+    monkeypatch.setattr("leaderboard.calls.read_frame", lambda _: None)
     table = leaderboard.load_results()
     assert len(table) == len(whole_board.seeds)
     assert set(table["status"]) == {"reported", "reproduced"}
@@ -22,12 +20,3 @@ def test_all_rows_stand_in_one_table(whole_board: Content, monkeypatch: pytest.M
     assert of_digits.groupby(["file", "protocol"])["r_sum"].mean().max() > 500
     sums = [entry.r_sum for entry in whole_board.seeds if entry.status != "reported"]
     assert table[table["status"] == "reproduced"]["r_sum"].tolist() == sums
-
-
-def test_without_measured_results_the_printed_rows_come_with_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(calls, "__file__", str(tmp_path / "calls.py"))
-    with pytest.warns(UserWarning, match="an installed package holds only the printed rows"):
-        table = leaderboard.load_results()
-    assert set(table["status"]) == {"reported"}

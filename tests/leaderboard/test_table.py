@@ -19,6 +19,7 @@ import leaderboard
 from leaderboard.board import Content, board_of, boards, read_content
 from leaderboard.entries import Entry
 from leaderboard.exports import PaperTable, cited, latex_text, markdown_text, paper_csv, paper_tables
+from leaderboard.frame import FRAME, frame_text
 from leaderboard.own_rows import boards_for, chosen_boards, noise_name, only_mine, with_mine
 from leaderboard.significance import SignificanceTest
 from ncl_bench.cli import app
@@ -120,7 +121,7 @@ def test_my_row_stands_among_those_it_is_compared_with(
     """With three seeds it takes a rank; with fewer it stands below worse rows, with an interval of its rSum."""
     folders = [make(tmp_path / f"mine{seed}", method="Mine", difficulty=1.2, seed=seed) for seed in seeds]
     content, files = with_mine(read_content(ranked_board, published=True), folders, ranked_board)
-    (board,) = only_mine(boards_for(content, "digits", "caption-40"), files, content)
+    (board,) = only_mine(boards_for(content.rows, "digits", "caption-40"), files, content.rows)
     (table,) = paper_tables(board, files)
     ranked = len(seeds) == 3
     above = [("1", "Mine", "ours")] if ranked else []
@@ -166,7 +167,7 @@ def test_a_row_that_the_test_cannot_tell_from_mine_shares_its_rank(
 ) -> None:
     mine = [make(tmp_path / str(seed), method="Mine", seed=seed) for seed in (7, 8, 11)]
     content, files = with_mine(read_content(ranked_board, published=False), mine, ranked_board)
-    (board,) = only_mine(boards_for(content, "digits", "caption-40"), files, content)
+    (board,) = only_mine(boards_for(content.rows, "digits", "caption-40"), files, content.rows)
     assert [line.rank for line in paper_tables(board, files)[0].lines] == ["1=", "1=", "3"]
 
 
@@ -174,7 +175,7 @@ def test_a_submission_on_the_board_is_its_row_there(small_board: Path) -> None:
     content, files = with_mine(
         read_content(small_board, published=False), [small_board.parent / "submitted" / "0-0"], small_board
     )
-    (board,) = only_mine(boards_for(content, "digits", "caption-40"), files, content)
+    (board,) = only_mine(boards_for(content.rows, "digits", "caption-40"), files, content.rows)
     (table,) = paper_tables(board, files)
     origins = {line.method: line.origin for line in table.lines}
     assert origins == {"CRCL§": "ours", "Triplet (hardest)§": "submitted"}, "two seeds are preliminary"
@@ -192,10 +193,10 @@ def test_what_is_not_on_the_board_is_told(small_board: Path, make: Maker, tmp_pa
         (("flickr30k", "caption-40"), "has no row of flickr30k; .* --mine"),
     ):
         with pytest.raises(NclBenchError, match=told):
-            boards_for(content, *asked)
+            boards_for(content.rows, *asked)
     content, files = with_mine(content, [make(tmp_path / "mine", ratio=0.6, seed=9)], small_board)
     with pytest.raises(SubmissionError, match=r"caption-60; .* --dataset digits --noise caption-60"):
-        only_mine(boards_for(content, "digits", "caption-40"), files, content)
+        only_mine(boards_for(content.rows, "digits", "caption-40"), files, content.rows)
 
 
 def test_two_submissions_of_one_seed_are_refused(small_board: Path, make: Maker, tmp_path: Path) -> None:
@@ -207,7 +208,7 @@ def test_two_submissions_of_one_seed_are_refused(small_board: Path, make: Maker,
 def test_coco_has_a_table_for_each_protocol(printed: Content) -> None:
     for chosen, found in (("", ["5fold-1k", "5k"]), ("5k", ["5k"])):
         assert [
-            board.condition.protocol for board in boards_for(printed, "coco", "caption-20", chosen)
+            board.condition.protocol for board in boards_for(printed.rows, "coco", "caption-20", chosen)
         ] == found
     names = {noise_name(row.condition) for row in printed.rows}
     assert {"none", "natural", "caption-20", "image-80", "unknown-50"} <= names
@@ -226,19 +227,41 @@ def test_the_command_prints_every_format(
         assert not any(tmp_path.iterdir())
 
 
-def test_an_installed_package_says_which_rows_it_shows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_an_installed_package_has_the_measured_rows(
+    whole_board: Content,
+    make: Maker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from leaderboard import cli
+    """It said that "the leaderboard has no row of digits"."""
+    from leaderboard import calls, cli
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(cli, "ROOT", Path("leaderboard"))
-    cli.table("flickr30k", "caption-40", form="bibtex", root=cli.ROOT)
-    shown = capsys.readouterr()
-    assert "these are only the rows of papers; a clone of the repository has the measured rows" in shown.err
-    assert "@misc{crcl2023," in shown.out
-    with pytest.raises(SubmissionError, match="has no row of digits"):
-        cli.table("digits", "caption-40", root=cli.ROOT)
+    (tmp_path / "package").mkdir()
+    monkeypatch.setattr(cli, "HERE", tmp_path / "package")
+    monkeypatch.setattr(calls, "__file__", str(tmp_path / "package" / "calls.py"))
+    text = frame_text(whole_board.seeds, whole_board.rows, "0")
+    (tmp_path / "package" / FRAME).write_text(text, encoding="utf-8")
+    cli.table("digits", "caption-40", form="csv", root=cli.ROOT)
+    lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    shown = {board.condition.slug: paper_tables(board) for board in boards(whole_board.rows)}
+    assert list(csv.DictReader(io.StringIO(paper_csv(shown["digits-200-caption-40"])))) == lines
+    assert len(lines) > 20
+    frame = leaderboard.load_results()
+    assert frame["r_sum"].tolist() == [
+        entry.r_sum or pytest.approx(np.nan, nan_ok=True) for entry in whole_board.seeds
+    ]
+    mine = [make(tmp_path / "mine", method="Mine", difficulty=1.0)]
+    cli.table("digits", "caption-40", mine=mine, form="csv", root=cli.ROOT)
+    shown_with_mine = capsys.readouterr()
+    assert (
+        "your rows take no rank here: it needs the ranks of every query of the others" in shown_with_mine.err
+    )
+    own = {line["method"]: line["rank"] for line in csv.DictReader(io.StringIO(shown_with_mine.out))}
+    others = {line["method"]: line["rank"] for line in lines if line["table"] == lines[0]["table"]}
+    assert own == others | {"Mine§": ""}
 
 
 def test_a_matrix_stands_beside_the_papers(tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ PRINTED = "ncl_bench/papers/published"
         (f"{PRINTED}/results.csv", r"\Z", "ncr2021,Table 9,SCAN,SCAN,flickr30k,1k,none,0,,67,,,,,,\n", ""),
         ("leaderboard/README.md", r"\| CRCL", "| GSC", "tables change"),
         ("leaderboard/README.md", r"\A", "More.\n", ""),
-        ("leaderboard/results.csv", None, "a", "tables change"),
+        ("leaderboard/results.jsonl", r"\Z", "a", "tables change"),
         ("leaderboard/board.py", "code", "other code", ""),
         ("docs/new.md", None, "/etc/passwd", "links"),
     ],

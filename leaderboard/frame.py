@@ -1,0 +1,120 @@
+"""The numbers of a leaderboard as one frame, ``results.jsonl``: computed by ``build``, recomputed by ``build --check``.
+
+The first line holds the hash of the evidence that the frame was computed from: results, printed numbers and the list of
+reproduced seeds. Every other line is one result under one protocol: a :class:`Line`. Whoever reads the frame of the
+present evidence needs no evidence, so it travels with the package; a frame of other evidence is not read.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from leaderboard.board import merge, published_folder, results_of_rows
+from leaderboard.entries import Entry, Row, grouped
+from leaderboard.row_files import REPRODUCED, result_files
+from ncl_bench.errors import SubmissionError, first_problem
+
+FRAME = "results.jsonl"
+
+
+class Line(Entry):
+    """A result with the place of its row: lines of one row have the same.
+
+    Attributes:
+        order: place of the row on the pages.
+        number, rank, rank_interval, also: see :class:`~leaderboard.entries.Row`.
+        row_intervals, row_notes, row_doubts: of the row, where they are not those of its results: intervals over seeds,
+            and the remarks of all papers that print it.
+    """
+
+    order: int
+    number: int
+    rank: int | None = None
+    rank_interval: tuple[int, int] | None = None
+    also: tuple[str, ...] | None = ()
+    row_intervals: dict[str, tuple[float, float]] | None = None
+    row_notes: tuple[str, ...] | None = None
+    row_doubts: tuple[str, ...] | None = None
+
+
+_PLACE = ("number", "rank", "rank_interval", "also")
+_OF_ROW = ("intervals", "notes", "doubts")
+_LINES = TypeAdapter(list[Line])
+
+
+def frame_text(seeds: Iterable[Entry], rows: Iterable[Row], evidence: str) -> str:
+    """The frame as text: one JSON object per line, without what has its default.
+
+    Args:
+        seeds: all results, from :func:`leaderboard.board.read_content`.
+        rows: likewise, ranked.
+        evidence: from :func:`evidence_sha256`.
+    """
+    ranked = {row.number: (order, row) for order, row in enumerate(rows)}
+    lines: list[dict[str, Any]] = [{"evidence": evidence}]
+    for number, results in enumerate(results_of_rows(seeds)):
+        merged = merge(results)
+        order, row = ranked[number]
+        place = {"order": order} | {name: getattr(row, name) for name in _PLACE}
+        # the merged results say the rest again, whenever the frame is read
+        place |= {
+            f"row_{name}": getattr(row, name)
+            for name in _OF_ROW
+            if getattr(row, name) != getattr(merged, name)
+        }
+        changed = {name: value for name, value in place.items() if value != Line.model_fields[name].default}
+        lines += [one.model_dump(mode="json", exclude_defaults=True) | changed for one in results]
+    return "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
+
+
+def read_frame(root: Path, dataset: str = "") -> list[Line] | None:
+    """The results of a leaderboard; None if there is no frame, or it was computed from other evidence.
+
+    Args:
+        root: folder of the leaderboard. Without ``results/``, as in an installed package, its frame is the evidence.
+        dataset: read only the results on this dataset.
+    """
+    path = root / FRAME
+    if not path.is_file():
+        return None
+    head, *lines = path.read_text(encoding="utf-8").splitlines()
+    if (root / "results").is_dir() and json.loads(head)["evidence"] != evidence_sha256(root):
+        return None
+    wanted = f'"dataset": "{dataset}"' if dataset else ""
+    content = ",".join(line for line in lines if wanted in line)
+    try:
+        return _LINES.validate_json(f"[{content}]")
+    except ValidationError as error:
+        raise SubmissionError(
+            f"{path}: {first_problem(error, None)}; write it again with `ncl-bench leaderboard build`"
+        ) from None
+
+
+def rows_of(lines: Iterable[Line]) -> list[Row]:
+    """The ranked rows of the results, in the order of the pages."""
+    rows = []
+    for _, results in sorted(grouped(lines, lambda line: line.order).items()):
+        merged = merge(results)
+        first = results[0]
+        place = {name: getattr(first, name) for name in _PLACE}
+        own = {name: value for name in _OF_ROW if (value := getattr(first, f"row_{name}")) is not None}
+        rows.append(Row.of(merged, **place | own))
+    return rows
+
+
+def evidence_sha256(root: Path) -> str:
+    """Hash (hex) of everything that the frame and the tables of README.md are computed from."""
+    names = {path: path.relative_to(root).as_posix() for path in _evidence(root)}
+    names |= {path: f"published/{path.name}" for path in published_folder(root).iterdir() if path.is_file()}
+    lines = sorted(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path, name in names.items())
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _evidence(root: Path) -> Iterator[Path]:
+    yield from result_files(root / "results")
+    if (root / REPRODUCED).is_file():
+        yield root / REPRODUCED

@@ -47,7 +47,7 @@ def load_results() -> "pd.DataFrame":
 @checked_arguments(SubmissionError)
 def table(
     dataset: str,
-    noise: str,
+    noise: str = "",
     *,
     mine: AnyPath | Sequence[AnyPath] = (),
     protocol: str = "",
@@ -55,7 +55,7 @@ def table(
     label: str = "",
     root: AnyPath | None = None,
 ) -> "pd.DataFrame":
-    """The table of a paper as a frame: the comparable rows of one dataset and noise, best first, yours among them.
+    """The table of a paper as a frame: the comparable rows of one dataset, best first, yours among them.
 
     Example::
 
@@ -63,7 +63,7 @@ def table(
 
     Args:
         dataset: name of the dataset.
-        noise: noise: caption-40, image-60, natural, none, or another that has rows.
+        noise: noise: caption-40, image-60, natural, none, or another that has rows (default: every one that has).
         mine: your submission folder, or a file of similarities of the test split: only the tables that it belongs to,
             with its row. Several are one per training seed.
         protocol: protocol, such as 5k (default: all of the dataset).

@@ -133,7 +133,7 @@ def table(
     as_json: Json = False,
     **given: Any,
 ) -> None:
-    """Print the table of a paper: the comparable rows of one dataset and noise, best first, yours among them.
+    """Print the table of a paper: the comparable rows of one dataset, best first, yours among them.
 
     Nothing is written, and a submission is not added to the leaderboard.
 

@@ -20,7 +20,7 @@ from leaderboard.board import (
 from leaderboard.entries import Condition, Entry, Row
 from leaderboard.frame import read_frame, rows_of
 from ncl_bench.data import dataset_spec
-from ncl_bench.errors import SubmissionError
+from ncl_bench.errors import SubmissionError, named
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.papers import Paper, read_families, read_papers
 from ncl_bench.progress import Progress, silent
@@ -41,7 +41,7 @@ def boards_for(rows: Sequence[Row], dataset: str, noise: str, protocol: str = ""
     Args:
         rows: of the leaderboard, ranked.
         dataset: name of the dataset.
-        noise: see :func:`noise_name`.
+        noise: see :func:`noise_name`; empty for all.
         protocol: such as ``5k``; empty for all.
     """
     spec = dataset_spec(dataset)
@@ -57,7 +57,7 @@ def boards_for(rows: Sequence[Row], dataset: str, noise: str, protocol: str = ""
         raise SubmissionError(
             f"the leaderboard has no row of {dataset}; evaluate a submission and name it with --mine"
         )
-    found = [board for board in there if noise_name(board.condition) == noise]
+    found = [board for board in there if noise in ("", noise_name(board.condition))]
     if not found:
         names = dict.fromkeys(noise_name(board.condition) for board in there)
         under = f" under {protocol}" if protocol else ""
@@ -97,6 +97,10 @@ def with_mine(
     files: set[str] = set()
     for folder in dict.fromkeys(given):
         if asked is not None and folder.is_file():
+            if not asked[1]:  # else it would stand among the rows of every noise, trained under one of them
+                raise SubmissionError(
+                    f"{named('noise')} is not given, under which {folder} was trained; give it"
+                )
             for entry, answered in _entries_of_file(folder, boards_for(content.rows, *asked), progress):
                 hits[entry.file, "0", entry.condition.protocol] = answered
                 own.append(entry)
@@ -239,9 +243,9 @@ def only_mine(found: Iterable[Board], files: Collection[str], rows: Iterable[Row
         rows: from :func:`with_mine`.
     """
     found = list(found)
-    asked = found[0].condition
+    asked = {(board.condition.dataset, noise_name(board.condition)) for board in found}
     for condition in (row.condition for row in rows if row.file in files):
-        if (condition.dataset, noise_name(condition)) != (asked.dataset, noise_name(asked)):
+        if (condition.dataset, noise_name(condition)) not in asked:
             raise SubmissionError(
                 f"the submission is of {condition.dataset} with noise {noise_name(condition)}; ask for its table with "
                 f"--dataset {condition.dataset} --noise {noise_name(condition)}"

@@ -276,6 +276,16 @@ def test_a_matrix_stands_beside_the_papers(tmp_path: Path) -> None:
     assert set(frame["table"]) == {"Region features, single network"}
 
 
+def test_every_noise_of_a_dataset_has_a_table(small_board: Path, tmp_path: Path) -> None:
+    shown = CliRunner().invoke(
+        app, ["leaderboard", "table", "--dataset", "digits", "--root", str(small_board)]
+    )
+    assert shown.stdout.count("**Digits, 200 test images, ") == 2
+    (tmp_path / "mine.npy").write_bytes(b"")
+    with pytest.raises(SubmissionError, match=r"mine\.npy was trained; give it"):
+        leaderboard.table("digits", mine=tmp_path / "mine.npy", root=small_board)
+
+
 def test_own_rows_may_have_a_label_and_no_other_row(small_board: Path) -> None:
     standing = small_board.parent / "submitted" / "0-0"
     frame = leaderboard.table("digits", "caption-40", mine=standing, label="Ours", root=small_board)

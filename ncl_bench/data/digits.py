@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar, overload
 
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.data.columns import FloatArray
-from ncl_bench.data.embedded import EmbeddedDataset, embedded_split
+from ncl_bench.data.embedded import EmbeddedDataset, frozen
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.spec import CLEAN_PAIRS, SPLITS, Origin, Split
 
@@ -37,6 +38,7 @@ LEFT_OUT_SHARE = 0.6
 FEWEST_NAMED = 2
 VAGUE_SHARE = 0.15
 """Share of named digits for which only the row or only the column is given."""
+NUMBERS_AT_ONCE = 1_000
 
 T = TypeVar("T")
 
@@ -93,6 +95,35 @@ class DigitsSplit(Split):
     """
 
     scenes: tuple[tuple[Placed, ...], ...] = ()
+
+
+class Written(Mapping[str, tuple[str, ...]]):
+    """Captions of a split by language, each written when it is first asked for.
+
+    Args:
+        scenes: placed digits of each image.
+        part: number of the split.
+    """
+
+    def __init__(self, scenes: tuple[tuple[Placed, ...], ...], part: int) -> None:
+        self._scenes, self._part = scenes, part
+        self._written: dict[str, tuple[str, ...]] = {}
+
+    def __getitem__(self, language: str) -> tuple[str, ...]:
+        """Captions of one language, in the order of the clean pairing."""
+        if language not in self._written:
+            # seeds of their own: another language, or another split, changes no caption
+            seed = CONTENT_SEED + 100 * (1 + SPEC.languages.index(language)) + self._part
+            n = SPEC.captions_per_image
+            captions = write_captions(self._scenes, language=language, n_captions=n, seed=seed)
+            self._written[language] = tuple(captions)
+        return self._written[language]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(SPEC.languages)
+
+    def __len__(self) -> int:
+        return len(SPEC.languages)
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,20 +209,15 @@ def digits_split(split: str) -> DigitsSplit:
     # every split has a generator of its own, so one can be loaded alone
     part = SPLITS.index(split)
     scenes, features = _compose(split, np.random.RandomState(CONTENT_SEED + part))
-    # seeds of their own: another language, or another split, changes no caption
-    captions = {
-        language: tuple(
-            write_captions(
-                scenes,
-                language=language,
-                n_captions=SPEC.captions_per_image,
-                seed=CONTENT_SEED + 100 * (1 + SPEC.languages.index(language)) + part,
-            )
-        )
-        for language in SPEC.languages
-    }
     image_ids = [f"digits-{split}-{row:04d}" for row in range(SPEC.images[split])]
-    return DigitsSplit(**vars(embedded_split(features, image_ids, captions)), scenes=scenes)
+    # the known fingerprint, since a hash would need the captions of every language; a test makes it anew
+    return DigitsSplit(
+        image_ids,
+        Written(scenes, part),
+        image_features=frozen(features),
+        fingerprint=FINGERPRINTS[split],
+        scenes=scenes,
+    )
 
 
 def _compose(
@@ -297,7 +323,10 @@ class Writer:
 
     def __init__(self, grammar: Grammar, random: np.random.RandomState) -> None:
         self._grammar = grammar
-        self._random = random
+        # the stream of single draws, a thousand at a time
+        self._number = chain.from_iterable(
+            iter(lambda: random.random_sample(NUMBERS_AT_ONCE).tolist(), None)
+        ).__next__
 
     def captions(self, scene: tuple[Placed, ...], n_captions: int) -> list[str]:
         """Write different captions of one scene."""
@@ -325,7 +354,7 @@ class Writer:
             return sorted(named)
         if order == "columns":
             return sorted(named, key=lambda placed: (placed.column, placed.row))
-        return sorted(named, key=lambda placed: self._random.random_sample())
+        return sorted(named, key=lambda placed: self._number())
 
     def _item(self, form: SentenceForm, placed: Placed) -> str:
         name = self._one_of(self._grammar.digits[placed.digit])
@@ -342,13 +371,13 @@ class Writer:
         return self._one_of(patterns).format(row=row, column=column)
 
     def _one_of(self, choices: tuple[T, ...]) -> T:
-        return choices[self._below(len(choices))]
+        return choices[int(self._number() * len(choices))]
 
     def _below(self, n: int) -> int:
-        return int(self._random.random_sample() * n)
+        return int(self._number() * n)
 
     def _chance(self, share: float) -> bool:
-        return bool(self._random.random_sample() < share)
+        return bool(self._number() < share)
 
 
 def _english_article(sentence: str) -> str:

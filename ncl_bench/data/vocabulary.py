@@ -67,7 +67,9 @@ class Vocabulary:
 
     def encode(self, words: Iterable[str]) -> list[int]:
         """Return the ids of a tokenized caption, with ``<start>``, ``<end>`` and ``<unk>`` for unknown words."""
-        return [self.start, *(self.index.get(word, self.unknown) for word in words), self.end]
+        # one look at the index for a caption: a property for every word takes longer than the words
+        index, unknown = self.index, self.index["<unk>"]
+        return [index["<start>"], *[index.get(word, unknown) for word in words], index["<end>"]]
 
     def decode(self, ids: Iterable[int]) -> list[str]:
         """Return the words of token ids, without special words and ids without a word."""

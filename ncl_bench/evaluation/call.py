@@ -91,7 +91,8 @@ def evaluate(
             - the folder of a submission. Its file names dataset and split, and ``result.json`` is written next to it.
 
             An array is one of numpy, in memory or memory-mapped; a tensor of any framework, also with a gradient, in
-            bfloat16 or on a GPU; or the path of an ``.npy``, ``.safetensors`` or ``.pt`` file.
+            bfloat16 or on a GPU; or the path of an ``.npy``, ``.safetensors``, ``.pt``, ``.npz``,
+            ``.mat`` or ``.csv`` file.
         captions: embeddings of the captions, ``(n_captions, dim)``.
         dataset: dataset of the scores; a submission folder names its own.
         split: split of the scores (default: test); a submission folder names its own.

@@ -1,5 +1,6 @@
 """The protocol: what is evaluated on which split, in how many folds, and with which metrics (docs/protocol.md)."""
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -34,6 +35,8 @@ from ncl_bench.evaluation.scores import LONGEST_VECTOR, ArrayRows, EmbeddingRows
 PROTOCOL_VERSION = 2
 SELECTION_IMAGES = 1_000
 IMAGES_PER_FOLD = {"5fold-1k": 1_000}
+BEST_PUBLISHED = Path(__file__).parents[1] / "papers" / "published" / "best.json"
+"""Dataset and protocol to the highest rSum that a paper prints; ``tools/best_published.py`` writes it."""
 EVALUATED_SPLITS = ("test", "dev")
 
 
@@ -129,9 +132,9 @@ def evaluate_scores(
     Args:
         similarities: float ``(n_images, n_captions)``, images as rows, larger for a better match. A numpy array, in
             memory or memory-mapped; a tensor of any framework, also with a gradient or on a GPU; or the path of an
-            ``.npy``, ``.safetensors`` or ``.pt`` file. Caption ``c`` belongs to image ``c // captions_per_image``. On
-            dev, give the images used for selection only. A tuple of two of these holds embeddings: of the images,
-            ``(n_images, dim)``, and of the captions, ``(n_captions, dim)``.
+            ``.npy``, ``.safetensors``, ``.pt``, ``.npz``, ``.mat`` or ``.csv`` file. Caption ``c`` belongs to image
+            ``c // captions_per_image``. On dev, give the images used for selection only. A tuple of two of these holds
+            embeddings: of the images, ``(n_images, dim)``, and of the captions, ``(n_captions, dim)``.
         dataset: name of the dataset.
         split: ``test`` or ``dev``.
         t2i: similarities of the captions as queries, ``(n_captions, n_images)``, if they differ, as those of a reranker
@@ -147,7 +150,7 @@ def evaluate_scores(
     given = similarities if isinstance(similarities, tuple) else (similarities,)
     sides = open_scores(given, spec, split, similarity=similarity, t2i=t2i)
     evaluation, counted = measure(sides, spec, split, intervals=intervals, root=root, on_rows=on_rows)
-    notes = [] if t2i is not None else square_note(spec)
+    notes = [*filter(None, [getattr(sides[1], "remark", "")])] if t2i is not None else square_note(spec)
     if len(given) == 2:
         notes = [f"{similarity} of the embeddings was taken as similarity"]
     if pages is not None:
@@ -213,10 +216,11 @@ def _captions_as_queries(given: Any, spec: DatasetSpec, split: str) -> ArrayRows
             f"{name} has shape {matrix.shape}, {spec.name}/{split} needs {expected[::-1]}; give one row per caption "
             "and one column per image of the split, in its order"
         )
+    remark = f"{name} has images as rows by its shape, and was taken so; captions as rows are expected"
     if matrix.shape == expected[::-1]:
-        matrix = matrix.T
+        matrix, remark = matrix.T, ""
     check_matrix(matrix.shape, matrix.dtype, spec, split, name)
-    return ArrayRows(matrix, f"{name}, with images as rows")
+    return ArrayRows(matrix, f"{name}, with images as rows", remark)
 
 
 def _embeddings(
@@ -265,6 +269,8 @@ def check_matrix(
     hint = "give one row per image and one column per caption of the split, in its order"
     if len(shape) == 2 and shape == expected[::-1]:
         hint = "it is transposed: images are rows, captions are columns"
+    elif len(shape) == 2 and np.isin(np.subtract(shape, expected), (0, 1)).all():
+        hint = "it has a row or a column of names; with pandas, write to_csv(path, header=False, index=False)"
     elif len(shape) == 2 and shape == (expected[1], expected[1]):
         hint = f"give each image once, not once per caption (take every {spec.captions_per_image}th row)"
     elif len(shape) == 2 and shape == (expected[0], expected[0]):
@@ -334,9 +340,8 @@ def best_published(spec: DatasetSpec, split: str) -> Mapping[str, float]:
     """Highest published rSum per protocol of a split, on the same number of images; empty if nothing is published."""
     if spec.embedded:  # no paper prints numbers on it
         return {}
-    from ncl_bench import papers
-
-    best = papers.best_published(spec.name)
+    # a file, and not the rows of the papers: every evaluation asks, and reading those takes as long as to rank
+    best: dict[str, float] = json.loads(BEST_PUBLISHED.read_bytes()).get(spec.name, {})
     if split == "test":
         return best
     n_images = evaluated_images(spec, split)

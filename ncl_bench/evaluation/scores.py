@@ -5,6 +5,7 @@ Nothing is unpickled, and memory use does not grow with the matrix.
 
 import mmap
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
@@ -17,7 +18,7 @@ from ncl_bench.arguments import checked_arguments
 from ncl_bench.errors import ScoresError, first_line, reason_of
 from ncl_bench.extras import require
 from ncl_bench.files import AnyPath, atomic_path
-from ncl_bench.foreign import check_torch_file, readable
+from ncl_bench.foreign import check_torch_file, readable, reading
 from ncl_bench.npy import map_npy, read_header
 
 FloatArray = NDArray[np.floating]
@@ -46,7 +47,8 @@ def as_array(given: Any) -> NDArray[Any]:
     if isinstance(given, str | os.PathLike):
         return read_array(Path(given))
     # numpy would drop the mask and rank what lies under it
-    if isinstance(given, np.ma.MaskedArray):
+    # by its mask: numpy loads its module of masked arrays only when that is named, which takes as long as to rank
+    if isinstance(getattr(given, "mask", None), np.ndarray | np.bool_):
         raise ScoresError("similarities are a masked array, expected a score for every pair; fill the mask")
     try:
         return np.asanyarray(_on_the_cpu(given))
@@ -70,8 +72,9 @@ def read_array(path: Path) -> NDArray[Any]:
     """Read the only array in a file.
 
     Args:
-        path: ``.npy``, which is memory-mapped; ``.safetensors``; or ``.pt`` and ``.pth`` of torch, opened with
-            ``weights_only=True``. The last two hold one tensor, which is read into memory.
+        path: ``.npy``, which is memory-mapped; or a file that holds one array, which is read into memory:
+            ``.safetensors``, ``.pt`` and ``.pth`` of torch (opened with ``weights_only=True``), ``.npz``, ``.mat`` of
+            MATLAB, and numbers alone in ``.csv``, ``.tsv`` or ``.txt``.
     """
     # everything else is read as .npy, whose header says whether it is one
     reader = _READERS.get(path.suffix.lower())
@@ -84,17 +87,37 @@ def read_array(path: Path) -> NDArray[Any]:
 
 
 def _read_safetensors(path: Path) -> NDArray[Any]:
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
-    try:
-        with safe_open(path, framework="numpy") as file:
-            shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 (it is no dict)
-            name = _only(shapes, path)
-            return np.asarray(file.get_tensor(name))
-    except TypeError:  # numpy has neither bfloat16 nor 8-bit floats
-        raise ScoresError(f"{path} holds a number type that numpy lacks; save the array as float32") from None
-    except (SafetensorError, OSError) as error:
-        raise ScoresError(f"{path} is damaged or no .safetensors file ({error}); write it again") from None
+    with (
+        reading(path, ScoresError, fix="write it again, in a number type of numpy such as float32"),
+        safe_open(path, framework="numpy") as file,
+    ):
+        shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 (it is no dict)
+        return np.asarray(file.get_tensor(_only(shapes, path)))
+
+
+def _read_npz(path: Path) -> NDArray[Any]:
+    with reading(path, ScoresError), np.load(path, allow_pickle=False) as archive:
+        array: NDArray[Any] = archive[_only(dict.fromkeys(archive.files, ()), path)]
+        return array
+
+
+def _read_matlab(path: Path) -> NDArray[Any]:
+    from scipy.io import loadmat, whosmat
+
+    with reading(path, ScoresError, fix="save the matrix alone with save -v7"):
+        name = _only({name: shape for name, shape, _ in whosmat(path)}, path)
+        return np.asarray(loadmat(path, variable_names=[name])[name])
+
+
+def _read_text(path: Path) -> NDArray[Any]:
+    with reading(path, ScoresError, fix="write the numbers alone, without names of rows and columns"):
+        with path.open(encoding="utf-8") as lines:
+            first = lines.readline()
+        mark = next((mark for mark in ",;\t" if mark in first), None)
+        with warnings.catch_warnings(action="error"):  # that nothing is in it
+            return np.loadtxt(path, delimiter=mark, ndmin=2, encoding="utf-8")
 
 
 def _read_torch(path: Path) -> NDArray[Any]:
@@ -129,6 +152,9 @@ _READERS: dict[str, Callable[[Path], NDArray[Any]]] = {
     ".safetensors": _read_safetensors,
     ".pt": _read_torch,
     ".pth": _read_torch,
+    ".npz": _read_npz,
+    ".mat": _read_matlab,
+    **dict.fromkeys((".csv", ".tsv", ".txt"), _read_text),
 }
 
 
@@ -210,12 +236,13 @@ class ArrayRows:
     Args:
         array: float ``(n_images, n_captions)``.
         name: name in errors.
+        remark: how the array was taken, if its user may have meant another way.
     """
 
     remedy = "score these pairs again, or give pairs without a score a number below all scores, such as -100"
 
-    def __init__(self, array: FloatArray, name: str = "similarities") -> None:
-        self.array, self.name = array, name
+    def __init__(self, array: FloatArray, name: str = "similarities", remark: str = "") -> None:
+        self.array, self.name, self.remark = array, name, remark
         self.shape: tuple[int, int] = (array.shape[0], array.shape[1])
         self.dtype: np.dtype[np.floating] = array.dtype
         # float16 is compared as float32: the values are the same, and the comparison is fast

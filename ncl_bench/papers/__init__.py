@@ -425,7 +425,6 @@ def rows_by_recipe(folder: Path = PUBLISHED) -> Mapping[str, Sequence[Printed]]:
     return found
 
 
-@cache
 def best_published(dataset: str) -> Mapping[str, float]:
     """Protocol to the highest rSum that any paper prints, at any noise ratio and with any encoder.
 
@@ -435,8 +434,6 @@ def best_published(dataset: str) -> Mapping[str, float]:
     sums = {
         where: total for where, row in rows.items() if row.dataset == dataset and (total := recall_sum(row))
     }
-    # every evaluation asks this: without methods and papers, and down to the first row that nobody doubts, it takes
-    # a fifth of the time of read_printed
     doubts = {n: rule for n, rule in _read_rules(PUBLISHED).items() if rule.doubt}
     originals = _by_original(rows.values())
     best: dict[str, float] = {}

@@ -150,7 +150,7 @@ def test_trec_eval_finds_the_same_hits() -> None:
 @pytest.mark.parametrize(("n_images", "fold", "each"), [(12, 12, 5), (20, 5, 3), (9, 3, 1)])
 def test_bootstrap_equals_loops(n_images: int, fold: int, each: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "RESAMPLES", 40)
-    monkeypatch.setattr(metrics, "RESAMPLES_AT_ONCE", 8)
+    monkeypatch.setattr(metrics, "DRAWN_AT_ONCE", 8)
     random = np.random.default_rng(n_images)
     ranks = Ranks(random.integers(1, 13, n_images), random.integers(1, 13, n_images * each))
     queries = np.array([1, 1, 1, each, each, each])
@@ -238,3 +238,11 @@ def test_only_few_misses_or_hits_change_an_interval() -> None:
 
 def test_an_interval_holds_the_middle_95_percent() -> None:
     assert metrics.intervals(np.arange(1001.0)[:, None]) == [(25.0, 975.0)]
+
+
+@pytest.mark.parametrize(("n_images", "per_fold"), [(1, 1), (2, 1), (6, 3), (50, 25), (64, 64), (129, 129)])
+def test_resamples_are_those_of_randint(n_images: int, per_fold: int) -> None:
+    random = np.random.RandomState(metrics.BOOTSTRAP_SEED)
+    for counts in metrics.resamples(n_images, per_fold, 130):
+        drawn = random.randint(0, per_fold, (130, per_fold), dtype=np.int64)
+        assert [np.bincount(row, minlength=per_fold).tolist() for row in drawn] == counts.tolist()

@@ -9,9 +9,10 @@ from support.submission_folders import similarities
 
 from ncl_bench.data import DATASETS
 from ncl_bench.evaluation.call import evaluate
-from ncl_bench.evaluation.protocol import best_published, evaluation_of
+from ncl_bench.evaluation.protocol import BEST_PUBLISHED, best_published, evaluation_of
 from ncl_bench.evaluation.ranks import Counted, Ranks
 from ncl_bench.evaluation.results import Evaluation
+from tools import best_published as best_published_file
 
 
 def notes_of(scores: NDArray[np.floating], dataset: str = "digits", split: str = "test") -> str:
@@ -136,6 +137,7 @@ def test_the_best_published_numbers_are_those_that_papers_print() -> None:
         "flickr30k": {"1k": 551.3},
         "cc152k": {"1k": 385.9},
     }
+    assert BEST_PUBLISHED.read_text() == best_published_file.content()
 
 
 def test_notes_are_part_of_the_result() -> None:

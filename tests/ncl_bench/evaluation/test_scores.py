@@ -1,7 +1,9 @@
 """The scores file: written whole or not at all, opened mapped."""
 
 import io
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from support.damaged import JSON, NPY, PICKLE, assert_damage_is_refused, assert_refused, npy, npy_header
 
+from ncl_bench import evaluate
 from ncl_bench.errors import ScoresError
 from ncl_bench.evaluation.scores import read_array, write_scores
 from ncl_bench.npy import map_npy, read_header
@@ -120,3 +123,70 @@ def test_damaged_scores_of_other_libraries_are_read_or_refused(suffix: str, tmp_
         array[..., :1].sum() if array.dtype.kind in "fiu" else None
 
     assert_damage_is_refused(seeds, read, (b"data_offsets", b"BF16", b"F8_E4M3", *PICKLE, *JSON))
+
+
+def written(folder: Path, name: str, array: NDArray[np.floating]) -> Path:
+    """A file of another program, by its name."""
+    import pandas as pd
+    import scipy.io
+
+    path = folder / name
+    if path.suffix == ".npz":
+        np.savez_compressed(path, scores=array)
+    elif path.suffix == ".mat":
+        scipy.io.savemat(path, {"S": array}, do_compression=True)
+    else:
+        mark = {".csv": ",", ".tsv": "\t", ".txt": " "}[path.suffix]
+        frame = pd.DataFrame(array)
+        named = "named" in name
+        frame.to_csv(path, sep=";" if "semicolon" in name else mark, header=named, index=named)
+    return path
+
+
+FORMS = ["s.npz", "s.mat", "s.csv", "semicolon.csv", "s.tsv", "s.txt"]
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_files_of_other_programs_give_the_same_result(tmp_path: Path, name: str) -> None:
+    array = np.random.default_rng(0).standard_normal((200, 1000)).astype(np.float32)
+    path = written(tmp_path, name, array)
+    np.testing.assert_array_equal(read_array(path).astype(np.float32), array)
+    if name in ("s.mat", "s.csv"):
+        found = [evaluate(each, dataset="digits", intervals=False) for each in (path, array)]
+        assert found[0].r_sum == found[1].r_sum
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda path: np.savez(path / "a.npz", x=np.ones(3), y=np.ones(3)), "holds 2 arrays"),
+        (lambda path: np.savez(path / "a.npz", x=np.array([{}])), "cannot be read"),
+        (lambda path: (path / "a.npz").write_bytes(b"PK"), "cannot be read"),
+        (
+            lambda path: (path / "a.mat").write_bytes(b"MATLAB 7.3 MAT-file" + bytes(200)),
+            "save the matrix alone",
+        ),
+        (lambda path: (path / "a.csv").write_text("image,caption\n1,2\n"), "write the numbers alone"),
+        (lambda path: (path / "a.csv").write_bytes(b"\xff\xfe1\x00"), "write the numbers alone"),
+        (lambda path: (path / "a.csv").write_text(""), "write the numbers alone"),
+        (lambda path: written(path, "named.csv", np.ones((200, 1000))), "write the numbers alone"),
+        (lambda path: np.save(path / "a.npy", np.ones((201, 1000))), "header=False, index=False"),
+        (lambda path: np.save(path / "a.npy", np.ones((200, 1000), bool)), "has dtype bool"),
+    ],
+)
+def test_what_is_no_matrix_of_scores_is_refused(tmp_path: Path, make: Callable[..., Any], words: str) -> None:
+    make(tmp_path)
+    (path,) = tmp_path.iterdir()
+    with pytest.raises(ScoresError, match=words):
+        evaluate(path, dataset="digits")
+
+
+def test_a_second_matrix_with_images_as_rows_is_taken_with_a_remark() -> None:
+    i2t, t2i = np.random.default_rng(0).standard_normal((2, 200, 1000)).astype(np.float32)
+    by_rows, by_columns = (
+        evaluate(i2t, dataset="digits", t2i=each, intervals=False) for each in (t2i, t2i.T)
+    )
+    assert by_rows.r_sum == by_columns.r_sum
+    assert [note for note in by_rows.notes if note not in by_columns.notes] == [
+        "t2i has images as rows by its shape, and was taken so; captions as rows are expected"
+    ]

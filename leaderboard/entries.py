@@ -184,9 +184,12 @@ class Entry(Record):
     # `ensemble`: similarities of several networks are averaged at test time
     networks: Literal["single", "ensemble", "unknown"] = "unknown"
     extra: ShownText = ""  # help beyond the noisy pairs: extra clean data, a pre-trained filter
-    # an ablation, a control that was trained on the truly clean pairs, and one result of each of several draws of the
-    # noise are not ranked
-    kind: Literal["method", "ablation", "clean", "draws"] = "method"
+    # an ablation, a control that was trained on the truly clean pairs, one result of each of several draws of the
+    # noise, and scores that were corrected for hubs, which any method's can be, are not ranked
+    kind: Literal["method", "ablation", "clean", "draws", "corrected"] = "method"
+    correction: ShownText = (
+        ""  # for hubs, such as `CSLS`, or `CSLS, weight 0.5` if dev did not choose the weight
+    )
     condition: Condition
     recalls: Recalls
     # 95 %, per recall and of r_sum. Of one seed: over test images. Of several: of r_sum alone, over seeds and images,
@@ -275,7 +278,8 @@ class Entry(Record):
         precision = () if self.precision in ("", "32-true") else (self.precision,)
         tuned = (self.recipe,) if self.tuned else ()
         steps = (f"{self.budget:,} steps",) if self.budget and not self.closed_form else ()
-        return (*precision, *tuned, *steps, *self.settings)
+        corrected = (self.correction,) if self.correction else ()
+        return (*precision, *tuned, *steps, *self.settings, *corrected)
 
     @property
     def tuned(self) -> bool:

@@ -65,6 +65,7 @@ def csv_text(rows: Iterable[Row]) -> str:
         "file",
         *_PRELIMINARY,
         *RANKS[1:],
+        "correction",
     )
     lines = [row.flat() | _csv_texts(row) for row in rows]
     return as_csv([columns, *([_shown(line[name]) for name in columns] for line in lines)])

@@ -345,6 +345,7 @@ def entry_of(
     }
     condition, ablation = checked(Condition, facts, name), ablation_of(header)
     kind = "ablation" if ablation is not None and ablation[1].settings else "method"
+    kind = "corrected" if header.correction and kind == "method" else kind
     family, backbone = family_of(header.method, families), header.backbone.replace("-infinity", "∞")
     networks = "single" if header.networks == 1 else "ensemble"
     command: tuple[str, ...] = ()
@@ -381,8 +382,9 @@ def entry_of(
         "noise": noise_used(header),
         "selection": header.selection_split,
         "recipe": recipe_kind(header),
-        "notes": [*_notes(header), *_repairs(header, families.get(family or ""))],
+        "notes": [*_notes(header), *_choice(header, record), *_repairs(header, families.get(family or ""))],
         "settings": changed_settings(header),
+        "correction": corrected_by(header),
         "precision": setup.precision if setup else "",
         "budget": setup.budget if setup else None,
         "closed_form": training is not None and training.steps == 0,
@@ -466,11 +468,30 @@ def _notes(header: Header) -> list[str]:
     return [*begun, *by, *([header.notes] if header.notes else [])]
 
 
+def _choice(header: Header, record: SeedRecord) -> list[str]:
+    """What dev chose of the correction for hubs, and its bank."""
+    bank, chosen = header.correction, record.correction
+    if bank is None or chosen is None:
+        return []
+    return [
+        f"Corrected for hubs with a bank of {bank.captions:,} training captions and {bank.images:,} training images; "
+        f"weight {chosen.weight:g}, {chosen.neighbours} neighbours."
+    ]
+
+
 def changed_settings(header: Header) -> tuple[str, ...]:
     """Overridden recipe options, such as ``method.epochs=10``, sorted by name."""
     settings = header.training.settings if header.training else {}
     texts = {name: yaml.safe_dump(value).removesuffix("...\n").strip() for name, value in settings.items()}
     return tuple(f"{name}={text}" for name, text in sorted(texts.items()))
+
+
+def corrected_by(header: Header) -> str:
+    """Name of the correction for hubs, with its weight if it was given; empty without one."""
+    if header.correction is None:
+        return ""
+    weight, name = header.correction.given_weight, header.correction.name.upper()
+    return name if weight is None else f"{name}, weight {weight:g}"
 
 
 def noise_used(header: Header) -> str:
@@ -541,4 +562,6 @@ def recipe_commands(header: Header, seeds: Sequence[int], condition: Condition) 
         options += f" --set steps={training.budget}" if training.budget else ""
     options += "".join(f" --set {shlex.quote(setting)}" for setting in changed_settings(header))
     plugins = training.plugins if training else ()
-    return command_lines(header.recipes, options, condition.slug, plugins, seeds)
+    weight = header.correction and header.correction.given_weight
+    scoring = "" if header.correction is None else f" --hubs {'auto' if weight is None else f'{weight:g}'}"
+    return command_lines(header.recipes, options, condition.slug, plugins, seeds, scoring)

@@ -23,7 +23,15 @@ from baselines.recipes import recipe_names, tuned_on
 from ncl_bench.data import DATASETS, dataset_spec
 from ncl_bench.data.tokenizers import TOKENIZERS
 from ncl_bench.errors import SubmissionError
-from ncl_bench.evaluation.submission import Percent, Statement, Submission, TrainingRecord, TrainingSetup
+from ncl_bench.evaluation.submission import (
+    CorrectionChoice,
+    CorrectionSetup,
+    Percent,
+    Statement,
+    Submission,
+    TrainingRecord,
+    TrainingSetup,
+)
 from ncl_bench.files import is_unfinished
 from ncl_bench.foreign import whole_number
 from ncl_bench.names import OptionalName, Text
@@ -39,10 +47,12 @@ class Header(Statement):
 
     Attributes:
         submitter: name or account of the submitter; empty for the maintainers.
+        correction: correction for hubs; null without one.
         training: training options of this repository's trainer; null for other code.
     """
 
     submitter: OptionalName = ""
+    correction: CorrectionSetup | None = None
     training: TrainingSetup | None = None
 
     @model_validator(mode="after")
@@ -62,6 +72,7 @@ class SeedRecord(Record):
         scores_sha256: hash of the scores that the ranks were counted from; for several files, the hash of their hashes.
         hardware: hardware used for training.
         hours: training time of all networks together; null if unknown.
+        correction: options of the correction for hubs; null without one.
         training: training record of this repository's trainer; null for other code.
         eccv, cxc: percentages on COCO 5K by the labels of ECCV Caption and CxC, which ranks cannot give.
         tied_queries: number of image and caption queries whose rank depends on ties, if the ranks do not say which.
@@ -71,6 +82,7 @@ class SeedRecord(Record):
     scores_sha256: Sha256
     hardware: Text
     hours: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    correction: CorrectionChoice | None = None
     training: TrainingRecord | None = None
     eccv: dict[str, Percent] = Field(default_factory=dict, max_length=20)
     cxc: dict[str, Percent] = Field(default_factory=dict, max_length=20)
@@ -99,6 +111,8 @@ class RowFile(Record):
         twice = next((seed for place, seed in enumerate(seeds) if seed in seeds[:place]), None)
         if twice is not None:
             raise ValueError(f"training seed {twice} stands twice; keep one of the two")
+        if any((one.correction is None) != (self.header.correction is None) for one in self.seeds):
+            raise ValueError("correction of each seed and of the header must all be given or all be left out")
         untold = [one.key for one in self.seeds if (one.training is None) != (self.header.training is None)]
         if untold:
             raise ValueError(
@@ -145,8 +159,9 @@ def header_of(submission: Submission, submitter: str = "", where: str = "") -> H
     """Facts of a submission shared by all its seeds; noise files and true correspondence are not kept."""
     content = submission.model_dump(include=set(Statement.model_fields))
     content["noise"]["index"] = None
-    if submission.training is not None:
-        content["training"] = submission.training.model_dump(include=set(TrainingSetup.model_fields))
+    for name, setup in (("training", TrainingSetup), ("correction", CorrectionSetup)):
+        if (stated := getattr(submission, name)) is not None:
+            content[name] = stated.model_dump(include=set(setup.model_fields))
     return checked(Header, content | {"submitter": submitter}, where)
 
 
@@ -155,8 +170,9 @@ def record_of(submission: Submission) -> SeedRecord:
     hashes = [array.sha256 for array in submission.scores["test"].files]
     whole = hashlib.sha256("\n".join(hashes).encode()).hexdigest()
     content = submission.model_dump(include={"training_seeds", "hardware", "hours"})
-    if submission.training is not None:
-        content["training"] = submission.training.model_dump(include=set(TrainingRecord.model_fields))
+    for name, record in (("training", TrainingRecord), ("correction", CorrectionChoice)):
+        if (stated := getattr(submission, name)) is not None:
+            content[name] = stated.model_dump(include=set(record.model_fields))
     return SeedRecord(scores_sha256=hashes[0] if len(hashes) == 1 else whole, **content)
 
 
@@ -175,6 +191,9 @@ def row_name(header: Header) -> str:
         parts.append(text if text.startswith(header.language) else f"{header.language}-{text}")
     parts += ["tuned"] if any(name.endswith("_tuned") for name in header.recipes) else []
     parts += [f"{training.budget}steps"] if training and training.budget else []
+    if header.correction is not None:
+        weight = header.correction.given_weight
+        parts.append(header.correction.name + ("" if weight is None else f"-{100 * weight:g}"))
     parts += [training.precision] if training and training.precision != "32-true" else []
     parts += [] if is_plain(header) else [_hash8(header)]
     return f"{header.dataset}/{slug(header.method) or f'm-{_hash8(header)}'}/{'-'.join(filter(None, parts))}"
@@ -341,7 +360,8 @@ def identities(file: RowFile) -> Iterable[tuple[object, ...]]:
     """Keys that no two results may share: training run of one submitter, or scores."""
     header = file.header
     names = {"method", "backbone", "networks", "dataset", "language", "tokenizer", "extra_clean_data"}
-    content = header.model_dump(mode="json", include=names | {"pretrained_encoder", "training", "submitter"})
+    apart = {"pretrained_encoder", "training", "submitter", "correction"}
+    content = header.model_dump(mode="json", include=names | apart)
     noise = header.noise.sha256 or header.noise.unit
     runs = json.dumps([content, noise, recipe_kind(header)], sort_keys=True)
     for record in file.seeds:

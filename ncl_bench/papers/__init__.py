@@ -134,7 +134,12 @@ def drawn_noise(ratio: float, unit: str) -> str:
 
 
 def command_lines(
-    names: Sequence[str], options: str, target: str, plugins: Sequence[str] = (), seeds: Sequence[int] = (0,)
+    names: Sequence[str],
+    options: str,
+    target: str,
+    plugins: Sequence[str] = (),
+    seeds: Sequence[int] = (0,),
+    scoring: str = "",
 ) -> tuple[str, ...]:
     """Commands that train recipes, score them together and evaluate the scores.
 
@@ -144,6 +149,7 @@ def command_lines(
         target: end of the submission folder's name.
         plugins: files that register the submitter's method or dataset.
         seeds: training seeds; runs of one recipe have one each, other runs share the first.
+        scoring: options of ``ncl-bench score``, with a leading space.
     """
     again = len(set(names)) < len(names)
     of_run = seeds if again and len(seeds) == len(names) else [seeds[0]] * len(names)
@@ -157,7 +163,7 @@ def command_lines(
         for name, run, seed in zip(names, runs, of_run, strict=True)
     ]
     place = f"submissions/{names[0].split('/')[0]}-{target}"
-    return (*train, f"{command} score {' '.join(runs)} --to {place}", f"{command} evaluate {place}")
+    return (*train, f"{command} score {' '.join(runs)}{scoring} --to {place}", f"{command} evaluate {place}")
 
 
 def base_name(method: str) -> str:

@@ -12,7 +12,7 @@ import yaml
 from support.damaged import YAML, ZIP, assert_damage_is_refused
 
 from leaderboard.add import add
-from leaderboard.board import Content
+from leaderboard.board import Content, read_content
 from leaderboard.build import build
 from leaderboard.evidence import read_ranks
 from leaderboard.results import features_of
@@ -243,6 +243,37 @@ def test_one_run_of_one_submitter_in_two_files_is_refused(make: Maker, tmp_path:
     edit(path, "seeds", 0, "scores_sha256", value=sha)
     with pytest.raises(SubmissionError, match="repeats the scores of"):
         read_results(board)
+
+
+def test_a_correction_for_hubs_is_part_of_the_row(make: Maker, tmp_path: Path) -> None:
+    """Without it, or with a weight that was given, the same run is another row, and none of them takes a rank."""
+    board, common = tmp_path / "board", {**RECIPE, "ratio": 0.4}
+    bank = {"name": "csls", "captions": 10_000, "images": 6_000}
+    chosen = [{"weight": 1.0, "neighbours": 50}, {"weight": 1.5, "neighbours": 10}]
+    corrections = [None, bank | chosen[0], bank | chosen[1] | {"given_weight": 1.5}]
+    paths = [
+        add(make(tmp_path / str(n), difficulty=1 + n / 5, correction=correction, **common), board)
+        for n, correction in enumerate(corrections)
+    ]
+    plain, auto, given = (path.stem for path in paths)
+    assert (auto, given) == (f"{plain}-csls", f"{plain}-csls-150")
+    # dev may choose otherwise for another seed
+    again = make(tmp_path / "again", seed=1, difficulty=1.7, correction=bank | chosen[1], **common)
+    assert add(again, board) == paths[1]
+    rows = {row.file.rpartition("/")[2]: row for row in read_content(board, published=False).rows}
+    assert [rows[name].correction for name in (plain, auto, given)] == ["", "CSLS", "CSLS, weight 1.5"]
+    assert [rows[name].ranked for name in (plain, auto, given)] == [False] * 3
+    assert [rows[name].kind for name in (plain, auto, given)] == ["method", "corrected", "corrected"]
+    assert rows[auto].label.endswith("(CSLS)")
+    assert [note.split("; ")[1] for note in rows[auto].notes if "hubs" in note] == [
+        "weight 1, 50 neighbours.",
+        "weight 1.5, 10 neighbours.",
+    ]
+    assert "--hubs auto --to" in rows[auto].command
+    assert "--hubs 1.5 --to" in rows[given].command
+    edit(paths[1], "seeds", 1, "correction", value=None)
+    with pytest.raises(SubmissionError, match="correction of each seed"):
+        read_row_file(paths[1])
 
 
 def test_two_closed_forms_may_have_one_answer(make: Maker, tmp_path: Path) -> None:

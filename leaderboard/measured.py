@@ -122,7 +122,7 @@ def measured_tables(content: Content) -> list[MeasuredTable]:
     rows = [
         row
         for row in sorted(content.rows, key=attrgetter("number"))
-        if row.budget and row.status != "reported" and row.kind != "ablation"
+        if row.budget and row.status != "reported" and row.kind not in ("ablation", "corrected")
     ]
 
     def table(one: tuple[str, Row]) -> tuple[str, str, str, str, int | None]:

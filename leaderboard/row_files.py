@@ -370,7 +370,13 @@ def identities(file: RowFile) -> Iterable[tuple[object, ...]]:
 
 
 def may_agree(*files: RowFile) -> bool:
-    """Whether rows may have equal scores and ranks: closed forms, since a filter that keeps every pair is no filter."""
+    """Whether rows may have equal scores and ranks.
+
+    Closed forms may, since a filter that keeps every pair is no filter, and so may scores before and after a correction
+    for hubs, since dev may choose weight 0.
+    """
+    if any(file.header.correction for file in files):
+        return True
     records = (record for file in files for record in file.seeds)
     return all(record.training is not None and record.training.steps == 0 for record in records)
 

@@ -113,11 +113,15 @@ def _judged(content: Content) -> list[JudgedBoard]:
             [
                 (row.method, row.r_sum or 0.0, row.people["expert_tau_c"])
                 for row in rows
-                if row.closed_form or row.budget == usual
+                if (row.closed_form or row.budget == usual) and not row.correction
             ],
             [
                 PRINTED["expert_tau_c"],
-                *((row.method, row.people["expert_tau_c"]) for row in rows if row.closed_form),
+                *(
+                    (row.method, row.people["expert_tau_c"])
+                    for row in rows
+                    if row.closed_form and not row.correction
+                ),
             ],
             title=f"Agreement with experts against rSum, {condition.title}",
             x_title="rSum",

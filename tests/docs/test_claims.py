@@ -111,7 +111,8 @@ def photographs(content: Content) -> list[Row]:
 
 
 def of_condition(content: Content, slug: str) -> list[Row]:
-    return [row for row in content.rows if row.condition.slug == slug]
+    """Rows without a correction for hubs."""
+    return [row for row in content.rows if row.condition.slug == slug and not row.correction]
 
 
 def is_control(row: Row) -> bool:
@@ -502,7 +503,7 @@ def rows_of(content: Content, dataset: str, backbone: str = "VSE∞") -> Rows:
     return {
         (row.method, row.recipe, row.condition.noise_unit, row.condition.noise_ratio): row
         for row in content.rows
-        if row.budget and row.kind != "ablation" and "mean of two seeds" not in row.method
+        if row.budget and row.kind not in ("ablation", "corrected") and "mean of two seeds" not in row.method
         if (row.condition.dataset, row.backbone) == (dataset, backbone)
     }
 

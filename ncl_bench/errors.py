@@ -80,6 +80,8 @@ def reason_of(error: Exception) -> str:
     """
     if is_out_of_memory(error):
         raise error
+    if type(error).__name__ == "ValidationError":  # of pydantic, which few commands import
+        return first_problem(error)  # type: ignore[arg-type]
     return type(error).__name__ if "weights_only" in str(error) else first_line(error)
 
 

@@ -4,7 +4,6 @@ import ast
 import re
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -129,33 +128,6 @@ def test_a_dataset_is_named_in_its_own_module_alone() -> None:
             )
             elsewhere += [f"{path.relative_to(ROOT)}:{line}: {name}" for name in sorted(found)]
     assert elsewhere == []
-
-
-def test_no_class_name_stands_twice() -> None:
-    files = [
-        path
-        for room in ("ncl_bench", "baselines", "leaderboard", "tools")
-        for path in (ROOT / room).rglob("*.py")
-    ]
-    nodes = [node for path in files for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
-    count = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
-    assert [name for name, times in count.items() if times > 1] == []
-
-
-OF_EVERY_DATASET = {"NOISE_FILES", "ORIGIN", "SPEC", "VOCABULARY"}
-
-
-def test_no_constant_has_two_values() -> None:
-    """Modules of datasets have constants of the same names."""
-    values: dict[str, set[str]] = {}
-    for path in (
-        path for room in ("ncl_bench", "baselines", "leaderboard") for path in (ROOT / room).rglob("*.py")
-    ):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
-            if isinstance(target, ast.Name) and re.fullmatch("[A-Z][A-Z_]+", target.id):
-                values.setdefault(target.id, set()).add(ast.unparse(node.value))
-    assert {name for name, found in values.items() if len(found) > 1} - OF_EVERY_DATASET == set()
 
 
 def test_another_package_called_baselines_takes_training_alone(tmp_path: Path) -> None:

@@ -123,19 +123,18 @@ class CLIP(CosineBackbone):
     @classmethod
     def inputs(cls, config: CLIPConfig, dataset: PairedDataset) -> PairedDataset:
         """The dataset with images instead of region features, and OpenCLIP's tokens."""
-        if dataset.images is None and dataset.name in DATASETS and DATASETS[dataset.name].embedded:
-            raise DataError(
-                f"{dataset.name} has no picture of every {dataset.split} pair here, which backbone clip reads; choose "
-                "another dataset, or work in a clone of the repository, which has more pictures than an installation"
+        if dataset.images is None or dataset.captions is None:
+            embedded = dataset.name in DATASETS and DATASETS[dataset.name].embedded
+            fix = (
+                "choose another dataset"
+                if dataset.captions is None
+                else "work in a clone of the repository, which has more pictures than an installation"
+                if embedded
+                else f"fix: ncl-bench add-images {dataset.name} --from DIR"
             )
-        if dataset.images is None:
             raise DataError(
-                f"{dataset.name} was prepared without its images, which backbone clip reads; "
-                f"fix: ncl-bench add-images {dataset.name} --from DIR"
-            )
-        if dataset.captions is None:
-            raise DataError(
-                f"{dataset.name} has no caption texts, which backbone clip reads; choose another dataset"
+                f"{dataset.name}/{dataset.split} has no {'image' if dataset.images is None else 'caption text'} of "
+                f"every pair here, which backbone clip reads; {fix}"
             )
         sizes, tokenizer = architecture(config), byte_pairs()
         return replace(

@@ -14,7 +14,6 @@ from torch import Tensor
 from baselines.kit.batches import Ids
 from ncl_bench.data.columns import TableColumn, row_numbers
 from ncl_bench.data.pictures import open_picture, with_8_bits
-from ncl_bench.errors import DataError
 
 WORKERS = min(8, os.cpu_count() or 1)
 """Threads that decode the images of a batch; Pillow releases the interpreter lock meanwhile."""
@@ -97,12 +96,8 @@ class ImagePatches:
     def _pixels(self, row: int, seed: Sequence[int] | None) -> Tensor:
         from PIL import Image
 
-        name = f"image {self.image_ids[row]}"
-        try:
-            with open_picture(self.files[row], name) as picture:
-                image = with_8_bits(picture).convert("RGB")
-        except DataError as error:
-            raise DataError(f"{error}, then add the images again") from None
+        with open_picture(self.files[row], f"image {self.image_ids[row]}") as picture:
+            image = with_8_bits(picture).convert("RGB")
         if seed is not None:
             box = random_box(image.size, self.smallest_crop, np.random.default_rng(list(seed)))
             image = image.resize((self.side, self.side), Image.Resampling.BICUBIC, box)

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
-from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
 from ncl_bench.errors import TrainingError
 from ncl_bench.extras import install_command
-from ncl_bench.foreign import readable
+from ncl_bench.foreign import readable, reading
 
 
 class Architecture(BaseModel):
@@ -161,9 +160,5 @@ def weights(path: Path, config: CLIPConfig) -> dict[str, Tensor]:
         open_clip_package().load_checkpoint(plain, str(path))
         state: dict[str, Tensor] = plain.state_dict()
         return state
-    try:
+    with reading(path, TrainingError, fix="save the weights as safetensors"):
         return load(path.read_bytes())
-    except (OSError, SafetensorError) as error:
-        raise TrainingError(
-            f"{path} is not a safetensors file ({error}); save the weights as safetensors"
-        ) from None

@@ -139,18 +139,12 @@ class Backbone(nn.Module, ABC):
         """Similarity of every image with every caption, float ``(n_images, n_captions)``, never bfloat16."""
 
     def image_image_similarities(self, images: Encoded, variant: IntraModal = "gsc") -> Tensor:
-        """Similarity of all images with all images, ``[row item, anchor column]`` (GSC, Eq. 7); refused by default."""
-        raise self._not_intra_modal()
+        """Similarity of all images with all images, ``[row item, anchor column]`` (GSC, Eq. 7), if ``intra_modal``."""
+        raise NotImplementedError
 
     def caption_caption_similarities(self, captions: Encoded, variant: IntraModal = "gsc") -> Tensor:
-        """Similarity of every caption with every caption, ``[row item, anchor column]``; refused by default."""
-        raise self._not_intra_modal()
-
-    def _not_intra_modal(self) -> TrainingError:
-        return TrainingError(
-            "the method compares images with images and captions with captions, which backbone "
-            f"{self.name} cannot; choose another backbone, such as scan"
-        )
+        """Similarity of every caption with every caption, ``[row item, anchor column]``, if ``intra_modal``."""
+        raise NotImplementedError
 
     def autocast(self, function: Callable[..., Tensor], *inputs: Any) -> Tensor:
         """Call ``function(*inputs)``, with products in bfloat16 if the network is ``mixed``.

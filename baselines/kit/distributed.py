@@ -30,7 +30,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ncl_bench.errors import NclBenchError, TrainingError
+from ncl_bench.errors import NclBenchError, TrainingError, named
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -397,11 +397,10 @@ def check_device(name: str) -> None:
 
 def _check_cuda(device: str, needed: int) -> None:
     count = torch.cuda.device_count()
-    if device == "cuda" and count == 0:
-        raise TrainingError("--device is cuda, but torch finds no CUDA device; use --device cpu")
-    if device != "cpu" and 0 < count < needed:
+    if device != "cpu" and count < needed and (count or device == "cuda"):
         raise TrainingError(
-            f"{needed} processes need {needed} CUDA devices, but torch finds {count}; start fewer"
+            f"processes: {needed}, but torch finds {count or 'no'} CUDA device; start fewer, or use "
+            f"{named('device', 'cpu')}"
         )
 
 

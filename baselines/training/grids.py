@@ -21,7 +21,15 @@ from baselines.training.job import TrainingJob
 from baselines.training.recipe import Recipe, with_settings
 from baselines.training.run_folder import RunFolder
 from ncl_bench.data import dataset_spec
-from ncl_bench.errors import NclBenchError, NoiseError, RecipeError, SubmissionError, first_problem, listed
+from ncl_bench.errors import (
+    NclBenchError,
+    NoiseError,
+    RecipeError,
+    SubmissionError,
+    first_problem,
+    listed,
+    named,
+)
 from ncl_bench.evaluation.submission import SUBMISSION_FILE
 from ncl_bench.names import Text
 from ncl_bench.noise.draw import Noise
@@ -258,10 +266,6 @@ def jobs_of(
     under = {dataset: _noises_of(dataset, noises) for dataset in datasets.values()}
     files: dict[str, dict[str, Path]] = {}
     if noise_files is not None:
-        if not any(noise.startswith("image-") for named in under.values() for noise in named):
-            raise NclBenchError(
-                "--noise-files holds noise of unit image, which none of these runs has; leave it out"
-            )
         files = {dataset: image_noise_files(noise_files, dataset, named) for dataset, named in under.items()}
     # seeds come first: after each of them the table is whole
     jobs = (
@@ -312,10 +316,6 @@ def jobs_of_table(
     if dataset:
         _noises_of(dataset, noises)  # refuses noise on top of natural noise
     if ablation := ablations().get(table):
-        if noise_files is not None:
-            raise NclBenchError(
-                "--noise-files has no effect on an ablation, whose noise is drawn; leave it out"
-            )
         chosen(table, "recipe", recipes, [ablation.recipe])
         chosen(table, "noise", noises, [ablation.noise])
         seeds = chosen(table, "seed", seeds, ablation.seeds)
@@ -419,12 +419,13 @@ def image_noise_files(folder: Path, dataset: str, noises: Sequence[str]) -> dict
             # among equals the first in order of names, so that two sweeps take the same file
             if noise not in found or (record.published and not found[noise][0]):
                 found[noise] = record.published is not None, path
-    for noise in noises:
-        if noise.startswith("image-") and noise not in found:
-            raise NclBenchError(
-                f"{folder} holds no file with {noise} of {dataset}; put the file there, or leave --noise-files out to "
-                "draw the noise"
-            )
+    # or the noise would be drawn, and the row would stand for another one
+    missing = {noise for noise in noises if noise.startswith("image-")} - found.keys()
+    if missing:
+        raise NclBenchError(
+            f"{folder} holds no file with {listed(sorted(missing))} of {dataset}; put it there, or leave "
+            f"{named('noise_files')} out to draw the noise"
+        )
     return {noise: path for noise, (_, path) in found.items()}
 
 

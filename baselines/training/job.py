@@ -22,7 +22,7 @@ from ncl_bench.data.keep import read_keep
 from ncl_bench.data.load import load_dataset
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.spec import SplitName
-from ncl_bench.errors import TrainingError, first_line
+from ncl_bench.errors import TrainingError
 from ncl_bench.noise.draw import NoiseUnit
 from ncl_bench.schema import Precision
 
@@ -191,16 +191,8 @@ def initial_network(
         pretrained: load pre-trained weights, if the backbone has any.
     """
     recipe = job.recipe
-    try:
-        make: Any = job.backbone
-        network: Backbone = make(
-            recipe.backbone_config, dataset.feature_dim, dataset.n_regions, vocabulary_size
-        )
-    except RuntimeError as error:  # torch finds no memory for its weights
-        raise TrainingError(
-            f"backbone {recipe.backbone['name']} does not fit into memory ({first_line(error)}); "
-            "choose smaller options, such as backbone.embed_size"
-        ) from None
+    make: Any = job.backbone
+    network: Backbone = make(recipe.backbone_config, dataset.feature_dim, dataset.n_regions, vocabulary_size)
     network.mixed = job.precision == "bf16-mixed"
     if pretrained:
         network.load_pretrained()
@@ -219,20 +211,18 @@ def refuse_unselectable(recipe: Recipe, plans: Sequence[EpochPlan], n_pairs: int
     """
     # earlier epochs are forgotten, so one of the later ones must be selectable
     forgotten = max((index for index, plan in enumerate(plans) if plan.forget_best), default=0)
-    if not any(plan.select for plan in plans[forgotten:]):
-        raise TrainingError(
-            "no epoch of this recipe may be selected on dev; add one that is not a warm-up, such as --set "
-            "method.epochs=1"
+    why = "; add one that is not a warm-up, such as --set method.epochs=1"
+    if any(plan.select for plan in plans[forgotten:]):
+        per_epoch = n_pairs // recipe.batch_size + (n_pairs % recipe.batch_size > 1)  # a lone pair is dropped
+        if recipe.steps is None or per_epoch == 0 or _reaches_selection(plans, recipe.steps, per_epoch):
+            return
+        # more steps are not always enough: the warm-up is a share of them, and it ends with an epoch
+        enough = next(n for n in count(recipe.steps) if _reaches_selection(plans, n, per_epoch))
+        why = (
+            f": its {recipe.steps} steps end in the warm-up, of which an epoch takes {per_epoch}; "
+            f"give steps={enough}, or no warm-up"
         )
-    per_epoch = n_pairs // recipe.batch_size + (n_pairs % recipe.batch_size > 1)  # a lone pair is dropped
-    if recipe.steps is None or per_epoch == 0 or _reaches_selection(plans, recipe.steps, per_epoch):
-        return
-    # more steps are not always enough: the warm-up is a share of them, and it ends with an epoch
-    enough = next(n for n in count(recipe.steps) if _reaches_selection(plans, n, per_epoch))
-    raise TrainingError(
-        f"no epoch of this recipe may be selected on dev: its {recipe.steps} steps end in the warm-up, of which an "
-        f"epoch takes {per_epoch}; give steps={enough}, or no warm-up"
-    )
+    raise TrainingError(f"no epoch of this recipe may be selected on dev{why}")
 
 
 def _reaches_selection(plans: Sequence[EpochPlan], steps: int, per_epoch: int) -> bool:
@@ -252,15 +242,11 @@ def trusted_rows(method: type[Method], config: Any, train: PairedDataset, seed: 
     n = method.extra_clean_data(config)
     if n == 0:
         return np.empty(0, np.int64)
-    if dataset_spec(train.name).noise == "natural":
+    known = 0 if dataset_spec(train.name).noise == "natural" else len(train)
+    if n > known:
         raise TrainingError(
-            f"{method.title} needs {n} pairs that are known to match, but {train.name} has natural noise; "
-            "train it on a dataset with synthetic noise"
-        )
-    if n > len(train):
-        raise TrainingError(
-            f"{method.title} needs {n} pairs that are known to match, but {train.name} has {len(train)} training "
-            "pairs; ask for fewer"
+            f"{method.title} needs {n} pairs that are known to match, of which {train.name} has {known}; ask for "
+            "fewer, or train on a dataset with synthetic noise"
         )
     return np.sort(np.random.default_rng(derive_seed(seed, "trusted")).choice(len(train), n, replace=False))
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from ncl_bench.errors import NclBenchError, TrainingError
+from ncl_bench.errors import TrainingError
 from ncl_bench.evaluation.detection import Separation, separation
 from ncl_bench.schema import Record
 
@@ -130,16 +130,11 @@ class Curves:
         if self._file is None:
             begun = SessionLog(status=SessionLog.START)
             events[:0] = [Event(file_version="brain.Event:2"), Event(step=entry.index, session_log=begun)]
-        try:
-            self._file = self._file or self._opened()
-            records = RecordWriter(self._file)
-            for event in events:
-                records.write(event.SerializeToString())
-            records.flush()
-        except OSError as error:
-            raise NclBenchError(
-                f"cannot write {self._folder}: {error.strerror}; fix that and run the same command again, it resumes"
-            ) from error
+        self._file = self._file or self._opened()
+        records = RecordWriter(self._file)
+        for event in events:
+            records.write(event.SerializeToString())
+        records.flush()
 
     def _opened(self) -> BinaryIO:
         self._folder.mkdir(parents=True, exist_ok=True)

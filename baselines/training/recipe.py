@@ -105,20 +105,13 @@ class Recipe(BaseModel):
     dataset: str
     language: str | None = None
     tokenizer: str | None = None
-    batch_size: Annotated[int, Field(ge=2)] = 128
-    gradient_clip: Annotated[float, Field(gt=0)] | None = 2.0
+    batch_size: Annotated[int, Field(ge=2, le=LARGEST_OPTION, strict=True)] = 128
+    gradient_clip: Annotated[float, Field(gt=0, le=LARGEST_OPTION, strict=True)] | None = 2.0
     clean_only: bool = False
-    steps: Annotated[int, Field(ge=1)] | None = None
+    steps: Annotated[int, Field(ge=1, le=LARGEST_OPTION, strict=True)] | None = None
     backbone: dict[str, Any]
     method: dict[str, Any]
     search: dict[str, Values] = Field(default_factory=dict, exclude=True)
-
-    @field_validator("batch_size", "gradient_clip", "steps", mode="before")
-    @classmethod
-    def _is_no_truth_value(cls, value: Any) -> Any:
-        if isinstance(value, bool):
-            raise ValueError("expected a number")  # pydantic takes true for 1
-        return value
 
     @field_validator("backbone")
     @classmethod
@@ -131,13 +124,6 @@ class Recipe(BaseModel):
         return _complete("method", options, METHODS)
 
     @model_validator(mode="after")
-    def _has_possible_numbers(self) -> Self:
-        _refuse_impossible_numbers(
-            {name: getattr(self, name) for name in ("batch_size", "gradient_clip", "steps")}
-        )
-        return self
-
-    @model_validator(mode="after")
     def _knows_what_is_clean(self) -> Self:
         if self.clean_only and self.dataset in DATASETS and DATASETS[self.dataset].noise == "natural":
             raise ValueError(
@@ -148,23 +134,20 @@ class Recipe(BaseModel):
     @model_validator(mode="after")
     def _compares_as_the_method_does(self) -> Self:
         method, backbone = METHODS[self.method["name"]], BACKBONES[self.backbone["name"]]
-        alike = {n: each for n, each in sorted(BACKBONES.items()) if each.closed_form == method.closed_form}
-        if backbone.name not in alike:
-            how = "is fitted in closed form" if method.closed_form else "is trained by gradient steps"
+        able = {
+            name: each for name, each in sorted(BACKBONES.items()) if each.closed_form == method.closed_form
+        }
+        what = "is fitted in closed form" if method.closed_form else "is trained by gradient steps"
+        if backbone.name in able and method.needs_intra_modal:
+            what = "compares images with images and captions with captions"
+            able = {name: each for name, each in able.items() if each.intra_modal}
+        if backbone.name in able and method.needs_cosines:
+            what = "needs cosines between one vector of each image and caption"
+            able = {name: each for name, each in able.items() if issubclass(each, CosineBackbone)}
+        if backbone.name not in able:
             raise ValueError(
-                f"method {method.name} {how}, and backbone {backbone.name} is not; choose one of: {', '.join(alike)}"
-            )
-        if method.needs_intra_modal and not backbone.intra_modal:
-            able = ", ".join(name for name, each in alike.items() if each.intra_modal)
-            raise ValueError(
-                f"method {method.name} compares images with images and captions with captions, which backbone "
-                f"{backbone.name} cannot; choose one of: {able}"
-            )
-        if method.needs_cosines and not issubclass(backbone, CosineBackbone):
-            able = ", ".join(name for name, each in alike.items() if issubclass(each, CosineBackbone))
-            raise ValueError(
-                f"method {method.name} needs cosines between one vector of each image and caption, and backbone "
-                f"{backbone.name} compares otherwise; choose one of: {able}"
+                f"method {method.name} {what}, and backbone {backbone.name} cannot; "
+                f"choose one of: {', '.join(able)}"
             )
         return self
 
@@ -211,8 +194,6 @@ class Recipe(BaseModel):
             return cls.model_validate(content)
         except ValidationError as error:
             raise RecipeError(f"{where}: {first_problem(error)}") from None
-        except RecipeError as error:
-            raise RecipeError(f"{where}: {error}") from None
 
 
 def named_content(name: str) -> dict[str, Any]:
@@ -287,18 +268,16 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def named_value(text: str) -> tuple[str, Any]:
-    """Split a setting such as ``method.epochs=10`` into name and value."""
-    name, separator, value = text.partition("=")
-    if not (name and separator):
-        raise RecipeError(f"--set {_short(text)}: expected NAME=VALUE, such as method.epochs=10")
+def named_value(text: str, option: str = "--set", example: str = "method.epochs=10") -> tuple[str, Any]:
+    """Split a setting such as ``method.epochs=10`` into name and value; option and example are for the error."""
+    name, _, value = text.partition("=")
+    problem = ""
     try:
-        return name, plain_value(value)
+        if name and value:
+            return name, plain_value(value)
     except ValueError as error:
-        raise RecipeError(
-            f"--set {_short(text)}: expected NAME=VALUE, such as method.epochs=10; the value is not plain YAML: "
-            f"{error}"
-        ) from None
+        problem = f"; the value is not plain YAML: {error}"
+    raise RecipeError(f"{option} {_short(text)}: expected NAME=VALUE, such as {example}{problem}")
 
 
 def _options(recipe: Recipe) -> dict[str, Any]:
@@ -334,31 +313,24 @@ def own_name(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> str |
     return None
 
 
-def _refuse_impossible_numbers(options: Mapping[str, Any]) -> None:
-    """Refuse NaN, infinity and numbers beyond :data:`LARGEST_OPTION`, which no option of a recipe has."""
-    for name, value in options.items():
-        for number in value if isinstance(value, list | tuple) else (value,):
-            if isinstance(number, int | float) and not abs(number) <= LARGEST_OPTION:
-                raise RecipeError(
-                    f"{name} is {shorten(number)}, expected a finite number of at most {LARGEST_OPTION:,}"
-                )
-
-
 def _config(kind: str, options: dict[str, Any], registry: Mapping[str, Any]) -> Any:
     """Validate options with the ``Config`` of the class that they name."""
     rest = dict(options)
     name = rest.pop("name", None)
     if name not in registry:
-        raise RecipeError(unknown_name(kind, name, registry))
+        raise ValueError(unknown_name(kind, name, registry))
     try:
         config = registry[name].Config.model_validate(rest)
     except ValidationError as error:
-        raise RecipeError(f"{kind}: {first_problem(error)}") from None
-    read = config.model_dump()
-    for option, value in rest.items():
-        if isinstance(value, bool) and not isinstance(read[option], bool):
-            raise RecipeError(f"{kind}: {option} is {value}, expected a number")  # pydantic takes true for 1
-    _refuse_impossible_numbers({f"{kind}.{option}": value for option, value in read.items()})
+        raise ValueError(first_problem(error)) from None
+    for option, value in config.model_dump().items():
+        # pydantic takes true for 1, and infinity for a number; a plan of too many epochs would fill the memory
+        truth = isinstance(rest.get(option), bool) and not isinstance(value, bool)
+        numbers = value if isinstance(value, list | tuple) else (value,)
+        if truth or any(isinstance(x, int | float) and not abs(x) <= LARGEST_OPTION for x in numbers):
+            raise ValueError(
+                f"{option} is {shorten(rest.get(option))}, expected a finite number of at most {LARGEST_OPTION:,}"
+            )
     return config
 
 

@@ -16,8 +16,8 @@ import json
 import os
 import re
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from io import BufferedWriter, FileIO
 from pathlib import Path
@@ -26,7 +26,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 
 from baselines.kit.batches import memory_budget
 from baselines.kit.distributed import world_size
@@ -34,19 +34,16 @@ from baselines.training.measures import Epoch
 from baselines.training.recipe import Recipe
 from ncl_bench.data.encoding import Encoding
 from ncl_bench.data.keep import Kept
-from ncl_bench.errors import RecipeError, TrainingError, first_line, first_problem, reason_of, shorten
+from ncl_bench.errors import TrainingError
 from ncl_bench.files import atomic_path, sha256_of_file, write_bytes, write_text
-from ncl_bench.foreign import check_torch_file
+from ncl_bench.foreign import check_torch_file, reading
 from ncl_bench.noise.draw import Noise
-from ncl_bench.npy import NPZ_ERRORS, read_npz_array
+from ncl_bench.npy import read_npz_array
 from ncl_bench.plugins import loaded
 from ncl_bench.schema import Precision, Record
 
 OUTCOME_FILE = "training.json"
 """File that marks a finished training."""
-
-MOST_ESTIMATES = 32
-"""Arrays in a file of ``estimates``, more than any method keeps."""
 
 KEPT_CHECKPOINTS = 2
 _CHECKPOINT = re.compile(r"epoch-(\d{6})\.([0-9a-f]{16})\.pt")
@@ -297,19 +294,16 @@ class RunFolder:
         path = self.estimates_file(epoch)
         if not path.is_file():
             return {}
-        try:
-            with zipfile.ZipFile(path) as archive:
-                members = archive.infolist()
-                if len(members) > MOST_ESTIMATES:
-                    raise ValueError(f"it holds {len(members):,} arrays, expected at most {MOST_ESTIMATES}")
-                return {
-                    member.filename.removesuffix(".npy"): _estimate(archive, member, n_pairs)
-                    for member in members
-                }
-        except NPZ_ERRORS as error:
-            raise TrainingError(
-                f"{path} is damaged ({first_line(error)}); delete it, and the audit does without this epoch"
-            ) from None
+        with (
+            reading(path, TrainingError, fix="delete it, and the audit does without this epoch"),
+            zipfile.ZipFile(path) as archive,
+        ):
+            return {
+                member.filename.removesuffix(".npy"): read_npz_array(
+                    archive, member, (n_pairs,), (np.dtype("<f2"),)
+                ).astype(np.float32)
+                for member in archive.infolist()
+            }
 
     def write_estimates(self, epoch: int, estimates: Mapping[str, NDArray[np.float32]]) -> None:
         """Keep what the method believes after an epoch, with 16 bits a number: about 1 MB for Flickr30K.
@@ -379,16 +373,10 @@ class RunFolder:
             damaged.append(path)
         return None, damaged
 
-    @contextmanager
-    def fitting(self) -> Iterator[None]:
+    def fitting(self) -> AbstractContextManager[None]:
         """Use the content of a checkpoint; one that does not fit the run is refused in a sentence."""
-        try:
-            yield
-        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-            raise TrainingError(
-                f"the newest checkpoint in {self.checkpoints} does not fit this run "
-                f"({shorten(first_line(error))}); delete the folder, or train into a new one"
-            ) from None
+        newest = f"the newest checkpoint in {self.checkpoints}"
+        return reading(newest, TrainingError, fix="delete the folder, or train into a new one")
 
     def _states(self) -> list[Path]:
         """The checkpoints, oldest first."""
@@ -400,14 +388,8 @@ class RunFolder:
         path = self.path / name
         if not path.is_file():
             raise TrainingError(f"{path} does not exist; is {self.path} a finished run of `ncl-bench train`?")
-        try:
+        with reading(path, TrainingError, fix="train again into a new folder"):
             return adapter.validate_python(json.loads(path.read_bytes()))
-        except RecipeError as error:
-            raise RecipeError(f"{path}: {error}") from None
-        except ValidationError as error:
-            raise TrainingError(f"{path}: {first_problem(error)}; train again into a new folder") from None
-        except (OSError, ValueError, RecursionError):
-            raise TrainingError(f"{path} is damaged; train again into a new folder") from None
 
     def _write(self, name: str, content: Any) -> None:
         """Write JSON; non-finite numbers raise."""
@@ -441,23 +423,9 @@ class _HashedFile(BufferedWriter):
 
 def _state(path: Path) -> dict[str, Any]:
     check_torch_file(path, TrainingError)
-    try:
-        state = torch.load(path, weights_only=True, map_location="cpu")
-        if not isinstance(state, dict):
-            raise TypeError(f"it holds a {type(state).__name__}")
-    except Exception as error:  # torch raises many classes
-        raise TrainingError(
-            f"{path} cannot be read by torch {torch.__version__} ({reason_of(error)}); "
-            "use the version that wrote it, or train into a new folder"
-        ) from None
+    with reading(path, TrainingError, fix="use the torch that wrote it, or train into a new folder"):
+        state: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
     return state
-
-
-def _estimate(archive: zipfile.ZipFile, member: zipfile.ZipInfo, n_pairs: int) -> NDArray[np.float32]:
-    try:
-        return read_npz_array(archive, member, (n_pairs,), (np.dtype("<f2"),)).astype(np.float32)
-    except ValueError as error:
-        raise ValueError(f"{shorten(member.filename)} {error}") from None
 
 
 def _difference(key: str, there: Any, asked: Any) -> tuple[str, Any, Any]:

@@ -17,10 +17,10 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from baselines.training.recipe import named_value
 from ncl_bench import plugins
-from ncl_bench.errors import NclBenchError, first_line
+from ncl_bench.errors import NclBenchError, first_line, named
 from ncl_bench.extras import require
-from ncl_bench.yaml import plain_value
 
 DAY = 24 * 60
 """Default time limit of a job, in minutes; a job that reaches it is restarted and resumes."""
@@ -36,21 +36,9 @@ def read_options(given: Sequence[str]) -> dict[str, Any]:
     """Read the options of all jobs, such as ``partition=gpu`` and ``time=600`` (minutes).
 
     Raises:
-        NclBenchError: an option is not NAME=VALUE.
+        RecipeError: an option is not NAME=VALUE.
     """
-    options = {}
-    for option in given:
-        name, _, value = option.partition("=")
-        if not name.isidentifier() or not value:
-            raise NclBenchError(f"--slurm {option}: expected NAME=VALUE, such as partition=gpu")
-        try:
-            options[name] = plain_value(value)
-        except ValueError as error:
-            raise NclBenchError(
-                f"--slurm {option[:80]}: expected NAME=VALUE, such as partition=gpu; the value is not plain YAML: "
-                f"{error}"
-            ) from None
-    return options
+    return dict(named_value(option, "--slurm", "partition=gpu") for option in given)
 
 
 @dataclass(frozen=True)
@@ -202,15 +190,10 @@ def _executor(options: Mapping[str, Any], folder: Path) -> Any:
 
     try:
         executor = SlurmExecutor(folder, max_num_timeout=MOST_AGAIN)
-    except RuntimeError:
-        raise NclBenchError(
-            "srun was not found, which a SLURM job needs; fix: run this on a machine that can submit SLURM jobs"
-        ) from None
-    try:
         executor.update_parameters(**({"time": DAY} | dict(options)))
-    except (NameError, ValueError, TypeError) as error:
-        sentence = first_line(error).rstrip(".: ")
+    except (NameError, RuntimeError, ValueError, TypeError) as error:  # no srun, or an unknown option
+        sentence = first_line(error).rstrip(".:? ")
         raise NclBenchError(
-            f"--slurm: {sentence}; fix: see the parameters of submitit's SlurmExecutor"
+            f"{named('slurm')}: {sentence}; fix: see submitit's SlurmExecutor for its options, where srun is installed"
         ) from None
     return executor

@@ -39,7 +39,7 @@ from baselines.training.run_folder import Machine, Outcome, RunFolder, machine_o
 from baselines.training.scoring import score
 from baselines.training.step import Budget, OptimiserStep, StepsSpent, load_optimizer
 from ncl_bench.data import dataset_spec
-from ncl_bench.errors import TrainingError
+from ncl_bench.errors import TrainingError, named
 from ncl_bench.evaluation.protocol import recalls_of, selection_images
 from ncl_bench.files import sole_owner, write_bytes
 from ncl_bench.progress import is_live, live_bar
@@ -167,20 +167,20 @@ class Trainer:
         compiled: bool = False,
     ) -> None:
         self.job, self.folder, self.features, self.keep_estimates = job, folder, features, keep_estimates
-        if features == "gpu" and job.backbone.reads_images:
-            raise TrainingError(
-                f"--features gpu needs region features, but backbone {job.backbone.name} reads images; leave it out"
-            )
         self.device = device_for(device, job.precision)
-        for option, wanted in (
-            ("precision tf32", job.precision == "tf32"),
-            ("features gpu", features == "gpu"),
+        on = f"training is on the {self.device.type}"
+        for option, lacks, needed, there in (
+            (
+                named("features", "gpu"),
+                job.backbone.reads_images,
+                "region features",
+                "the backbone reads images",
+            ),
+            (named("features", "gpu"), self.device.type != "cuda", "a CUDA device", on),
+            (named("precision", "tf32"), self.device.type != "cuda", "a CUDA device", on),
         ):
-            if wanted and self.device.type != "cuda":
-                raise TrainingError(
-                    f"--{option} needs a CUDA device, but training is on the {self.device.type}; leave it out, or "
-                    "train on a GPU"
-                )
+            if lacks and option in (named("features", features), named("precision", job.precision)):
+                raise TrainingError(f"{option} needs {needed}, but {there}; leave it out")
         self.compiled = compiled and _compiles(self.device)
         self.train_split, self.dev_split = job.load("train"), job.load("dev")
         recipe = job.recipe
@@ -298,13 +298,14 @@ class Trainer:
                 with suppress(StepsSpent), self.budget.training(networks, device), self.step.checked():
                     self.method.train_epoch(plan, batches, self.step)
             self.budget.end_epoch()
-            if self.step.count == 0 and not self.method.closed_form:
+            # or its weights would be scored untrained, and a run of a number of steps would never end
+            if (limited and sum(self.budget.taken) == taken) or not (
+                self.step.count or self.method.closed_form
+            ):
                 raise TrainingError(
                     f"nothing is trained: train_epoch of method {self.method.name} never called "
                     "step(network, loss, batch); call it for every batch"
                 )
-            if limited and sum(self.budget.taken) == taken:
-                raise TrainingError("no network took a step although the recipe has steps left, at the end")
         except TrainingError as error:
             kept = sorted(self.folder.checkpoints.glob("epoch-*.pt"))
             good = f"the last good checkpoint is {kept[-1]}" if kept else "there is no checkpoint yet"
@@ -460,13 +461,8 @@ class Trainer:
             self.epochs = int(state["epochs"])
 
     def _conclude(self) -> Outcome:
-        chosen = [entry for entry in self.history if entry.best]
-        if not chosen:
-            raise TrainingError(
-                f"{self.folder.path}: no epoch of this recipe may be selected on dev; add one that is not a warm-up"
-            )
         # an epoch is marked if it was the best when it ended, so the last marked one is the best
-        last = chosen[-1]
+        last = [entry for entry in self.history if entry.best][-1]
         outcome = Outcome(
             epochs=len(self.history),
             best_epoch=last.index,

@@ -101,13 +101,14 @@ def drawn(among: Between | OneOf, seed: int, number: int, name: str) -> Any:
     random = np.random.default_rng(derive_seed(seed, "search", number, name))
     if isinstance(among, OneOf):
         return among.choice[int(random.integers(len(among.choice)))]
-    if isinstance(among.low, int) and isinstance(among.high, int) and not among.log:
-        return int(random.integers(among.low, among.high + 1))
+    whole = type(among.low) is type(among.high) is int
+    if whole and not among.log:
+        return int(random.integers(int(among.low), int(among.high) + 1))
     low, high = (float(np.log(end)) if among.log else float(end) for end in (among.low, among.high))
     value = random.uniform(low, high)
     # four digits, as a person would write it; rounding may leave the range
     value = float(np.clip(float(f"{np.exp(value) if among.log else value:.4g}"), among.low, among.high))
-    return round(value) if isinstance(among.low, int) and isinstance(among.high, int) else value
+    return round(value) if whole else value
 
 
 def trials_of(

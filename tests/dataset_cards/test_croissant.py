@@ -4,9 +4,7 @@ from pathlib import Path
 
 import mlcroissant
 import pytest
-from typer.testing import CliRunner
 
-from ncl_bench.cli import app
 from ncl_bench.data import DATASETS
 from ncl_bench.data.croissant import croissant_text
 from ncl_bench.data.pictograms import EMOJI, SPEC, WEB, Pictograms
@@ -33,11 +31,6 @@ def test_the_file_is_what_the_command_prints_and_valid(name: str) -> None:
     assert found.metadata.date_published.year == int(DATASETS[name].origin.published)
     records = list(found.records("splits"))
     assert [record["splits/images"] for record in records] == [DATASETS[name].images[x] for x in SPLITS]
-
-
-def test_the_command_prints_the_file() -> None:
-    found = CliRunner().invoke(app, ["datasets", "show", "digits", "--croissant"])
-    assert found.output == (CARDS / "digits.json").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

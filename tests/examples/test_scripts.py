@@ -8,10 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import ncr_in_one_file
 import pandas as pd
 import pytest
-import torch
 from support.drawings import describe, tiny_encoder
 from support.few_digits import digits_job, load_few, trained
 from support.tiny_clip import MODEL, open_clip
@@ -102,13 +100,3 @@ def test_all_from_python(
     program = (EXAMPLES / "all_from_python.py").read_text(encoding="utf-8")
     assert len(program.splitlines()) <= 40
     assert program in (EXAMPLES.parent / "docs" / "quickstart.md").read_text(encoding="utf-8")
-
-
-def test_ncr_in_one_file() -> None:
-    train = load_few("digits", split="train", noise_ratio=0.4)
-    torch.manual_seed(0)
-    networks = [ncr_in_one_file.Network(train.feature_dim, train.vocabulary.size) for _ in "AB"]
-    before = ncr_in_one_file.score(networks, "test").r_sum
-    for _ in ncr_in_one_file.algorithm_1(networks, train, 6, 1):
-        pass
-    assert ncr_in_one_file.score(networks, "test").r_sum > before + 30

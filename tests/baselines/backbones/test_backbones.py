@@ -139,18 +139,6 @@ def test_pooled_items_of_a_modality_are_compared_by_their_inner_product(name: st
     assert_near(found, captions.vectors @ captions.vectors.T)
 
 
-@pytest.mark.parametrize("name", sorted(set(NAMES) - set(INTRA_MODAL)))
-def test_similarities_within_a_modality_are_refused(name: str) -> None:
-    network = small_network(name)
-    images, captions = encoded(network, small_batch())
-    for compare, side in (
-        (network.image_image_similarities, images),
-        (network.caption_caption_similarities, captions),
-    ):
-        with pytest.raises(TrainingError, match="choose another backbone"):
-            compare(side)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_gradients_stay_finite_where_an_image_is_blank(name: str) -> None:
     network, batch = small_network(name), small_batch(2)

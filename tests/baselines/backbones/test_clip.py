@@ -220,7 +220,7 @@ def test_a_random_crop_lies_in_the_image_and_is_no_smaller_than_said(
 
 def test_a_damaged_image_is_named() -> None:
     patches = ImagePatches([b"\x89PNG no"], np.array(["i7"]), torch.tensor, 32, 8, 1.0)
-    with pytest.raises(DataError, match=r"image i7 is not an image of .*, then add the images again"):
+    with pytest.raises(DataError, match="image i7 is not an image of"):
         patches[np.array([0])]
 
 
@@ -278,7 +278,7 @@ def test_weights_that_do_not_fit_are_refused_with_a_sentence(damage: str, tmp_pa
         path.write_bytes(path.read_bytes()[:50])
     elif damage == "absent":
         path.unlink()
-    of_file = {"bytes": "is not a safetensors file", "absent": "does not exist, expected a safetensors file"}
+    of_file = {"bytes": "safetensors cannot be read", "absent": "does not exist"}
     wanted = of_file.get(damage, "does not fit CLIP: ")
     with pytest.raises(TrainingError, match=wanted):
         tiny_clip(weights=str(path)).load_pretrained()
@@ -345,9 +345,9 @@ def test_named_weights_are_read_through_the_loader_of_open_clip(
 
 def test_datasets_without_images_or_texts_are_refused_and_so_are_images_alone() -> None:
     config = CLIPConfig(model=MODEL)
-    with pytest.raises(DataError, match=r"digits has no picture of every train pair here"):
+    with pytest.raises(DataError, match="digits/train has no image of every pair here"):
         CLIP.inputs(config, replace(TRAIN, images=None))
-    with pytest.raises(DataError, match=r"digits has no caption texts"):
+    with pytest.raises(DataError, match="digits/train has no caption text of every pair here"):
         CLIP.inputs(config, replace(TRAIN, captions=None))
     bare = replace(TRAIN, image_features=np.zeros((TRAIN.n_images, 0, 0), np.float32))
     assert CLIP.inputs(config, bare).n_regions == 16

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.damaged import PICKLE, assert_damage_is_refused, assert_refused
 from support.full_disk import largest_file
 
 from baselines.training.run_folder import RunFolder
@@ -91,17 +90,3 @@ def test_the_state_of_an_optimizer_belongs_to_its_parameters() -> None:
             else pytest.raises(ValueError, match=r"exp_avg of an optimizer has shape \(1, 4\)")
         ):
             load_optimizer(fresh, optimizer.state_dict())
-
-
-def test_damaged_checkpoints_are_read_or_refused(tmp_path: Path) -> None:
-    """Each is named by the hash of its bytes, so that torch reads the damage."""
-    state = {"epochs": 1, "method": {"w": torch.ones(3)}, "history": [{"loss": 0.5}], "optimizers": []}
-
-    def read(content: bytes) -> None:
-        for old in tmp_path.glob("checkpoints/epoch-*"):
-            old.unlink()
-        named_by_hash(tmp_path, content)
-        RunFolder(tmp_path).latest_state()
-
-    assert_damage_is_refused([RunFolder(tmp_path).save_state(1, state).read_bytes()], read, PICKLE)
-    assert_refused(read, b"", "cannot be read by torch")

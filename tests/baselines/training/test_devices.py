@@ -67,12 +67,12 @@ def test_tasks_of_slurm_meet_on_the_first_node(
 
 def test_missing_devices_are_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(TrainingError, match="torch finds no CUDA device; use --device cpu"):
+    with pytest.raises(TrainingError, match=r"torch finds no CUDA device.*--device cpu"):
         device_for("cuda", "32-true")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     for name, value in SLURM.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(TrainingError, match="4 processes need 4 CUDA devices, but torch finds 1"):
+    with pytest.raises(TrainingError, match="4, but torch finds 1 CUDA device"):
         device_for("auto", "32-true")
 
 

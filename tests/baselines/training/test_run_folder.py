@@ -45,11 +45,11 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("{", "is damaged; train again into a new folder"),
-        ("[]", r"run\.json: .*train again into a new folder"),
-        (json.dumps(RUN | {"seed": "x"}), r"run\.json: seed is 'x': .*; train again into a new folder"),
-        (json.dumps(RUN | {"sed": 1}), r"run\.json: unknown key 'sed'"),
-        (json.dumps(RUN).replace("triplet", "gone"), r"run\.json: .*unknown method 'gone'; .*--plugin"),
+        ("{", "run.json cannot be read"),
+        ("[]", "run.json cannot be read"),
+        (json.dumps(RUN | {"seed": "x"}), "run.json .*seed is 'x'"),
+        (json.dumps(RUN | {"sed": 1}), "run.json .*unknown key 'sed'"),
+        (json.dumps(RUN).replace("triplet", "gone"), "run.json .*unknown method 'gone'; .*--plugin"),
     ],
 )
 def test_a_damaged_record_is_one_sentence(content: str, sentence: str, tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_options_are_read_as_numbers_and_texts() -> None:
             ["--executor", "slurm", "--slurm", "time=&a [*a]"],
             "--slurm time=&a [*a]: expected NAME=VALUE, such as partition=gpu; the value is not plain YAML: aliases",
         ),
-        (["--executor", "slurm"], "srun was not found, which a SLURM job needs"),
+        (["--executor", "slurm"], '--slurm: Could not detect "srun"'),
     ],
 )
 def test_the_command_says_what_is_wrong(

@@ -274,18 +274,6 @@ def test_weights_larger_than_the_networks_are_not_read(runs: list[Path], tmp_pat
         submit([tmp_path / "run"], tmp_path / "to", device="cpu")
 
 
-def test_a_network_that_no_memory_holds_is_refused(
-    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("baselines.training.recipe.LARGEST_OPTION", 10**12)
-    shutil.copytree(runs[0], tmp_path / "run")
-    described = json.loads((tmp_path / "run" / "run.json").read_text())
-    described["recipe"]["backbone"]["embed_size"] = 10**6
-    (tmp_path / "run" / "run.json").write_text(json.dumps(described))
-    with pytest.raises(TrainingError, match="backbone vse_infinity does not fit into memory"):
-        submit([tmp_path / "run"], tmp_path / "to", device="cpu")
-
-
 def test_scores_without_hubs_state_what_dev_chose_and_agree_with_the_formula(
     runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -153,16 +153,8 @@ def test_files_of_image_noise_replace_drawn_noise(tmp_path: Path, recipe: str) -
     drawn = jobs_of(tmp_path / "out", [recipe], ["image-40"], seeds=[0])
     with pytest.raises(NclBenchError, match="trained on the noise of a file; choose a new folder with --to"):
         sweep(tmp_path / "out", drawn, at_once=1, device="cpu")
-    with pytest.raises(
-        NclBenchError, match=r"files holds no file with image-60 of digits; put the file there"
-    ):
+    with pytest.raises(NclBenchError, match=r"files holds no file with image-60 of digits"):
         jobs_of(tmp_path / "out", [recipe], **(options | {"noises": ["image-60"]}))
-    with pytest.raises(NclBenchError, match="holds noise of unit image, which none of these runs has"):
-        jobs_of(tmp_path / "out", [recipe], **(options | {"noises": ["none", "caption-40"]}))
-    with pytest.raises(
-        NclBenchError, match="has no effect on an ablation, whose noise is drawn; leave it out"
-    ):
-        jobs_of_table(tmp_path / "out", "ablation_ncr", noise_files=files)
 
 
 @pytest.mark.usefixtures("in_this_process")
@@ -272,7 +264,6 @@ PICTOGRAMS, ABLATION = ["--table", "pictograms_sgr"], ["--table", "ablation_ncr"
         ),
         (["sweep", "--noise", "image-40", *PICTOGRAMS], "no noise image-40; fix: .* caption-60, none"),
         (["sweep", "--seed", "0", "--seed", "3", *PICTOGRAMS], "no seed 3; fix: .* or choose from 0, 1, 2"),
-        (["sweep", "ncr/digits_sgr", *ABLATION], "no recipe ncr/digits_sgr"),
         (["sweep", "--noise", "none", *ABLATION], "no noise none; fix: .* caption-50"),
         (["sweep", "ncr/digits_sgr", "--dataset", "digits"], "--dataset moves a table .* add --table NAME"),
         (["sweep", "--table", "ablation_rcl"], "no table 'ablation_rcl': .*ablation_crcl, ablation_gsc"),
@@ -281,9 +272,6 @@ PICTOGRAMS, ABLATION = ["--table", "pictograms_sgr"], ["--table", "ablation_ncr"
         (["tune", "--seed", "3", *PICTOGRAMS], "already sets --seed; fix: leave one of the two out"),
         (["tune", *ABLATION], "--table=ablation_ncr trains its recipes as they are and has no tuning section"),
         (["tune", "--table", "nothing"], "no table 'nothing': neither a file nor one of .*cc152k, "),
-        (["tune", "--table", "now"], "--table=now trains its recipes as they are and has no tuning section; fix: "),
-        (["tune", "--table", "pictograms_similar"], "pictograms_similar trains its recipes as they are and has no tun"),
-        (["tune", "--table", "flickr8k_sgr"], "--table=flickr8k_sgr trains its recipes as they are and has no tuning"),
         (["tune"], "expected recipes or a table to tune; fix: name some"),
         (["tune", "ncr/flickr30k_sgr"], "has no search section; add one with the options to tune"),
     ],

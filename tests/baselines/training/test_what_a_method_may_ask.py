@@ -18,7 +18,7 @@ from baselines.training.job import TrainingJob
 from baselines.training.run_folder import RunFolder
 from baselines.training.submit import submit
 from baselines.training.train import Trainer
-from ncl_bench.errors import RecipeError, TrainingError
+from ncl_bench.errors import TrainingError
 from ncl_bench.evaluation.submission import read_submission
 
 TRUSTED = 20
@@ -102,15 +102,9 @@ def test_a_run_is_scored_by_what_its_method_ranks_by_and_says_what_it_knew(tmp_p
     assert scores.min() > 0  # cosines exist on both sides of it
 
 
-def test_a_config_without_a_schedule_is_one_sentence() -> None:
-    method = Asking(object(), Setting(4, 1, 5, lambda: nn.Linear(2, 2)))  # type: ignore[arg-type]
-    with pytest.raises(RecipeError, match=r"method asking has no schedule; derive its Config from StepDecay"):
-        method.plan()
-
-
 def test_more_trusted_pairs_than_there_are_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Asking, "extra_clean_data", classmethod(lambda cls, config: 1001))
-    with pytest.raises(TrainingError, match=r"Asking needs 1001 pairs .* but digits has 1000 training pairs"):
+    with pytest.raises(TrainingError, match=r"Asking needs 1001 pairs .* digits has 1000"):
         trainer(tmp_path)

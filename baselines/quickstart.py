@@ -3,15 +3,6 @@
 from contextlib import suppress
 from pathlib import Path
 
-from rich.console import Console
-
-from baselines.training.grids import jobs_of
-from baselines.training.sweep import sweep
-from leaderboard.add import RowStands, add
-from leaderboard.build import build
-from ncl_bench.data import DATASETS
-from ncl_bench.errors import DataError, unknown_name
-
 QUICKSTART_RECIPES = ("ncr/{dataset}_vse_infinity", "triplet/{dataset}_vse_infinity")
 QUICKSTART_NOISES = ("caption-60", "caption-40")
 
@@ -26,6 +17,15 @@ def quickstart(to: Path, dataset: str | None = None, device: str = "auto") -> No
         dataset: embedded dataset (default: the first of ``ncl-bench datasets``, which takes minutes).
         device: device of the networks; ``auto`` takes a GPU if there is one.
     """
+    from rich.console import Console
+
+    from baselines.training.grids import jobs_of
+    from baselines.training.sweep import sweep
+    from leaderboard.add import RowStands, add
+    from leaderboard.build import build
+    from ncl_bench.data import DATASETS
+    from ncl_bench.errors import DataError, unknown_name
+
     embedded = [name for name, spec in DATASETS.items() if spec.embedded]
     dataset = dataset or embedded[0]
     if dataset not in embedded:

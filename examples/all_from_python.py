@@ -31,7 +31,7 @@ if __name__ == "__main__":  # a sweep, or a loader with workers, imports this fi
     print(runs[0].history[["phase", "loss", "dev_r_sum"]])
 
     first, second = [run.score() for run in runs]
-    print(ncl_bench.evaluate(first))
+    print(ncl_bench.evaluate_submission(first))
     print(ncl_bench.compare(first, second))
 
     print(runs[0].audit().detection["clean_probability"].auroc)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ncl_bench.data.paired import PairedDataset
     from ncl_bench.data.prepare import prepare
     from ncl_bench.errors import NclBenchError
-    from ncl_bench.evaluation.call import evaluate
+    from ncl_bench.evaluation.call import evaluate, evaluate_embeddings, evaluate_model, evaluate_submission
     from ncl_bench.evaluation.compare import compare
     from ncl_bench.evaluation.hubs import without_hubs
     from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
@@ -25,6 +25,9 @@ __all__ = [
     "PairedDataset",
     "compare",
     "evaluate",
+    "evaluate_embeddings",
+    "evaluate_model",
+    "evaluate_submission",
     "inject_noise",
     "load_dataset",
     "new_dataset",
@@ -40,6 +43,9 @@ _HOMES = {
     "PairedDataset": "ncl_bench.data.paired",
     "compare": "ncl_bench.evaluation.compare",
     "evaluate": "ncl_bench.evaluation.call",
+    "evaluate_embeddings": "ncl_bench.evaluation.call",
+    "evaluate_model": "ncl_bench.evaluation.call",
+    "evaluate_submission": "ncl_bench.evaluation.call",
     "inject_noise": "ncl_bench.noise.draw",
     "load_dataset": "ncl_bench.data.load",
     "new_dataset": "ncl_bench.data.own",

@@ -1,55 +1,54 @@
 """Arguments of public calls: checked and converted once, by the call's annotations, before anything is read or written.
 
 NumPy's numbers become Python's. ``Any``, arrays of floats and quoted annotations accept everything; what such an
-argument holds is checked by its reader.
+argument holds is checked by its reader. This module imports nothing, as ``--help`` reads its annotations.
 """
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import wraps
 from numbers import Integral, Real
 from os import PathLike, fsencode, fspath
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, ParamSpec, TypeAlias, TypeVar, Union, get_args, get_origin
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ncl_bench.errors import NclBenchError, option_of, shorten
+from ncl_bench.errors import NclBenchError, named, option_of, shorten
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """Bounds of a whole number, both allowed."""
-
-    least: int
-    most: int
-
-
-Seed = Annotated[int, Bounds(0, 2**32 - 1)]
+AnyPath: TypeAlias = str | PathLike[str]
+"""Path as a user gives it."""
+Seed = Annotated[int, range(2**32)]
 """Seed of NumPy's and torch's generators."""
-Count = Annotated[int, Bounds(1, 2**31 - 1)]
-Index = Annotated[int, Bounds(0, 2**31 - 1)]
+Count = Annotated[int, range(1, 2**31)]
+Index = Annotated[int, range(2**31)]
+Precision = Literal["32-true", "tf32", "bf16-mixed"]
+"""float32; float32 with products in TF32 on a GPU's tensor cores; products inside the networks in bfloat16."""
+Features = Literal["auto", "mapped", "gpu"]
+"""Place of the training features: on disk, mapped into memory, or on the device; ``auto`` chooses."""
+NoiseUnit: TypeAlias = str
+"""Name of a unit of noise."""
+_UNFIT = (TypeError, ValueError, LookupError, OverflowError, RuntimeError)
+"""What a conversion raises; torch's tensors without data raise the last one."""
 
 
-_MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-
-
-class _Unfit(Exception):
-    """A value that an annotation does not allow."""
+def as_path(given: AnyPath | None) -> Path | None:
+    """The same path as a ``Path``; None stays None."""
+    return None if given is None else Path(given)
 
 
 def checked_arguments(
-    error: type[NclBenchError] = NclBenchError,
+    error: type[NclBenchError] = NclBenchError, *, formerly: Callable[..., Any] | None = None
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorate a public call: a wrong argument raises ``error`` with its name, its value and what is expected.
 
-    Whatever else the call refuses is told in words of Python: the sentence names arguments in place of options.
+    Whatever else the call refuses is told in words of Python.
+
+    Args:
+        error: what is raised.
+        formerly: takes arguments of the last release, with a warning: its docstring, which says what replaces them.
     """
 
     def decorated(call: Callable[P, R]) -> Callable[P, R]:
@@ -60,20 +59,29 @@ def checked_arguments(
             try:
                 bound = signature.bind(*positional, **named)
             except TypeError as refusal:  # as Python words it, with the name of the call
-                raise TypeError(f"{call.__qualname__}() {refusal}") from None
-            for name, value in bound.arguments.items():
-                parameter = signature.parameters[name]
-                if parameter.annotation is parameter.empty or parameter.kind in _MANY:
-                    continue
-                try:
-                    bound.arguments[name] = _fitted(value, parameter.annotation)
-                except _Unfit:
-                    raise error(
-                        f"{name} is {_told(value)}, expected {_words(parameter.annotation)}"
-                    ) from None
+                if formerly is None:
+                    raise TypeError(f"{call.__qualname__}() {refusal}") from None
+                told = f"these arguments of {call.__name__} go with the next release. {formerly.__doc__}"
+                warnings.warn(told, DeprecationWarning, stacklevel=2)
+                done: R = checked_arguments()(formerly)(*positional, **named)
+                return done
             try:
+                for name, value in bound.arguments.items():
+                    parameter = signature.parameters[name]
+                    if parameter.annotation is parameter.empty or parameter.kind is parameter.VAR_KEYWORD:
+                        continue
+                    try:
+                        bound.arguments[name] = _fitted(value, parameter.annotation)
+                    except _UNFIT:
+                        expected = _words(parameter.annotation)
+                        raise error(argument=name, got=value, expected=expected) from None
                 return call(*bound.args, **bound.kwargs)
+            except ModuleNotFoundError as missing:
+                from ncl_bench.extras import not_installed
+
+                raise not_installed(missing, needed_by=call.__name__) from None
             except NclBenchError as refusal:
+                refusal.options = None
                 refusal.arguments = {**refusal.arguments, **_options_of(signature)}
                 raise
 
@@ -82,10 +90,111 @@ def checked_arguments(
     return decorated
 
 
+def _path(value: Any) -> Any:
+    text = fsencode(fspath(value))
+    # an empty one is Python's current folder, and a text of a shell variable that is not set
+    if isinstance(value, bytes) or text == b"" or b"\0" in text:
+        raise ValueError
+    return value
+
+
+def _number(value: Any) -> float:
+    # the decimal that a float of NumPy prints as: 0.4 of float32(0.4)
+    return float(str(value)) if type(value).__module__ == "numpy" else float(value)
+
+
+def _whole_numbers(value: Any) -> Any:
+    import numpy as np
+
+    array = np.asarray(value)
+    if array.dtype.kind not in "iu" or array.ndim == 0:
+        raise ValueError
+    return array.astype(np.int64, copy=False)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+_SIMPLE: Mapping[Any, tuple[Callable[[Any], bool], Callable[[Any], Any], str]] = {
+    bool: (lambda x: type(x).__name__ in ("bool", "bool_"), bool, "True or False"),  # also NumPy's
+    int: (_is_whole, int, "a whole number"),
+    float: (lambda x: isinstance(x, Real) and not isinstance(x, bool), _number, "a number"),
+    str: (lambda x: isinstance(x, str), str, "a text"),
+    NoneType: (lambda x: x is None, lambda x: x, "None"),
+    PathLike: (lambda x: isinstance(x, PathLike), _path, "a path"),
+    Path: (lambda x: True, lambda x: Path(_path(x)), "a path"),
+    Callable: (callable, lambda x: x, "a function"),
+    Mapping: (
+        lambda x: isinstance(x, Mapping) and all(isinstance(name, str) for name in x),
+        lambda x: x,
+        "names with values",
+    ),
+}
+"""Type to what fits it, how it is converted, and its name in an error. A library's lax mode would take ``"0.4"`` and
+``True`` for numbers."""
+
+
+def _fitted(value: Any, kind: Any) -> Any:
+    """The value in the type of an annotation."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        if isinstance(value, str) and any(get_origin(one) is PathLike or one is Path for one in inner):
+            return _path(value) if str in inner else Path(_path(value))
+        for one in inner:
+            try:
+                return _fitted(value, one)
+            except _UNFIT:
+                continue
+        raise ValueError
+    if origin is Annotated:
+        return _if(inner[1].__contains__, _fitted(value, inner[0]))
+    if origin is Literal:  # the word, whatever its case
+        return {word.lower(): word for word in inner}[str.lower(value)]
+    if "dtype[numpy.int64]" in str(inner):  # an array of any other kind is checked by its reader
+        return _whole_numbers(value)
+    if origin is Sequence:
+        listed = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+        _if(bool, listed and getattr(value, "ndim", 1) == 1)
+        return [_fitted(each, inner[0]) for each in value]
+    fits, convert, _ = _SIMPLE.get(origin or kind) or (lambda x: _is_of(x, kind), lambda x: x, "")
+    return convert(_if(fits, value))
+
+
+def _is_of(value: Any, kind: Any) -> bool:
+    return kind is Any or not isinstance(kind, type) or isinstance(value, kind)
+
+
+def _if(fits: Callable[[Any], bool], value: Any) -> Any:
+    if not fits(value):
+        raise ValueError
+    return value
+
+
+def _words(kind: Any) -> str:
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        told = dict.fromkeys(map(_words, inner))
+        if "a path" in told:
+            told.pop("a text", None)
+        return " or ".join(told)
+    if origin is Annotated:
+        return f"a whole number from {inner[1][0]} to {inner[1][-1]}"
+    if origin is Literal:
+        return f"one of: {', '.join(map(str, inner))}"
+    if "dtype[numpy.int64]" in str(inner):
+        return "an array of whole numbers"
+    if origin is Sequence:
+        return f"a list of which each is {_words(inner[0])}"
+    if (origin or kind) in _SIMPLE:
+        return _SIMPLE[origin or kind][2]
+    return getattr(origin or kind, "__name__", "something else")
+
+
 def refuse_unused(
     call: Callable[..., Any], given: Mapping[str, Any], why: str, error: type[NclBenchError]
 ) -> None:
-    """Refuse arguments that a call does not read in this case; in silence they would seem to be used.
+    """Refuse arguments that a call does not read in this case.
 
     Args:
         call: the public call; an argument with its default was left out.
@@ -97,8 +206,8 @@ def refuse_unused(
     for name, value in given.items():
         default = parameters[name].default
         if value is not None if default is None else value != default:
-            told = _told(str(value) if isinstance(value, Path) else value)
-            raise error(f"{name} is {told}, which has no effect {why}; leave it out")
+            told = shorten(str(value) if isinstance(value, Path) else value)
+            raise error(f"{named(name)} is {told}, which has no effect {why}; leave it out")
 
 
 def _options_of(signature: inspect.Signature) -> dict[str, str]:
@@ -110,132 +219,3 @@ def _options_of(signature: inspect.Signature) -> dict[str, str]:
         if name.endswith("s"):
             found.setdefault(option_of(name, repeatable=True), told)
     return found
-
-
-def _fitted(value: Any, kind: Any) -> Any:
-    """The value in the type of an annotation."""
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin in (Union, UnionType):
-        if isinstance(value, str) and any(_of_paths(one) for one in inner) and not _is_path(value):
-            raise _Unfit
-        for one in inner:
-            try:
-                return _fitted(value, one)
-            except _Unfit:
-                continue
-        raise _Unfit
-    if origin is Annotated:
-        found, bounds = _fitted(value, inner[0]), inner[1]
-        if not bounds.least <= found <= bounds.most:
-            raise _Unfit
-        return found
-    if origin is Literal:
-        return _one_of(value, inner)
-    if origin is PathLike:
-        return _if(isinstance(value, PathLike) and _is_path(value), value)
-    if kind is Path:
-        return Path(_if(_is_path(value), value))
-    if origin is Mapping:
-        return _if(isinstance(value, Mapping) and all(isinstance(name, str) for name in value), value)
-    if origin is Sequence:
-        listed = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
-        return [_fitted(each, inner[0]) for each in _if(listed and getattr(value, "ndim", 1) == 1, value)]
-    if origin is Callable:
-        return _if(callable(value), value)
-    if kind == NDArray[np.int64]:
-        return _whole_numbers(value)
-    if kind in _SIMPLE:
-        fits, convert, _ = _SIMPLE[kind]
-        return convert(_if(fits(value), value))
-    return _if(kind is Any or not isinstance(kind, type) or isinstance(value, kind), value)
-
-
-def _if(fits: bool, value: Any) -> Any:
-    if not fits:
-        raise _Unfit
-    return value
-
-
-def _of_paths(kind: Any) -> bool:
-    return get_origin(kind) is PathLike or kind is Path
-
-
-def _is_path(value: Any) -> bool:
-    try:
-        text = fsencode(fspath(value))
-    except (TypeError, UnicodeError):
-        return False
-    # an empty one is Python's current folder, and a text of a shell variable that is not set
-    return text != b"" and b"\0" not in text and not isinstance(value, bytes)
-
-
-def _whole_numbers(value: Any) -> NDArray[np.int64]:
-    try:
-        array = np.asarray(value)
-    except (TypeError, ValueError, RuntimeError):  # a list of unequal lists; a torch tensor without data
-        raise _Unfit from None
-    if array.dtype.kind not in "iu" or array.ndim == 0:
-        raise _Unfit
-    return array.astype(np.int64, copy=False)
-
-
-def _one_of(value: Any, words: tuple[Any, ...]) -> Any:
-    """The word of a list, whatever its case."""
-    text = value.lower() if isinstance(value, str) else None
-    for word in words:
-        if isinstance(word, str) and word.lower() == text:
-            return word
-    raise _Unfit
-
-
-def _decimal(value: Any) -> float:
-    try:
-        # 0.4 in float32 is 0.4, not 0.4000000059604645, which would be another noise
-        return float(str(value)) if isinstance(value, np.floating) else float(value)
-    except OverflowError:  # a whole number of 400 digits
-        raise _Unfit from None
-
-
-_SIMPLE: Mapping[Any, tuple[Callable[[Any], bool], Callable[[Any], Any], str]] = {
-    bool: (lambda x: isinstance(x, bool | np.bool_), bool, "True or False"),
-    int: (lambda x: isinstance(x, Integral) and not isinstance(x, bool), int, "a whole number"),
-    float: (lambda x: isinstance(x, Real) and not isinstance(x, bool), _decimal, "a number"),
-    str: (lambda x: isinstance(x, str), str, "a text"),
-    NoneType: (lambda x: x is None, lambda x: x, "None"),
-}
-"""Type to what fits it, how it is converted, and its name in an error."""
-
-
-def _words(kind: Any) -> str:
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin in (Union, UnionType):
-        told = {_words(one): None for one in inner}
-        if "a path" in told:
-            told.pop("a text", None)
-        return " or ".join(told)
-    if origin is Annotated:
-        return f"a whole number from {inner[1].least} to {inner[1].most}"
-    if origin is Literal:
-        return f"one of: {', '.join(map(str, inner))}"
-    if _of_paths(kind):
-        return "a path"
-    if origin is Mapping:
-        return "names with values"
-    if origin is Callable:
-        return "a function"
-    if kind == NDArray[np.int64]:
-        return "an array of whole numbers"
-    if origin is Sequence:
-        return f"a list of which each is {_words(inner[0])}"
-    if kind in _SIMPLE:
-        return _SIMPLE[kind][2]
-    return getattr(origin or kind, "__name__", "something else")
-
-
-def _told(value: Any) -> str:
-    shape = getattr(value, "shape", None)
-    return (
-        f"{type(value).__name__} of shape {tuple(shape)}"
-        if isinstance(shape, tuple) and shape
-        else shorten(value)
-    )

@@ -24,7 +24,7 @@ _OPTION = re.compile(
 
 _ARGUMENT = re.compile(
     r"""`[^`]*`  # a command or a key that is quoted
-    | (?<![\w'"/.-]) (?P<argument> [a-z0-9]+(?:_[a-z0-9]+)+ | ^[a-z]+(?=\ (?:is|are)\ ) )
+    | (?<![\w'"/.\ufdd0-]) (?P<argument> [a-z0-9]+(?:_[a-z0-9]+)+ | ^[a-z]+(?=\ (?:is|are)\ ) )
       (?: ='(?P<value>\w+)' | (?![\w'"/.=]) )""",
     re.VERBOSE,
 )
@@ -86,12 +86,34 @@ def reason_of(error: Exception) -> str:
 
 
 class NclBenchError(Exception):
-    """Base of every error that a user can cause and fix; its text is one short line, whatever it quotes."""
+    """Base of every error that a user can cause and fix; its text is one short line, whatever it quotes.
+
+    Args:
+        sentence: what was wrong, where, what was expected and the fix; or these as data:
+        argument: name of the argument that is wrong.
+        got: its value.
+        expected: what it may be.
+        fix: what to do.
+    """
+
+    options: Mapping[str, str] | None = MappingProxyType({})
+    """Argument to the option of the command that was refused, which the command fills in; None: a call was refused."""
 
     arguments: Mapping[str, str] = MappingProxyType({})
-    """Option of the command line to the argument of the Python call that was refused; the call fills it in."""
-    options: Mapping[str, str] = MappingProxyType({})
-    """Argument to the option of the command that was refused; the command fills it in."""
+    """Option to argument, in words of Python; for sentences that do not mark their arguments yet."""
+
+    def __init__(
+        self, sentence: str = "", *, argument: str = "", got: object = None, expected: str = "", fix: str = ""
+    ) -> None:
+        if argument:
+            sentence = f"{named(argument)} is {shorten(got)}, expected {expected}{'; ' * bool(fix)}{fix}"
+        super().__init__(sentence)
+
+    @property
+    def argument(self) -> str:
+        """The first argument that the sentence names; empty if it names none."""
+        found = _NAMED.search(super().__str__())
+        return found["argument"] if found else ""
 
     def __str__(self) -> str:
         text = _ARGUMENT.sub(self._in_terminal, super().__str__())
@@ -104,14 +126,14 @@ class NclBenchError(Exception):
 
     def _by_door(self, found: re.Match[str]) -> str:
         argument, value = found["argument"], found["value"]
-        option = self.options.get(argument) or option_of(argument)
-        if option not in self.arguments:
+        if self.options is not None:
+            option = self.options.get(argument) or option_of(argument)
             return option if value is None else f"{option} {value}"
-        name = self.arguments[option].partition("=")[0]  # the call was made from Python
         if value is None:
-            return f"{name}="
-        plain = value in ("True", "False", "None") or re.fullmatch(r"-?[\d.]+", value)
-        return f"{name}={value if plain else repr(value)}"
+            is_subject = found.string.startswith((" is ", " are "), found.end())
+            return argument if is_subject else f"{argument}="
+        plain = value in ("True", "False", "None") or re.fullmatch(r"-?[\d.]+|[A-Z]+", value)
+        return f"{argument}={value if plain else repr(value)}"
 
     def _in_python(self, found: re.Match[str]) -> str:
         if found["word"] and found["option"] in self.arguments:
@@ -121,7 +143,7 @@ class NclBenchError(Exception):
         return told.partition("=")[0] if is_subject else told
 
     def _in_terminal(self, found: re.Match[str]) -> str:
-        if found["argument"] not in self.options:
+        if self.options is None or found["argument"] not in self.options:
             return found[0]
         return " ".join(filter(None, (self.options[found["argument"]], found["value"])))
 
@@ -239,7 +261,10 @@ def _written(place: tuple[int | str, ...], given: object) -> list[str]:
 
 
 def shorten(value: object) -> str:
-    """Return the ``repr`` of a value, cut to at most 80 characters."""
+    """Return the ``repr`` of a value, cut to at most 80 characters; of an array its shape."""
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) and shape:
+        return f"{type(value).__name__} of shape {tuple(shape)}"
     try:
         got = repr(value)
     except ValueError:  # Python writes no integer of more than 4,300 digits

@@ -12,22 +12,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
-from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from filelock import FileLock, Timeout
 
+from ncl_bench.arguments import AnyPath as AnyPath
+from ncl_bench.arguments import as_path as as_path
 from ncl_bench.errors import NclBenchError
 
-AnyPath: TypeAlias = str | PathLike[str]
-"""Path as a user gives it."""
 _TEMPORARY = re.compile(r"\..+\.(\d+)(?:-[0-9a-f]+)?\.tmp")
-
-
-def as_path(given: AnyPath | None) -> Path | None:
-    """The same path as a ``Path``; None stays None."""
-    return None if given is None else Path(given)
 
 
 @contextmanager

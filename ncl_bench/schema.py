@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -16,10 +16,9 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
+from ncl_bench.arguments import Precision as Precision
 from ncl_bench.errors import SubmissionError, first_problem
 
-Precision = Literal["32-true", "tf32", "bf16-mixed"]
-"""float32; float32 with products in TF32 on a GPU's tensor cores; products inside the networks in bfloat16."""
 FEWEST_DISTINCT = 8
 """Least number of distinct digits in a sha256; a random hash has fewer once in 10^19."""
 

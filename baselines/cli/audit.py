@@ -64,7 +64,13 @@ audit_app = typer.Typer(
 
 
 @audit_app.command("pairs")
-@made_from("baselines:find_wrong_pairs", to=Option(default=Path("audit")))
+@made_from(
+    "baselines:find_wrong_pairs",
+    to=Option(default=Path("audit")),
+    pairs=Option(kind=Path),
+    image_embeddings=Option(kind=Path),
+    caption_embeddings=Option(kind=Path),
+)
 def audit_pairs(as_json: Json = False, **given: Any) -> None:
     """Find the wrong pairs among your images and captions; the same command resumes. `audit TABLE` is short for it.
 

@@ -1,8 +1,9 @@
 """``ncl-bench train``, ``score``, ``plot`` and ``import-checkpoint``: one run folder each."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -11,14 +12,18 @@ from typing import Any
 
 import typer
 
+from baselines.calls import Execution, Run, score_zero_shot
+from baselines.calls import score as score_runs
+from baselines.calls import train as train_recipe
+from ncl_bench.arguments import Precision
 from ncl_bench.cli.options import Option, made_from
-from ncl_bench.errors import NclBenchError
+from ncl_bench.errors import NclBenchError, named
 from ncl_bench.files import AnyPath
 from ncl_bench.progress import hint
 
 
-@made_from("baselines:train", recipe=Option(kind=str), history=Option("--no-history"))
-def train(**given: Any) -> None:
+@made_from(train_recipe, Execution, recipe=Option(kind=str), execution=None, history=Option("--no-history"))
+def train(to: str, root: str | None, **given: Any) -> None:
     """Train a recipe. The same command resumes an interrupted run.
 
     Example: ncl-bench train ncr/digits_vse_infinity --noise-ratio 0.6 --set method.epochs=2 --to runs/ncr
@@ -26,40 +31,66 @@ def train(**given: Any) -> None:
     from baselines.recipes import refuse_unknown
 
     refuse_unknown(given["recipe"])  # before torch is imported
-    from baselines.calls import train as run
-    from baselines.kit.distributed import rank
-    from baselines.training.run_folder import RunFolder
+    execution = Execution(**{each.name: given.pop(each.name) for each in fields(Execution)})
+    folder = Path(to)
+    with _only_first_process_reports(), _what_is_kept(folder):
+        finished = Run(folder).finished
+        train_recipe(**given, to=to, root=root, execution=execution)
+        from baselines.kit.distributed import rank
+        from baselines.training.run_folder import RunFolder
 
-    to = Path(given["to"])
-    with _only_first_process_reports(), _what_is_kept(to):
-        finished = RunFolder(to).finished
-        run(**given)
         if rank() == 0:
-            outcome = RunFolder(to).read_outcome()
+            outcome = RunFolder(folder).read_outcome()
             if finished:
                 typer.echo(
                     f"{to} is already finished, nothing was trained; choose another --to to train again"
                 )
             best = f"{outcome.best_epoch + 1} of {outcome.epochs}"
             typer.echo(f"best on dev: epoch {best}, rSum {outcome.dev['r_sum']:.1f}")
-            _say_how_to_score(to, given["root"])
+            _say_how_to_score(folder, root)
 
 
-@made_from("baselines:score", zero_shot=Option(metavar="RECIPE"))
-def score(**given: Any) -> None:
+ZERO_SHOT = Option(
+    "--zero-shot",
+    metavar="RECIPE",
+    help="Recipe whose pre-trained backbone is scored without training; replaces runs.",
+    default=None,
+)
+
+
+@made_from(score_runs, score_zero_shot, runs=Option(default=()), recipe=ZERO_SHOT)
+def score(
+    runs: Sequence[str],
+    recipe: str | None,
+    settings: Sequence[str],
+    precision: Precision,
+    to: str,
+    **given: Any,
+) -> None:
     """Score the test split once and write a submission.
 
     A run is scored with the precision and options it was trained with; --precision and --set need --zero-shot.
 
     Example: ncl-bench score runs/ncr --to submissions/ncr
     """
-    from baselines.calls import score as run
-    from baselines.kit.distributed import rank
-
+    if bool(runs) == (recipe is not None):
+        raise NclBenchError(
+            f"expected either finished runs, or {named('recipe')} and a recipe; give one of the two"
+        )
+    if runs and (settings or precision != "32-true"):
+        raise NclBenchError(
+            f"{named('settings')} and {named('precision')} need {named('recipe')}: a run is scored as it was trained; "
+            "leave them out"
+        )
     with _only_first_process_reports():
-        run(**given)
+        if recipe is None:
+            score_runs(runs, to=to, **given)
+        else:
+            score_zero_shot(recipe, to=to, settings=settings, precision=precision, **given)
+        from baselines.kit.distributed import rank
+
         if rank() == 0:
-            hint(f"next: ncl-bench evaluate {quote(given['to'])}")
+            hint(f"next: ncl-bench evaluate {quote(to)}")
 
 
 @made_from("baselines.plot:plot_run", folder=Option(metavar="run", kind=Path), root=Option("--root"))

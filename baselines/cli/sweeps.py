@@ -1,14 +1,16 @@
 """``ncl-bench sweep``, ``tune`` and ``quickstart``: many runs at once."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any, Literal
 
 import typer
 
+from baselines.calls import Planned, Search, Sweep
+from baselines.quickstart import quickstart as run_quickstart
 from ncl_bench.cli.options import Json, Option, made_from
-from ncl_bench.errors import NclBenchError
+from ncl_bench.errors import NclBenchError, named
 from ncl_bench.progress import hint
 
 Executor = Annotated[
@@ -17,16 +19,31 @@ Executor = Annotated[
         "--executor", help="Place of the runs: processes of this command (here), or the SLURM queue (slurm)."
     ),
 ]
+Plan = Annotated[
+    bool,
+    typer.Option(
+        "--plan",
+        help="Count the runs and gradient steps that are left, and train nothing; needs no data.",
+    ),
+]
+RECIPES = Option(metavar="recipe", default=())
+TABLE = Option("--table", default="")
 SLURM = Option(metavar="NAME=VALUE", kind=list[str])
+TIME = Option(
+    help="With --plan: time ten steps of every line on this computer, and state hours; needs the data."
+)
 
 
 @made_from(
-    "baselines:sweep",
-    recipes=Option(metavar="recipe"),
-    slurm=SLURM,
+    Sweep.of_table, Sweep.plan, Sweep.run, Sweep.of, recipes=RECIPES, table=TABLE, slurm=SLURM, time=TIME
 )
 def sweep(
+    recipes: Sequence[str],
+    table: str,
+    paper: str,
+    dataset: str,
     executor: Executor = "here",
+    plan: Plan = False,
     as_json: Json = False,
     **given: Any,
 ) -> None:
@@ -38,32 +55,49 @@ def sweep(
 
     Example: ncl-bench sweep ncr/digits_vse_infinity --noise caption-60 --seed 0 --seed 1 --to sweep
     """
-    from baselines.recipes import refuse_unknown
-
-    table = given["table"]
-    refuse_unknown(*(() if table else given["recipes"]))  # before torch is imported
+    for option, value, does in (
+        ("paper", paper, "selects rows of a table"),
+        ("dataset", dataset, "moves a table to another dataset"),
+    ):
+        if value and not table:
+            raise NclBenchError(f"{named(option)} {does}; fix: add {named('table', 'NAME')}, or leave it out")
+    _refuse_nothing(recipes, table, "train")
+    doing = _taken(given, executor, plan)
+    if table:
+        made = Sweep.of_table(table, recipes, paper=paper, dataset=dataset, **given)
+    else:
+        made = Sweep.of(recipes, **given)
+    if plan:
+        _print_plan(made, doing, as_json)
+        return
+    means = made.run(**doing)
+    if as_json:
+        typer.echo(means.to_json(orient="records", indent=2))
+        return
     from rich.console import Console
 
-    from baselines.calls import sweep as run
     from baselines.recipes import ablations
-    from baselines.training.plan import plan_to_print
     from baselines.training.sweep import ablation_to_print, table_to_print
 
-    given["slurm"] = _slurm_options(executor, given["slurm"])
-    means = run(**given)
-    if as_json:
-        typer.echo((means.reset_index() if given["plan"] else means).to_json(orient="records", indent=2))
-        return
-    if given["plan"]:
-        Console().print(plan_to_print(means))
-        return
     ablation = ablations().get(table)
     Console().print(ablation_to_print(ablation, means) if ablation else table_to_print(means))
     hint(f"next: ncl-bench leaderboard add {quote(str(Path(given['to'], 'submissions')))}/*")
 
 
-@made_from("baselines.calls:tune", recipes=Option(metavar="recipe"), slurm=SLURM)
-def tune(executor: Executor = "here", **given: Any) -> None:
+@made_from(
+    Search.of_table,
+    Search.plan,
+    Search.run,
+    Search.of,
+    recipes=RECIPES,
+    table=TABLE,
+    slurm=SLURM,
+    time=TIME,
+    features=None,
+)
+def tune(
+    recipes: Sequence[str], table: str, executor: Executor = "here", plan: Plan = False, **given: Any
+) -> None:
     """Tune a recipe by random search, and write the best options as a new recipe.
 
     The recipe's `search` section names the options and their ranges. Trials are compared on dev; test stays unread.
@@ -71,25 +105,26 @@ def tune(executor: Executor = "here", **given: Any) -> None:
 
     Example: ncl-bench tune ncr/digits_vse_infinity --set steps=1500 --to tuning
     """
-    from baselines.recipes import refuse_unknown
-
-    refuse_unknown(*(() if given["table"] else given["recipes"]))  # before torch is imported
-    from rich.console import Console
-
-    from baselines.calls import tune as run
-    from baselines.training.plan import plan_to_print
-
-    given["slurm"] = _slurm_options(executor, given["slurm"])
-    found = run(**given)
-    if not isinstance(found, list):
-        Console().print(plan_to_print(found))
+    _refuse_nothing(recipes, table, "tune")
+    doing = _taken(given, executor, plan)
+    if table:
+        for name in ("trials", "noise", "seed"):
+            if given.pop(name) is not None:
+                raise NclBenchError(
+                    f"{named('table', table)} already sets {named(name)}; fix: leave one of the two out"
+                )
+        made = Search.of_table(table, recipes, **given)
+    else:
+        made = Search.of(recipes, **given)
+    if plan:
+        _print_plan(made, doing)
         return
-    for path in found:
+    for path in made.run(**doing):
         typer.echo(f"wrote {path} and every trial beside it")
 
 
 @made_from(
-    "baselines.quickstart:quickstart",
+    run_quickstart,
     to=Option("--to", default=Path("quickstart")),
     dataset=Option("--dataset"),
     device=Option("--device", "[auto|cpu|cuda]"),
@@ -99,17 +134,44 @@ def quickstart(**given: Any) -> None:
 
     Example: ncl-bench quickstart --to quickstart
     """
-    from baselines.quickstart import quickstart as run_quickstart
-
     run_quickstart(**given)
 
 
-def _slurm_options(executor: str, given: Sequence[str] | None) -> dict[str, Any] | None:
-    """Read the options of the SLURM jobs; None if this command runs them itself."""
+def _refuse_nothing(recipes: Sequence[str], table: str, what: str) -> None:
+    if not (recipes or table):
+        raise NclBenchError(
+            f"expected recipes or a table to {what}; fix: name some, or add {named('table', 'NAME')}"
+        )
+
+
+def _taken(given: dict[str, Any], executor: str, plan: bool) -> dict[str, Any]:
+    """Take out of the options what :meth:`Planned.plan` or ``run`` does with the runs."""
+    time, slurm, jobs = (given.pop(name) for name in ("time", "slurm", "jobs"))
+    how = {name: given.pop(name) for name in ("device", "features") if name in given}
+    if time and not plan:
+        raise NclBenchError(
+            f"{named('time')} times the steps of a plan; fix: add {named('plan')}, or leave it out"
+        )
+    if executor != "slurm" and slurm:
+        raise NclBenchError(
+            f"{named('slurm', slurm[0])} only applies to SLURM jobs; fix: add {named('executor', 'slurm')}"
+        )
+    if plan:
+        return how | {"time": time}
     if executor == "slurm":
         from baselines.training.slurm import read_options
 
-        return read_options(given or ())
-    if given:
-        raise NclBenchError(f"--slurm {given[0]} only applies to SLURM jobs; fix: add --executor slurm")
-    return None
+        slurm = read_options(slurm or ())
+    return how | {"jobs": jobs, "slurm": slurm}
+
+
+def _print_plan(made: Planned, how: Mapping[str, Any], as_json: bool = False) -> None:
+    plan = made.plan(**how)
+    if as_json:
+        typer.echo(plan.reset_index().to_json(orient="records", indent=2))
+        return
+    from rich.console import Console
+
+    from baselines.training.plan import plan_to_print
+
+    Console().print(plan_to_print(plan))

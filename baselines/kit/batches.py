@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from ncl_bench.arguments import Features as Features
 from ncl_bench.data.columns import FloatArray
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError, as_size
@@ -26,8 +27,6 @@ from ncl_bench.processes import ctrl_c_ignored
 Ids = NDArray[np.int64]
 Wanted = tuple[Ids, int | None]
 """Rows of a batch, and the seed of its image augmentation; None applies none."""
-Features = Literal["auto", "mapped", "gpu"]
-"""Place of the training features: on disk, mapped into memory, or on the device; ``auto`` chooses."""
 
 READERS = 2
 """Number of processes that read batches from disk for a GPU."""

@@ -65,6 +65,7 @@ def show(
 @made_from(
     "ncl_bench:new_dataset",
     to=DATA_ROOT,
+    pairs=Option(kind=Path),
     languages=Option(metavar="LANGUAGE[=COLUMN]"),
     tokenizers=Option(metavar="[LANGUAGE=]NAME"),
 )

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from ncl_bench.arguments import as_path
 from ncl_bench.cli.options import Json, Option, made_from
-from ncl_bench.errors import ScoresError, SubmissionError
-from ncl_bench.files import as_path
+from ncl_bench.errors import ScoresError, SubmissionError, named
+from ncl_bench.evaluation.call import evaluate as evaluate_scores
+from ncl_bench.evaluation.call import evaluate_embeddings, evaluated_scores, is_submission
 from ncl_bench.progress import as_typed, bar, hint, say
 
 if TYPE_CHECKING:
@@ -21,19 +23,19 @@ if TYPE_CHECKING:
 
 
 @made_from(
-    "ncl_bench:evaluate",
+    evaluate_embeddings,
+    evaluate_scores,
     scores=Option(
         kind=list[Path],
         help="Submission folder, or one file of similarities (.npy, .safetensors, .pt), or two files of embeddings, "
         "images first.",
     ),
-    split=Option(default=None),  # a submission names its own
+    dataset=Option(default=None),  # a submission names its own
+    split=Option(default=None),
     t2i=Option(kind=Path),
     similarity=Option(default=None),
+    images=None,
     captions=None,
-    encode=None,
-    batch_size=None,
-    pictures=None,
     intervals=None,
 )
 def evaluate(
@@ -60,8 +62,9 @@ def evaluate(
     """
     given |= {name: as_path(given[name]) for name in ("to", "root")}
     first = scores[0]
-    if dataset is None or _is_submission(first):
-        _refuse_beside_a_folder(scores, t2i, dataset=dataset, split=split, similarity=similarity)
+    if dataset is None or is_submission(first):
+        of_scores = {"dataset": dataset, "split": split, "t2i": t2i, "similarity": similarity}
+        _refuse_beside_a_folder(scores, of_scores)
         from ncl_bench.evaluation.evaluate import evaluated_folder
 
         result, written = evaluated_folder(first, **given, progress=bar, say=say)
@@ -72,10 +75,8 @@ def evaluate(
         return
     if similarity is not None and len(scores) == 1:
         raise ScoresError(
-            "--similarity only applies to embeddings, but one matrix of similarities is given; leave it out"
+            f"{named('similarity')} only applies to embeddings, but one matrix of similarities is given; leave it out"
         )
-    from ncl_bench.evaluation.call import evaluated_scores
-
     evaluation, written = evaluated_scores(
         scores[0] if len(scores) == 1 else tuple(scores),
         dataset=dataset,
@@ -98,28 +99,22 @@ def evaluate(
         )
 
 
-def _is_submission(place: Path) -> bool:
-    from ncl_bench.evaluation.call import is_submission
-
-    return is_submission(place)
-
-
-def _refuse_beside_a_folder(scores: list[Path], t2i: Path | None, **options: str | None) -> None:
+def _refuse_beside_a_folder(scores: list[Path], of_scores: dict[str, Any]) -> None:
     """Refuse a file of scores without a dataset, and options that a submission folder sets itself."""
     first = scores[0]
-    if not first.is_dir() and first.exists():
-        raise ScoresError(f"{first} holds scores of an unknown dataset; add --dataset NAME")
+    if first.is_file():
+        raise ScoresError(f"{first} holds scores of an unknown dataset; add {named('dataset', 'NAME')}")
     if len(scores) > 1:
         raise SubmissionError(
             f"{len(scores)} inputs given, expected one submission folder; evaluate one submission at a time"
         )
-    if t2i is not None:
-        raise SubmissionError(
-            f"--t2i {t2i} belongs to a file of similarities, not to a submission; leave it out"
-        )
-    for name, value in options.items():
-        if value is not None:
-            raise SubmissionError(f"--{name} {value} is already set by {first}/submission.yaml; leave it out")
+    for name, value in of_scores.items():
+        if (
+            value is not None
+        ):  # it would be ignored, and the numbers be taken for those of that split or matrix
+            raise SubmissionError(
+                f"{named(name, value)} is for scores, and {first}/submission.yaml names its own; leave it out"
+            )
 
 
 @made_from("ncl_bench:compare", first=None, second=None)

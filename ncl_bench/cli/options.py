@@ -1,19 +1,19 @@
 """Make the arguments and options of a command from the call that it makes.
 
 Name, type and default are those of the call's signature. The help is the first sentence on the argument in its
-docstring. An :class:`Option` says what a terminal writes otherwise. The call's source is read and not imported:
-importing what trains takes seconds and needs torch, and ``--help`` needs neither.
+docstring. An :class:`Option` says what a terminal writes otherwise.
 """
 
-import ast
 import inspect
 import re
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, update_wrapper
-from importlib.util import find_spec
+from functools import cached_property, update_wrapper, wraps
+from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from pkgutil import resolve_name
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 
@@ -52,6 +52,7 @@ class Option:
 OF_SEVERAL_CALLS: dict[str, Option | None] = {
     "settings": Option(metavar="NAME=VALUE"),
     "device": Option(metavar="[auto|cpu|cuda]"),
+    "self": None,
     "progress": None,
     "console": None,
     "say": None,
@@ -59,130 +60,131 @@ OF_SEVERAL_CALLS: dict[str, Option | None] = {
 """Forms of arguments that several calls take; None is on no command line."""
 
 
-@dataclass(frozen=True)
-class _Type:
-    """A type that Typer reads, and settings that belong to it."""
-
-    kind: Any
-    settings: tuple[tuple[str, Any], ...] = ()
-
-
-_SIMPLE = {each.__name__: _Type(each) for each in (str, int, float, bool, Path)}
-_TEXT_OF_PATH = _Type(Path, (("path_type", str),))  # as it was given: a recipe's name keeps its / on Windows
-
-
-@dataclass(frozen=True)
-class _Argument:
-    """An argument as the source of a call declares it."""
-
-    name: str
-    types: list[_Type]
-    default: Any
-    by_position: bool
-    text: str
-
-
-def _best(types: Sequence[_Type]) -> _Type:
-    """Of the types that a call takes, the one that a terminal writes: a list before a path before a text."""
-    order = {list: 0, Path: 1}
-    return min(types, key=lambda each: order.get(getattr(each.kind, "__origin__", each.kind), 2))
-
-
-def made_from(*places: str, **forms: Option | None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def made_from(
+    *calls: Callable[..., Any] | str, **forms: Option | None
+) -> Callable[[Callable[..., None]], Any]:
     """Give a command the arguments of calls, as the calls take them, before its own.
 
     Args:
-        places: ``module:function``, or ``module:Class`` of a dataclass.
+        calls: functions, or dataclasses, of modules that import nothing heavy.
         forms: what the terminal writes otherwise; None leaves an argument out.
     """
-    return lambda command: _Made(command, places, OF_SEVERAL_CALLS | forms)
+    if any(isinstance(call, str) for call in calls):
+        return lambda command: _Later(command, calls, forms)
+    known = OF_SEVERAL_CALLS | forms
+    declared: dict[str, tuple[inspect.Parameter, str]] = {}
+    for call in calls:
+        assert callable(call)
+        texts = _texts(inspect.getdoc(call) or "")
+        for name, parameter in inspect.signature(call).parameters.items():
+            if known.get(name, True) is not None:
+                if isinstance(call, type):  # a field of a dataclass is an option
+                    parameter = parameter.replace(kind=parameter.KEYWORD_ONLY)
+                declared[name] = parameter, texts.get(name, "")
+    written = {name: known.get(name) or Option() for name in declared}
+    options = {name: written[name].name or _option(each) for name, (each, _) in declared.items()}
+    empty = {name for name, (each, _) in declared.items() if () in (each.default, written[name].default)}
 
-
-class _Made:
-    """A command with the arguments of calls.
-
-    Their sources are read when the signature is asked for: a list of commands shows none of it, and all of them have
-    33 sources.
-    """
-
-    def __init__(
-        self, command: Callable[..., None], places: Sequence[str], known: Mapping[str, Option | None]
-    ) -> None:
-        update_wrapper(self, command)
-        self.__annotations__ = {}  # Typer prefers them to the signature, which has them too
-        self._command, self._places, self._known = command, places, known
-
-    @cached_property
-    def _declared(self) -> dict[str, _Argument]:
-        left_out = {name for name, form in self._known.items() if form is None}
-        return {each.name: each for place in self._places for each in _arguments(place, left_out)}
-
-    @cached_property
-    def _forms(self) -> dict[str, Option]:
-        return {name: self._known.get(name) or Option() for name in self._declared}
-
-    @cached_property
-    def _options(self) -> dict[str, str]:
-        return {name: form.name or _option(self._declared[name]) for name, form in self._forms.items()}
-
-    @cached_property
-    def __signature__(self) -> inspect.Signature:
-        parameters = [
-            _parameter(self._declared[name], form, self._options) for name, form in self._forms.items()
-        ]
-        parameters += [
+    def decorated(command: Callable[..., None]) -> Any:
+        own = [
             each
-            for each in inspect.signature(self._command).parameters.values()
-            if each.name not in self._forms and each.kind is not each.VAR_KEYWORD
+            for each in inspect.signature(command).parameters.values()
+            if each.name not in declared and each.kind is not each.VAR_KEYWORD
         ]
+        made = [_parameter(*each, written[name], options) for name, each in declared.items()]
+
+        @wraps(command)
+        def run(**given: Any) -> None:
+            for name, option in options.items():
+                if option.startswith("--no-"):
+                    given[name] = not given[name]
+                elif given[name] is None and name in empty:
+                    given[name] = ()
+            command(**given)
+
+        run.__annotations__ = {}  # Typer prefers them to the signature
         # what is required comes first, as in a signature of Python
-        return inspect.Signature(sorted(parameters, key=lambda each: each.default is not MISSING))
-
-    def __call__(self, *positions: Any, **named: Any) -> None:
-        bound = self.__signature__.bind(*positions, **named)
-        bound.apply_defaults()
-        given = bound.arguments
-        for name, option in self._options.items():
-            if option.startswith("--no-"):
-                given[name] = not given[name]
-            elif given[name] is None and self._declared[name].default == ():
-                given[name] = ()
-        self._command(**given)
-
-
-def _option(argument: _Argument) -> str:
-    """The option that an argument's name makes; empty if it has a position."""
-    repeatable = bool(argument.types) and getattr(_best(argument.types).kind, "__origin__", None) is list
-    return "" if argument.by_position else option_of(argument.name, repeatable=repeatable)
-
-
-def _parameter(argument: _Argument, form: Option, options: dict[str, str]) -> inspect.Parameter:
-    """The parameter that Typer reads."""
-    if not (form.kind or argument.types):
-        raise TypeError(
-            f"{argument.name} is of no type that a terminal writes; give its Option a kind, or leave it out"
+        run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            sorted([*made, *own], key=lambda each: each.default is not MISSING)
         )
-    read = _Type(form.kind) if form.kind else _best(argument.types)
-    option, text = options[argument.name], form.help or _help(argument.text, options)
-    default = argument.default if form.default is MISSING else form.default
+        return run
+
+    return decorated
+
+
+class _Later:
+    """A command whose calls, ``module:function``, are imported when its signature is asked for."""
+
+    def __init__(self, command: Callable[..., None], calls: Sequence[Any], forms: Any) -> None:
+        update_wrapper(self, command)
+        self.__annotations__ = {}
+        self._command, self._calls, self._forms = command, calls, forms
+
+    @cached_property
+    def _made(self) -> Any:
+        calls = [resolve_name(call) if isinstance(call, str) else call for call in self._calls]
+        return made_from(*calls, **self._forms)(self._command)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        signature: inspect.Signature = self._made.__signature__
+        return signature
+
+    def __call__(self, **given: Any) -> None:
+        self._made(**given)
+
+
+def _option(parameter: inspect.Parameter) -> str:
+    """The option that an argument's name makes; empty if it has a position."""
+    kind, _ = _written(parameter.annotation) or (None, {})
+    by_position = parameter.kind is not parameter.KEYWORD_ONLY
+    return "" if by_position else option_of(parameter.name, repeatable=get_origin(kind) is list)
+
+
+def _parameter(
+    declared: inspect.Parameter, text: str, form: Option, options: dict[str, str]
+) -> inspect.Parameter:
+    """The parameter that Typer reads."""
+    kind, settings = (form.kind, {}) if form.kind else _written(declared.annotation) or (None, {})
+    if kind is None:
+        raise TypeError(f"{declared.name} has no type of a terminal; give its Option a kind, or leave it out")
+    option, text = options[declared.name], form.help or _help(text, options)
+    default = declared.default if form.default is MISSING else form.default
     if isinstance(default, tuple):
         default = None  # the help shows no empty list
     if option.startswith("--no-"):
         default, text = False, f"Do not {text[:1].lower()}{text[1:]}"
     elif default is True:
         option = f"{option}/--no{option[1:]}"
-    if option and getattr(read.kind, "__origin__", None) is list:
+    if option and get_origin(kind) is list:
         text = f"{text.removesuffix('.')}; repeatable."
-    settings = dict(read.settings) | {"help": text, "metavar": form.metavar, "envvar": form.env}
+    settings |= {"help": text, "metavar": form.metavar, "envvar": form.env}
     return inspect.Parameter(
-        argument.name,
+        declared.name,
         inspect.Parameter.POSITIONAL_OR_KEYWORD,
         default=default,
         annotation=Annotated[
-            read.kind | None if default is None else read.kind,
+            kind | None if default is None else kind,
             typer.Option(option, **settings) if option else typer.Argument(**settings),
         ],
     )
+
+
+def _written(annotation: Any) -> tuple[Any, dict[str, Any]] | None:
+    """The type that a terminal writes, with Typer's settings of it: a list before a path before a text."""
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin in (Union, UnionType):
+        order = {list: 0, Path: 1}
+        found = [kind for each in inner if (kind := _written(each))]
+        return min(found, key=lambda each: order.get(get_origin(each[0]) or each[0], 2), default=None)
+    if origin is Annotated:
+        least, most = inner[1][0], inner[1][-1]
+        return inner[0], {"min": least, "max": None if most == LARGEST_COUNT else most}
+    if origin is Sequence and (each := _written(inner[0])):
+        return list[each[0]], each[1]  # type: ignore[valid-type]
+    if origin is PathLike:
+        return Path, {"path_type": str}  # as it was given: a recipe's name keeps its / on Windows
+    return (annotation, {}) if origin is Literal or annotation in (str, int, float, bool, Path) else None
 
 
 def _help(text: str, options: dict[str, str]) -> str:
@@ -196,42 +198,6 @@ def _shown(code: str) -> str:
     return f"`{code}`" if " " in code else code
 
 
-def _arguments(place: str, left_out: Container[str]) -> Iterator[_Argument]:
-    """The arguments of a call, without some."""
-    module, _, name = place.partition(":")
-    call, module = _found(name, module)
-    if not isinstance(call, ast.FunctionDef | ast.ClassDef):
-        raise TypeError(f"{place} is no function or class")
-    texts = _texts(ast.get_docstring(call) or "")
-    for argument, annotation, default, by_position in _declared(call):
-        if argument in left_out:
-            continue
-        if isinstance(default, ast.Name):
-            default, _ = _found(default.id, module)
-        yield _Argument(
-            argument,
-            _types(annotation, module),
-            default if default is MISSING else ast.literal_eval(default),
-            by_position,
-            texts.get(argument, ""),
-        )
-
-
-def _declared(call: ast.FunctionDef | ast.ClassDef) -> Iterator[tuple[str, ast.expr | None, Any, bool]]:
-    """Name, annotation and default of every argument, and whether it has a position."""
-    if isinstance(call, ast.ClassDef):
-        for node in call.body:
-            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-                yield node.target.id, node.annotation, node.value or MISSING, False
-        return
-    listed, named = call.args.args, call.args.kwonlyargs
-    defaults = [*[MISSING] * (len(listed) - len(call.args.defaults)), *call.args.defaults]
-    for argument, default in zip(listed, defaults, strict=True):
-        yield argument.arg, argument.annotation, default, True
-    for argument, default in zip(named, call.args.kw_defaults, strict=True):
-        yield argument.arg, argument.annotation, default or MISSING, False
-
-
 def _texts(docstring: str) -> dict[str, str]:
     """The text on every argument of a docstring."""
     section = re.search(r"^(?:Args|Attributes):\n((?:    .*\n?|\n)*)", docstring, re.MULTILINE)
@@ -239,72 +205,3 @@ def _texts(docstring: str) -> dict[str, str]:
         r"^    (\w[\w, ]*): (.*(?:\n(?:      .*)?)*)", section[1] if section else "", re.MULTILINE
     )
     return {name: text for names, text in entries for name in names.split(", ")}
-
-
-def _types(annotation: ast.AST | None, module: str) -> list[_Type]:
-    """The types that an annotation names and a terminal can write."""
-    match annotation:
-        case ast.Constant(value=str(quoted)):
-            return _types(ast.parse(quoted, mode="eval").body, module)
-        case ast.BinOp(left=one, right=other):
-            return _types(one, module) + _types(other, module)
-        case ast.Subscript(value=ast.Name(id="Literal"), slice=words):
-            return [_Type(Literal[ast.literal_eval(words)])]
-        case ast.Subscript(value=ast.Name(id="Sequence"), slice=each):
-            kinds = _types(each, module)
-            return [_Type(list[_best(kinds).kind], _best(kinds).settings)] if kinds else []  # type: ignore[misc]
-        case ast.Subscript(value=ast.Name(id="PathLike")):
-            return [_TEXT_OF_PATH]
-        case ast.Subscript(
-            value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[kind, ast.Call(args=bounds)])
-        ):
-            least, most = map(_whole_number, bounds)
-            bound = (("min", least), ("max", None if most == LARGEST_COUNT else most))
-            return [_Type(each.kind, bound) for each in _types(kind, module)]
-        case ast.Name(id=name) if name in _SIMPLE:
-            return [_SIMPLE[name]]
-        case ast.Name(id=name):
-            return _types(*_found(name, module))
-    return []
-
-
-def _whole_number(node: ast.expr) -> int:
-    """The value of ``2**32 - 1``."""
-    match node:
-        case ast.BinOp(left=base, op=ast.Pow(), right=exponent):
-            return int(_whole_number(base) ** _whole_number(exponent))
-        case ast.BinOp(left=whole, op=ast.Sub(), right=part):
-            return _whole_number(whole) - _whole_number(part)
-    return int(ast.literal_eval(node))
-
-
-def _found(name: str, module: str) -> tuple[ast.AST | None, str]:
-    """What a name stands for in a module, and the module that declares it: this package's, or its own."""
-    found = _names(module).get(name)
-    if isinstance(found, str):
-        near = found.partition(".")[0] in (module.partition(".")[0], "ncl_bench")
-        return _found(name, found) if near else (None, found)
-    return found, module
-
-
-@cache
-def _names(module: str) -> dict[str, ast.AST | str | None]:
-    """The functions, classes and values of a module, and the modules of what it imports; it is not imported itself."""
-    package, *parts = module.split(".")
-    spec = find_spec(package)
-    (root,) = (spec and spec.submodule_search_locations) or ("",)
-    place = Path(root, *parts)
-    file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
-    names: dict[str, ast.AST | str | None] = {}
-    for statement in ast.parse(file.read_bytes()).body:
-        for node in statement.body if isinstance(statement, ast.If) else [statement]:  # if TYPE_CHECKING
-            match node:
-                case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-                    names[name] = node  # the last one: those before it are overloads
-                case ast.ImportFrom(module=str(home), names=imported):
-                    names |= {each.name: home for each in imported}
-                case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                    names[name] = value
-                case ast.AnnAssign(target=ast.Name(id=name), value=value):
-                    names[name] = value
-    return names

@@ -1,210 +1,266 @@
-"""``ncl_bench.evaluate``: one call for scores, embeddings, a model or a submission."""
+"""The calls that rank: scores, embeddings, a model or a submission.
 
+This module imports nothing heavy, as ``--help`` reads its signatures; each call imports its work.
+"""
+
+import warnings
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, overload
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
-from ncl_bench.arguments import Bounds, Count, checked_arguments, refuse_unused
-from ncl_bench.data import dataset_spec
-from ncl_bench.errors import ScoresError
-from ncl_bench.evaluation.protocol import evaluate_scores, expected_shape
-from ncl_bench.evaluation.results import Evaluation, Result
-from ncl_bench.files import AnyPath, as_path, sole_owner, write_text
+from ncl_bench.arguments import AnyPath, Count, as_path, checked_arguments
+from ncl_bench.errors import ScoresError, named
 from ncl_bench.progress import Progress, bar, silent
 
 if TYPE_CHECKING:
-    from ncl_bench.evaluation.encode import Encode
+    from ncl_bench.evaluation.results import Evaluation, Result
 
 EVALUATION_FILE = "evaluation.json"
 """File name for the numbers of bare scores; a submission has ``result.json``."""
+Split = Literal["test", "dev"]
+Similarity = Literal["cosine", "dot"]
+Examples = Annotated[int, range(1_001)]
 
 
-@overload
-def evaluate(
-    scores: AnyPath,
-    *,
-    to: AnyPath | None = None,
-    plot: bool = False,
-    examples: int = 0,
-    root: AnyPath | None = None,
-    progress: Progress | None = None,
-) -> Result: ...
+def _formerly_evaluate(scores: Any, captions: Any = None, **given: Any) -> "Evaluation | Result":
+    """Use evaluate_embeddings(images, captions, dataset=...), evaluate_model(model, dataset=...) or
+    evaluate_submission(folder)."""
+    if isinstance(scores, tuple) and len(scores) == 2:
+        scores, captions = scores
+    if captions is not None:
+        return evaluate_embeddings(scores, captions, **given)
+    if "encode" in given or hasattr(scores, "encode_images"):
+        return evaluate_model(scores, **given)
+    if "dataset" not in given and isinstance(scores, str | PathLike) and not Path(scores).is_file():
+        return evaluate_submission(scores, **given)
+    raise ScoresError(f"the dataset of these scores is unknown; add {named('dataset', 'NAME')}")
 
 
-@overload
+@checked_arguments(ScoresError, formerly=_formerly_evaluate)
 def evaluate(
     scores: Any,
-    captions: Any = None,
     *,
     dataset: str,
-    split: Literal["test", "dev"] = "test",
+    split: Split = "test",
     t2i: Any = None,
-    similarity: Literal["cosine", "dot"] = "cosine",
-    encode: "Encode | None" = None,
-    batch_size: int = 256,
-    pictures: bool | None = None,
     intervals: bool = True,
     to: AnyPath | None = None,
     plot: bool = False,
-    examples: int = 0,
+    examples: Examples = 0,
     root: AnyPath | None = None,
-    progress: Progress | None = None,
-) -> Evaluation: ...
-
-
-@checked_arguments(ScoresError)
-def evaluate(
-    scores: Any,
-    captions: Any = None,
-    *,
-    dataset: str | None = None,
-    split: Literal["test", "dev"] = "test",
-    t2i: Any = None,
-    similarity: Literal["cosine", "dot"] = "cosine",
-    encode: Callable[..., Any] | None = None,
-    batch_size: Count = 256,
-    pictures: bool | None = None,
-    intervals: bool = True,
-    to: AnyPath | None = None,
-    plot: bool = False,
-    examples: Annotated[int, Bounds(0, 1_000)] = 0,
-    root: AnyPath | None = None,
-    progress: Progress | None = None,
-) -> Evaluation | Result:
-    """Compute every metric of the protocol for similarities, embeddings, a model or a submission.
+    progress: Progress = silent,
+) -> "Evaluation":
+    """Compute every metric of the protocol for similarities.
 
     Example::
 
         ncl_bench.evaluate(similarities, dataset="flickr30k")  # (1000, 5000), images as rows
-        ncl_bench.evaluate(image_embeddings, caption_embeddings, dataset="flickr30k")
-        ncl_bench.evaluate(model, dataset="flickr30k", root="data")  # model.encode_images, model.encode_captions
-        ncl_bench.evaluate("submissions/ncr")
 
     Args:
-        scores: one of
-
-            - similarities, float ``(n_images, n_captions)``, images as rows, larger for a better match; caption ``c``
-              belongs to image ``c // captions_per_image``. On dev, give the images used for selection only;
-            - embeddings of the images, ``(n_images, dim)``, with those of the captions as the second argument;
-            - a model, whose embeddings are computed here (see ``encode``);
-            - the folder of a submission. Its file names dataset and split, and ``result.json`` is written next to it.
-
-            An array is one of numpy, in memory or memory-mapped; a tensor of any framework, also with a gradient, in
-            bfloat16 or on a GPU; or the path of an ``.npy``, ``.safetensors``, ``.pt``, ``.npz``,
-            ``.mat`` or ``.csv`` file.
-        captions: embeddings of the captions, ``(n_captions, dim)``.
+        scores: similarities, float ``(n_images, n_captions)``, images as rows, larger for a better match; caption ``c``
+            belongs to image ``c // captions_per_image``. On dev, give the images used for selection only. An array is
+            one of numpy, in memory or memory-mapped; a tensor of any framework, also with a gradient, in bfloat16 or on
+            a GPU; or the path of an ``.npy``, ``.safetensors``, ``.pt``, ``.npz``, ``.mat`` or ``.csv`` file.
         dataset: dataset of the scores; a submission folder names its own.
         split: split of the scores (default: test); a submission folder names its own.
         t2i: similarities for the captions as queries, captions as rows, if they differ, as those of a reranker do
             (default: one matrix for both directions). The shape is ``(n_captions, n_images)``; images as rows are taken
             too if the shape tells. ``scores`` then ranks captions for images alone.
-        similarity: similarity of two embeddings (default: cosine).
-        encode: called as ``encode(model, kind, batch)`` with kind ``"images"`` or ``"captions"`` (default:
-            ``model.encode_images(batch)`` and ``model.encode_captions(batch)``). A batch of images is a list of PIL
-            images, or of features, float ``(n, n_regions, feature_dim)``, if the dataset has no pictures; a batch of
-            captions is a list of texts. It returns ``(n, dim)``. The model decides device and precision, and whether to
-            record gradients.
-        batch_size: images or captions per batch of a model.
-        pictures: give the model pictures (True) or features (False).
         intervals: compute the 95 % intervals.
         to: output folder (default: the submission folder; for scores, the current folder takes plots and pages, and
             metrics are only returned). Metrics of scores go to ``evaluation.json``.
         plot: write histograms of the ranks as SVG.
         examples: write a page with this many worst failures.
-        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``). A model needs it, and the
-            labels of ECCV Caption and CxC.
-        progress: :func:`ncl_bench.progress.bar` shows a bar (default: for a model only).
+        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``). The labels of ECCV Caption
+            and CxC need it.
+        progress: :func:`ncl_bench.progress.bar` shows a bar (default: none).
     """
-    of_models = {"encode": encode, "batch_size": batch_size, "pictures": pictures}
-    of_pairs = {"similarity": similarity}
-    of_embeddings = {"captions": captions, "t2i": t2i}
-    place = Path(scores) if isinstance(scores, str | PathLike) else None
-    if dataset is None or (place is not None and is_submission(place)):
-        if place is None:
-            raise ScoresError("the dataset of these scores is unknown; add dataset=NAME")
-        if place.is_file():
-            raise ScoresError(f"{place} holds scores of an unknown dataset; add dataset=NAME")
-        unread = {
-            "dataset": dataset,
+    if hasattr(scores, "encode_images") or (isinstance(scores, tuple) and len(scores) == 2):
+        warnings.warn(_formerly_evaluate.__doc__ or "", DeprecationWarning, stacklevel=3)
+        given = {
             "split": split,
             "intervals": intervals,
-            **of_embeddings,
-            **of_models,
-            **of_pairs,
+            "to": to,
+            "plot": plot,
+            "examples": examples,
+            "root": root,
         }
-        refuse_unused(evaluate, unread, "on a submission, which names its own", ScoresError)
-        from ncl_bench.evaluation.evaluate import evaluated_folder
-
-        return evaluated_folder(
-            place,
-            as_path(to),
-            plot=plot,
-            examples=examples,
-            root=as_path(root),
-            progress=progress or silent,
-        )[0]
-    given = scores if captions is None else (scores, captions)
-    if encode is not None or hasattr(scores, "encode_images"):
-        # before minutes of embedding
-        refuse_unused(evaluate, of_embeddings, "beside a model, which embeds both sides", ScoresError)
-        from ncl_bench.evaluation.encode import embeddings_of
-
-        given = embeddings_of(
-            scores,
-            encode,
-            dataset,
-            split,
-            batch_size=batch_size,
-            pictures=pictures,
-            root=as_path(root),
-            progress=progress or bar,
-        )
-    else:
-        refuse_unused(evaluate, of_models, "on scores: it is for models", ScoresError)
-        if isinstance(scores, tuple):
-            refuse_unused(evaluate, {"captions": captions}, "beside a pair of embeddings", ScoresError)
-        elif captions is None:
-            refuse_unused(evaluate, of_pairs, "on a matrix: it compares embeddings", ScoresError)
+        given |= {} if t2i is None else {"t2i": t2i}
+        return cast("Evaluation", _formerly_evaluate(scores, dataset=dataset, **given))
     return evaluated_scores(
-        given,
+        scores,
         dataset=dataset,
         split=split,
         t2i=t2i,
+        intervals=intervals,
+        to=as_path(to),
+        plot=plot,
+        examples=examples,
+        root=as_path(root),
+        progress=progress,
+    )[0]
+
+
+@checked_arguments(ScoresError)
+def evaluate_embeddings(
+    images: Any,
+    captions: Any,
+    *,
+    dataset: str,
+    split: Split = "test",
+    similarity: Similarity = "cosine",
+    intervals: bool = True,
+    to: AnyPath | None = None,
+    plot: bool = False,
+    examples: Examples = 0,
+    root: AnyPath | None = None,
+    progress: Progress = silent,
+) -> "Evaluation":
+    """Compute every metric of the protocol for embeddings, whose similarities are computed in blocks.
+
+    Example::
+
+        ncl_bench.evaluate_embeddings(image_embeddings, caption_embeddings, dataset="flickr30k")
+
+    Args:
+        images: float ``(n_images, dim)``, an array, tensor or file as :func:`evaluate` takes.
+        captions: likewise, ``(n_captions, dim)``.
+        dataset: dataset of the embeddings.
+        split: split of the embeddings.
+        similarity: similarity of two embeddings (default: cosine).
+        intervals, to, plot, examples, root, progress: see :func:`evaluate`.
+    """
+    return evaluated_scores(
+        (images, captions),
+        dataset=dataset,
+        split=split,
         similarity=similarity,
         intervals=intervals,
         to=as_path(to),
         plot=plot,
         examples=examples,
         root=as_path(root),
-        progress=progress or silent,
+        progress=progress,
+    )[0]
+
+
+@checked_arguments(ScoresError)
+def evaluate_model(
+    model: Any,
+    *,
+    dataset: str,
+    split: Split = "test",
+    encode: Callable[..., Any] | None = None,
+    batch_size: Count = 256,
+    pictures: bool | None = None,
+    similarity: Similarity = "cosine",
+    intervals: bool = True,
+    to: AnyPath | None = None,
+    plot: bool = False,
+    examples: Examples = 0,
+    root: AnyPath | None = None,
+) -> "Evaluation":
+    """Embed a split with a model of any framework, and compute every metric of the protocol.
+
+    Example::
+
+        ncl_bench.evaluate_model(model, dataset="flickr30k", root="data")  # model.encode_images, model.encode_captions
+
+    Args:
+        model: an object with ``encode_images`` and ``encode_captions``, or any with ``encode``. It decides device and
+            precision, and whether to record gradients.
+        dataset: dataset to embed.
+        split: split to embed.
+        encode: called as ``encode(model, kind, batch)`` with kind ``"images"`` or ``"captions"`` (default:
+            ``model.encode_images(batch)`` and ``model.encode_captions(batch)``). A batch of images is a list of PIL
+            images, or of features, float ``(n, n_regions, feature_dim)``, if the dataset has no pictures; a batch of
+            captions is a list of texts. It returns ``(n, dim)``.
+        batch_size: images or captions per batch.
+        pictures: give the model pictures (True) or features (False).
+        similarity: similarity of two embeddings (default: cosine).
+        intervals, to, plot, examples: see :func:`evaluate`.
+        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
+    """
+    from ncl_bench.evaluation.encode import embeddings_of
+
+    embeddings = embeddings_of(
+        model,
+        encode,
+        dataset,
+        split,
+        batch_size=batch_size,
+        pictures=pictures,
+        root=as_path(root),
+        progress=bar,
+    )
+    return evaluated_scores(
+        embeddings,
+        dataset=dataset,
+        split=split,
+        similarity=similarity,
+        intervals=intervals,
+        to=as_path(to),
+        plot=plot,
+        examples=examples,
+        root=as_path(root),
+        progress=bar,
+    )[0]
+
+
+@checked_arguments(ScoresError)
+def evaluate_submission(
+    folder: AnyPath,
+    *,
+    to: AnyPath | None = None,
+    plot: bool = False,
+    examples: Examples = 0,
+    root: AnyPath | None = None,
+    progress: Progress = silent,
+) -> "Result":
+    """Check a submission, compute every metric of the protocol, and write them to ``result.json``.
+
+    Example::
+
+        ncl_bench.evaluate_submission("submissions/ncr")
+
+    Args:
+        folder: folder with ``submission.yaml``, which names dataset, split and files.
+        to: folder to write (default: the submission).
+        plot, examples, root, progress: see :func:`evaluate`.
+    """
+    from ncl_bench.evaluation.evaluate import evaluated_folder
+
+    place, written = Path(folder), as_path(to)
+    return evaluated_folder(
+        place, written, plot=plot, examples=examples, root=as_path(root), progress=progress
     )[0]
 
 
 def is_submission(place: Path) -> bool:
     """Whether it is a folder that holds ``submission.yaml``."""
-    if not place.is_dir():
-        return False
-    from ncl_bench.evaluation.submission import SUBMISSION_FILE  # its records are not needed to rank a matrix
-
-    return (place / SUBMISSION_FILE).is_file()
+    return (place / "submission.yaml").is_file()
 
 
 def evaluated_scores(
     scores: Any,
     *,
     dataset: str,
-    split: Literal["test", "dev"],
-    t2i: Any,
-    similarity: Literal["cosine", "dot"],
+    split: Split,
+    t2i: Any = None,
+    similarity: Similarity = "cosine",
     to: Path | None,
     plot: bool,
     examples: int,
     root: Path | None,
     progress: Progress,
     intervals: bool = True,
-) -> tuple[Evaluation, list[Path]]:
-    """Evaluate scores; also return the files written."""
+) -> "tuple[Evaluation, list[Path]]":
+    """Evaluate scores, or a pair of embeddings; also return the files written."""
+    from ncl_bench.data import dataset_spec
+    from ncl_bench.evaluation.protocol import evaluate_scores, expected_shape
+    from ncl_bench.files import sole_owner, write_text
+
     pages = None
     if plot or examples:
         from ncl_bench.evaluation.pages import Pages

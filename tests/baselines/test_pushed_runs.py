@@ -46,7 +46,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_pushed_run_scores_the_same(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub = PretendedHub(tmp_path / "hub")
-    result = ncl_bench.evaluate(baselines.Run(run).score())
+    result = ncl_bench.evaluate_submission(baselines.Run(run).score())
     baselines.hub.push(run, "ada/run", api=hub)
     pushed = {path.name for path in (hub.place / "ada" / "run").iterdir()}
     expected = {"README.md", "recipe.yaml", "run.json", "best.safetensors", "history.json"}
@@ -57,7 +57,7 @@ def test_a_pushed_run_scores_the_same(run: Path, tmp_path: Path, monkeypatch: py
     assert metrics["r_sum"] == pytest.approx(result.r_sum, abs=1e-3)
     monkeypatch.setattr(baselines.hub, "snapshot_download", hub.download)
     again = baselines.score("hub:ada/run@v1", to=tmp_path / "again")
-    assert ncl_bench.evaluate(again).r_sum == result.r_sum
+    assert ncl_bench.evaluate_submission(again).r_sum == result.r_sum
 
 
 def test_a_token_is_not_printed(run: Path, tmp_path: Path) -> None:

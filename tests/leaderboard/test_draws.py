@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from test_measured import RECIPE, training
 
-from baselines.calls import planned_jobs
+from baselines.calls import Sweep
 from leaderboard.add import add
 from leaderboard.board import read_content
 from leaderboard.measured import measured_tables
@@ -15,10 +15,6 @@ from ncl_bench.data import DATASETS
 from ncl_bench.errors import NclBenchError
 
 PAIR = f"{RECIPE} + {RECIPE}"
-ASKED = dict.fromkeys(("root", "noise_files", "noises", "seeds")) | dict.fromkeys(
-    ("table", "paper", "dataset"), ""
-)
-ASKED |= {"recipes": (), "to": "sweep", "precision": "32-true", "settings": ()}
 
 
 def test_a_sweep_draws_the_noise_of_each_seed(tmp_path: Path) -> None:
@@ -26,8 +22,7 @@ def test_a_sweep_draws_the_noise_of_each_seed(tmp_path: Path) -> None:
     table.write_text(
         f"title: T\nrecipes: [{RECIPE}]\ncontrols: [{PAIR}]\nnoises: [none, caption-40]\nseeds: [0, 1]\n"
     )
-    asked = ASKED | {"table": str(table)}
-    drawn = planned_jobs(**asked, draws=True)
+    drawn = Sweep.of_table(str(table), draws=True).jobs
     assert [(job.noise, job.seed, job.draw) for job in drawn if job.recipe == RECIPE] == [
         ("none", 0, None),
         ("caption-40", 0, 0),
@@ -37,7 +32,7 @@ def test_a_sweep_draws_the_noise_of_each_seed(tmp_path: Path) -> None:
     # both networks of a mean see the same pairs
     members = [(job.training.seed, job.training.noise_seed) for job in drawn[-1].members]
     assert (drawn[-1].recipe, members) == (PAIR, [(2, 1), (3, 1)])
-    plain = planned_jobs(**asked, draws=False)
+    plain = Sweep.of_table(str(table)).jobs
     assert not {job.name for job in plain if job.noise != "none"} & {job.name for job in drawn}
 
 
@@ -50,9 +45,7 @@ def test_a_sweep_draws_the_noise_of_each_seed(tmp_path: Path) -> None:
 )
 def test_draws_without_noise_to_draw_are_refused(changed: dict[str, object], words: str) -> None:
     with pytest.raises(NclBenchError, match=words):
-        planned_jobs(
-            **ASKED | {"recipes": RECIPE, "seeds": [0], "noises": ["caption-40"]} | changed, draws=True
-        )
+        Sweep.of(RECIPE, seeds=[0], draws=True, **{"noises": ["caption-40"]} | changed)
 
 
 def noise_of(seed: int) -> dict[str, object]:

@@ -15,7 +15,7 @@ import ncl_bench
 from ncl_bench.errors import DataError, ScoresError, SubmissionError
 
 IMAGES, CAPTIONS = embeddings()
-EXPECTED = ncl_bench.evaluate(IMAGES, CAPTIONS, dataset="digits").recalls()
+EXPECTED = ncl_bench.evaluate_embeddings(IMAGES, CAPTIONS, dataset="digits").recalls()
 
 
 def submission(folder: Path, seed: int = 0) -> Path:
@@ -46,7 +46,7 @@ class Model:
 
 def test_a_model_is_embedded_batch_by_batch() -> None:
     model = Model()
-    assert ncl_bench.evaluate(model, dataset="digits", batch_size=150).recalls() == EXPECTED
+    assert ncl_bench.evaluate_model(model, dataset="digits", batch_size=150).recalls() == EXPECTED
     assert model.seen[:2] == [("images", 150), ("images", 50)]
     assert len(model.seen) == 2 + 7
 
@@ -58,7 +58,9 @@ def test_a_callable_encodes_for_any_model() -> None:
         kinds.append((kind, type(batch[0])))
         return model.encode(kind, batch)
 
-    found = ncl_bench.evaluate(Model(), dataset="digits", encode=encode, batch_size=1000, pictures=False)
+    found = ncl_bench.evaluate_model(
+        Model(), dataset="digits", encode=encode, batch_size=1000, pictures=False
+    )
     assert found.recalls() == EXPECTED
     assert kinds == [("images", np.ndarray), ("captions", str)]
 
@@ -66,7 +68,7 @@ def test_a_callable_encodes_for_any_model() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_tensors_of_any_precision_with_gradients(dtype: torch.dtype) -> None:
     pair = [torch.tensor(each, dtype=dtype, requires_grad=True) for each in (IMAGES, CAPTIONS)]
-    found = ncl_bench.evaluate(*pair, dataset="digits")
+    found = ncl_bench.evaluate_embeddings(*pair, dataset="digits")
     assert found.r_sum == pytest.approx(EXPECTED["r_sum"], abs=10)
 
 
@@ -75,16 +77,14 @@ def test_what_is_no_model_is_refused() -> None:
         encode_images = Model.encode_images
 
     with pytest.raises(ScoresError, match="Half has no encode_captions"):
-        ncl_bench.evaluate(Half(), dataset="digits")
+        ncl_bench.evaluate_model(Half(), dataset="digits")
     with pytest.raises(ScoresError, match=r"returned shape \(2,\) for 200 images"):
-        ncl_bench.evaluate(object(), dataset="digits", encode=lambda model, kind, batch: np.zeros(2))
-    with pytest.raises(ScoresError, match="add dataset=NAME"):
-        ncl_bench.evaluate(IMAGES, CAPTIONS)  # type: ignore[call-overload]
+        ncl_bench.evaluate_model(object(), dataset="digits", encode=lambda model, kind, batch: np.zeros(2))
 
 
 def test_submissions_are_evaluated_and_compared(run: Callable, tmp_path: Path) -> None:
     first, second = submission(tmp_path / "a"), submission(tmp_path / "b", seed=1)
-    result = ncl_bench.evaluate(first)
+    result = ncl_bench.evaluate_submission(first)
     assert result.r_sum == ncl_bench.evaluate(similarities(), dataset="digits").r_sum
     assert "digits, test" in str(result)
     assert json.loads(run("evaluate", first, "--json").out)["splits"]["test"]["dataset"] == "digits"
@@ -139,16 +139,16 @@ def test_a_far_name_is_not_guessed() -> None:
 
 def test_folders_that_are_no_submission_are_named(tmp_path: Path) -> None:
     with pytest.raises(SubmissionError, match="is empty"):
-        ncl_bench.evaluate(tmp_path)
+        ncl_bench.evaluate_submission(tmp_path)
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(SubmissionError, match="is a training run; score it first"):
-        ncl_bench.evaluate(tmp_path)
+        ncl_bench.evaluate_submission(tmp_path)
     (tmp_path / "run.json").rename(tmp_path / "dataset_info.json")
     with pytest.raises(SubmissionError, match="a data set that `datasets` saved"):
-        ncl_bench.evaluate(tmp_path)
+        ncl_bench.evaluate_submission(tmp_path)
     (tmp_path / "dataset_info.json").rename(tmp_path / "notes.txt")
     with pytest.raises(SubmissionError, match=r"holds no submission\.yaml; give a submission"):
-        ncl_bench.evaluate(tmp_path)
+        ncl_bench.evaluate_submission(tmp_path)
 
 
 def test_forms_of_scores_that_are_nearly_right(run: Callable, tmp_path: Path) -> None:

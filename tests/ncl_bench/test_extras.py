@@ -66,7 +66,9 @@ def test_a_command_that_trains_names_the_extra_it_needs(
     run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    for module in [name for name in sys.modules if name.startswith(("baselines.kit", "baselines.training"))]:
+    for module in [
+        name for name in sys.modules if name.startswith(("baselines.kit.", "baselines.training."))
+    ]:
         monkeypatch.delitem(sys.modules, module)
     ran = run("train", "ncr/digits_vse_infinity", "--to", tmp_path / "run")
     assert (ran.code, ran.err.count("\n")) == (2, 1)
@@ -115,7 +117,7 @@ needs = {{
     "column caption of a prepared dataset needs pyarrow": lambda: train.captions[3],
     "column image_id of a prepared dataset needs pyarrow": lambda: list(train.image_ids),
     "to_torch needs torch": digits.to_torch,
-    "baselines.train needs pandas": lambda: baselines.train,
+    "train needs torch": lambda: baselines.train("ncr/digits_vse_infinity", to="x"),
     "baselines.find_wrong_pairs needs pandas": lambda: baselines.find_wrong_pairs,
 }}
 for words, call in needs.items():

@@ -270,7 +270,7 @@ PICTOGRAMS, ABLATION = ["--table", "pictograms_sgr"], ["--table", "ablation_ncr"
         (["tune", "ncr/digits_sgr", *PICTOGRAMS], "no recipe ncr/digits_sgr; fix: leave --table out, or choose"),
         (["tune", "--trials", "3", *PICTOGRAMS], "already sets --trials; fix: leave one of the two out"),
         (["tune", "--seed", "3", *PICTOGRAMS], "already sets --seed; fix: leave one of the two out"),
-        (["tune", *ABLATION], "--table=ablation_ncr trains its recipes as they are and has no tuning section"),
+        (["tune", *ABLATION], "--table ablation_ncr trains its recipes as they are and has no tuning section"),
         (["tune", "--table", "nothing"], "no table 'nothing': neither a file nor one of .*cc152k, "),
         (["tune"], "expected recipes or a table to tune; fix: name some"),
         (["tune", "ncr/flickr30k_sgr"], "has no search section; add one with the options to tune"),
@@ -415,17 +415,14 @@ def test_a_plan_with_time_states_the_hours_of_steps_that_were_timed(
         "noises": ["none"],
         "seeds": [0, 1],
         "settings": ["batch_size=200"],
-        "plan": True,
-        "device": "cpu",
     }
-    counted = baselines.sweep(recipe, **asked)
+    planned = baselines.Sweep.of(recipe, **asked)
+    counted = planned.plan()
     assert counted.columns.tolist() == ["jobs", "finished", "runs", "steps"]
-    timed = baselines.sweep(recipe, **asked, time=True)
+    timed = planned.plan(time=True, device="cpu")
     # a step takes 36 seconds of this clock, which is read once for each
     assert timed["hours"].tolist() == [counted["steps"].item() / 100]
     assert [path.name for path in tmp_path.iterdir()] == ["tiny"]
-    with pytest.raises(NclBenchError, match="time=True times the steps of a plan; fix: add plan=True"):
-        baselines.sweep(recipe, time=True)
 
 
 def test_a_search_has_a_plan_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

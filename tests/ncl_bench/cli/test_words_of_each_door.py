@@ -1,5 +1,6 @@
 """A refusal names arguments to who calls from Python, and options to who types a command."""
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,8 @@ import pytest
 import baselines
 import leaderboard
 import ncl_bench
-from baselines.calls import tune
-from ncl_bench.errors import NclBenchError, option_of
+from baselines.calls import Search, score_zero_shot
+from ncl_bench.errors import NclBenchError, named, option_of
 
 RECIPE = "ncr/digits_vse_infinity"
 BOTH: dict[str, tuple[Callable[[], Any], list[str], str, str]] = {
@@ -44,29 +45,17 @@ BOTH: dict[str, tuple[Callable[[], Any], list[str], str, str]] = {
         "settings=method.epoch: ",
         "--set method.epoch: ",
     ),
-    "score, neither": (
-        lambda: baselines.score(to="x"),
-        ["score", "--to", "x"],
-        "either finished runs, or zero_shot= and a recipe",
-        "either finished runs, or --zero-shot and a recipe",
+    "score, a setting of a training": (
+        lambda: score_zero_shot("info_nce/pictograms_clip", to="x", settings=["method.epochs=3"]),
+        ["score", "--zero-shot", "info_nce/pictograms_clip", "--set", "method.epochs=3", "--to", "x"],
+        "settings='method.epochs=3' has no effect, as nothing is trained",
+        "--set method.epochs=3 has no effect, as nothing is trained",
     ),
-    "score, settings of a run": (
-        lambda: baselines.score("run", to="x", settings=["steps=3"]),
-        ["score", "run", "--to", "x", "--set", "steps=3"],
-        "settings= and precision= need zero_shot=:",
-        "--set and --precision need --zero-shot:",
-    ),
-    "sweep, nothing": (
-        lambda: baselines.sweep(to="x"),
-        ["sweep", "--to", "x"],
-        "name some, or add table=NAME",
-        "name some, or add --table NAME",
-    ),
-    "sweep, a dataset without a table": (
-        lambda: baselines.sweep(RECIPE, to="x", dataset="digits"),
-        ["sweep", RECIPE, "--to", "x", "--dataset", "digits"],
-        "dataset= moves a table to another dataset; fix: add table=NAME,",
-        "--dataset moves a table to another dataset; fix: add --table NAME,",
+    "sweep, draws without noise": (
+        lambda: baselines.Sweep.of(RECIPE, noises=["none"], draws=True),
+        ["sweep", RECIPE, "--noise", "none", "--draws"],
+        "draws= has no effect without noise; fix: leave it out, or add noises='caption-40'",
+        "--draws has no effect without noise; fix: leave it out, or add --noise caption-40",
     ),
     "sweep, too many at once": (
         lambda: baselines.sweep(RECIPE, to="x", jobs=2**31),
@@ -75,10 +64,10 @@ BOTH: dict[str, tuple[Callable[[], Any], list[str], str, str]] = {
         "--jobs is 2147483648, expected",
     ),
     "tune, a table without tuning": (
-        lambda: tune(table="ablation_ncr", to="x"),
+        lambda: Search.of_table("ablation_ncr", to="x"),
         ["tune", "--table", "ablation_ncr", "--to", "x"],
-        "table=ablation_ncr trains its recipes as they are and has no tuning section; fix: leave table= out",
-        "--table=ablation_ncr trains its recipes as they are and has no tuning section; fix: leave --table out",
+        "table='ablation_ncr' trains its recipes as they are and has no tuning section; fix: leave table= out",
+        "--table ablation_ncr trains its recipes as they are and has no tuning section; fix: leave --table out",
     ),
     "prepare, no files": (
         lambda: ncl_bench.prepare("flickr30k", to="x"),
@@ -135,6 +124,15 @@ def test_each_door_has_its_words(
         (("noise", "make", "digits", "--ratio", "nan", "--to", "x.npy"), "--ratio nan: expected"),
         (("noise", "make", "digits", "--ratio", "0.4", "--seed", "-1", "--to", "x.npy"), "--seed is -1, expected"),
         (("submission", "init", "--method", "X", "--dataset", "digits", "--noise-ratio", "2"), "--noise-ratio 2.0: "),
+        (("score", "--to", "x"), "either finished runs, or --zero-shot and a recipe"),
+        (("score", "run", "--to", "x", "--set", "steps=3"), "--set and --precision need --zero-shot:"),
+        (("sweep", "--to", "x"), "name some, or add --table NAME"),
+        (("tune", "--to", "x"), "name some, or add --table NAME"),
+        (("sweep", RECIPE, "--to", "x", "--dataset", "digits"), "--dataset moves a table to another dataset; fix: add"),
+        (("sweep", RECIPE, "--paper", "NCR"), "--paper selects rows of a table; fix: add --table NAME"),
+        (("sweep", RECIPE, "--time"), "--time times the steps of a plan; fix: add --plan, or leave it out"),
+        (("sweep", RECIPE, "--slurm", "partition=gpu"), "--slurm partition=gpu only applies to SLURM jobs; fix:"),
+        (("tune", "--table", "pictograms", "--trials", "3"), "--table pictograms already sets --trials"),
     ],
 )  # fmt: skip
 def test_a_command_names_its_own_options(
@@ -173,10 +171,6 @@ def test_a_command_names_its_own_options(
             "--repository is 'x', which has no effect beside --check, which writes nothing",
         ),
         (
-            "score --zero-shot info_nce/pictograms_clip --set method.epochs=3 --to x",
-            "--set method.epochs=3 has no effect, as nothing is trained",
-        ),
-        (
             "features . --split train=a.txt --split-column part --to x",
             "--split-column is 'part', but the lists say which split an image is in",
         ),
@@ -190,13 +184,22 @@ def test_an_option_of_another_form_of_a_command_is_refused(
     assert (told.code, told.err) == (2, f"ncl-bench: {sentence}; leave it out\n")
 
 
-def test_what_a_sentence_quotes_is_as_it_was() -> None:
+def test_what_a_user_wrote_is_as_it_was() -> None:
     refusal = NclBenchError(
-        "noise_seed is 3: `noise_seed: 3` of a/noise_seed.yaml and 'noise_seed' stay; load it with noise_unit='image'"
+        f"{named('noise_seed')} is 3; {named('noise_unit', 'image')} has `noise_seed`: 'x_y'"
     )
     refusal.options = {"noise_seed": "--seed", "noise_unit": "--unit"}
-    assert str(refusal) == (
-        "--seed is 3: `noise_seed: 3` of a/noise_seed.yaml and 'noise_seed' stay; load it with --unit image"
+    assert str(refusal) == "--seed is 3; --unit image has `noise_seed`: 'x_y'"
+    refusal.options = None
+    assert str(refusal) == "noise_seed is 3; noise_unit='image' has `noise_seed`: 'x_y'"
+
+
+def test_a_refusal_is_data() -> None:
+    refusal = NclBenchError(argument="to", got=5, expected="a path", fix="name one")
+    assert (refusal.argument, str(refusal)) == ("to", "--to is 5, expected a path; name one")
+    assert (NclBenchError("no argument").argument, str(pickle.loads(pickle.dumps(refusal)))) == (
+        "",
+        str(refusal),
     )
 
 

@@ -5,15 +5,9 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from leaderboard.board import read_content
-from leaderboard.entries import Condition, Entry
-from leaderboard.frame import read_frame
-from leaderboard.own_rows import chosen_boards
-from ncl_bench.arguments import checked_arguments
+from ncl_bench.arguments import AnyPath, checked_arguments
 from ncl_bench.errors import SubmissionError
-from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.extras import require
-from ncl_bench.files import AnyPath
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,6 +28,11 @@ def load_results() -> "pd.DataFrame":
     """
     require("data", "pandas", needed_by="load_results")
     import pandas as pd
+
+    from leaderboard.board import read_content
+    from leaderboard.entries import Condition, Entry
+    from leaderboard.frame import read_frame
+    from ncl_bench.evaluation.metrics import RECALLS
 
     root = Path(__file__).parent
     lines: Sequence[Entry] | None = read_frame(root)
@@ -78,6 +77,8 @@ def table(
     """
     require("data", "pandas", needed_by="the table as a frame or JSON")
     import pandas as pd
+
+    from leaderboard.own_rows import chosen_boards
 
     given = [mine] if isinstance(mine, str | PathLike) else list(mine)
     place = Path(__file__).parent if root is None else Path(root)

@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from leaderboard import calls
 from ncl_bench.cli.options import Json, Option, made_from
-from ncl_bench.errors import SubmissionError
+from ncl_bench.errors import SubmissionError, named
 from ncl_bench.extras import require
 
 HERE = Path(__file__).parent
@@ -29,25 +30,25 @@ board = typer.Typer(
     help="Build, check and print the leaderboard, and add results to it.", no_args_is_help=True
 )
 
-Root = Option("--root", help="Leaderboard folder, which contains results/.", kind=Path, default=ROOT)
+ROOT_HELP = "Leaderboard folder, which contains results/."
+Root = Annotated[Path, typer.Option(help=ROOT_HELP)]
 
 
 @board.command()
-@made_from(
-    "leaderboard.build:build",
-    root=Root,
-    to=Option("--to", default=Path("site")),
-    repository=Option(metavar="URL"),
-)
 def build(
-    root: Path,
-    to: Path,
-    published: bool,
+    root: Root = ROOT,
+    to: Annotated[Path, typer.Option(help="Folder to write the site to.")] = Path("site"),
+    published: Annotated[bool, typer.Option(help="Include the results that papers report.")] = True,
+    tables: Annotated[
+        bool, typer.Option("--tables", help="Write the tables in README.md too (for maintainers).")
+    ] = False,
+    repository: Annotated[
+        str, typer.Option(metavar="URL", help="Address of the source code, for a link in the header.")
+    ] = "",
     check: Annotated[
         bool,
         typer.Option("--check", help="Check the rows and the tables in README.md without writing anything."),
     ] = False,
-    **given: Any,
 ) -> None:
     """Recompute every result from its ranks and write the site.
 
@@ -56,16 +57,17 @@ def build(
     require("leaderboard", "jinja2", "markdown_it", needed_by="leaderboard build")
     from leaderboard.build import build as run
     from leaderboard.build import check as run_check
-    from ncl_bench.arguments import refuse_unused
     from ncl_bench.progress import bar
 
     _require(root)
+    if check and (tables or repository):
+        raise SubmissionError(
+            f"{named('check')} writes nothing; leave {named('tables' if tables else 'repository')} out"
+        )
     if check:
-        unread = {name: given[name] for name in ("tables", "repository")}
-        refuse_unused(run, unread, "beside --check, which writes nothing", SubmissionError)
         built = run_check(root, published=published, progress=bar)
     else:
-        built = run(root, to, published=published, **given, progress=bar)
+        built = run(root, to, published=published, tables=tables, repository=repository, progress=bar)
     typer.echo(f"{built.rows:,} rows" + (f" in {len(built.files)} files" if built.files else ""))
     if built.behind:
         typer.echo(f"the tables in {root / 'README.md'} are out of date; they are rewritten after merging")
@@ -74,14 +76,22 @@ def build(
 
 
 @board.command()
-@made_from("leaderboard.add:new_row", folder=None, root=Root)
 def add(
     folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="Submission folders.")],
-    root: Path,
+    root: Root = ROOT,
+    data_root: Annotated[
+        Path | None,
+        typer.Option(help="Folder of prepared datasets (default: environment variable NCL_BENCH_DATA)."),
+    ] = None,
+    submitter: Annotated[
+        str,
+        typer.Option(
+            help="Your name and GitHub account, as 'Ada (@ada)', shown on the board (default: none, for maintainers)."
+        ),
+    ] = "",
     reproduced: Annotated[
         bool, typer.Option("--reproduced", help="List the results in reproduced.yaml (for maintainers).")
     ] = False,
-    **given: Any,
 ) -> None:
     """Check and evaluate submissions, and write their results with the rank of every query.
 
@@ -97,7 +107,7 @@ def add(
     rows, standing = [], []
     for folder in dict.fromkeys(folders):
         try:
-            rows.append(new_row(folder, root, **given, progress=bar))
+            rows.append(new_row(folder, root, data_root=data_root, submitter=submitter, progress=bar))
         except RowStands as stands:
             typer.echo(str(stands))
             standing.append(stands)
@@ -115,12 +125,12 @@ def add(
 
 @board.command()
 @made_from(
-    "leaderboard.calls:table",
+    calls.table,
     dataset=Option("--dataset"),
     noise=Option("--noise"),
     mine=Option(metavar="SUBMISSION", kind=list[Path]),
     every=Option("--all"),
-    root=Root,
+    root=Option("--root", help=ROOT_HELP, kind=Path, default=ROOT),
 )
 def table(
     mine: list[Path],
@@ -141,20 +151,17 @@ def table(
     """
     from leaderboard import exports
     from leaderboard.own_rows import chosen_boards
-    from ncl_bench.arguments import refuse_unused
     from ncl_bench.progress import bar, say
 
     if root == ROOT and not root.is_dir():
         root = HERE  # an installed package holds the numbers
     _require(root)
-    if as_json or form == "bibtex":
-        unread = {"ranks": ranks} | ({"form": form} if as_json else {})
-        shown = "beside --json" if as_json else "on bibtex"
-        refuse_unused(table, unread, shown, SubmissionError)
+    if as_json and form != "markdown":
+        raise SubmissionError(f"{named('as_json')} prints no {named('form', form)}; leave one of the two out")
+    if not ranks and (as_json or form == "bibtex"):
+        raise SubmissionError(f"{named('ranks')} has no effect on JSON or bibtex; leave it out")
     if as_json:
-        from leaderboard.calls import table as run
-
-        frame = run(**given, mine=mine, root=root)
+        frame = calls.table(**given, mine=mine, root=root)
         typer.echo(frame.to_json(orient="records", indent=2))
         return
     boards, files, papers = chosen_boards(**given, mine=mine, root=root, progress=bar)
@@ -185,7 +192,7 @@ def orders(
         ),
     ],
     second: Annotated[str, typer.Argument(metavar="TABLE:NOISE", help="The condition to compare it with.")],
-    root: Annotated[Path, typer.Option(help="Leaderboard folder, which contains results/.")] = ROOT,
+    root: Root = ROOT,
 ) -> None:
     """Print Kendall's tau between the orders of the methods in two measured conditions, with a 95 % interval.
 
@@ -213,7 +220,7 @@ def orders(
 @board.command()
 def diff(
     base: Annotated[Path, typer.Argument(help="Leaderboard folder to compare with.")],
-    root: Annotated[Path, typer.Option(help="Leaderboard folder, which contains results/.")] = ROOT,
+    root: Root = ROOT,
     site: Annotated[
         Path | None,
         typer.Option(

@@ -26,7 +26,7 @@ Plan = Annotated[
         help="Count the runs and gradient steps that are left, and train nothing; needs no data.",
     ),
 ]
-RECIPES = Option(metavar="recipe", default=())
+NAMES = Option(metavar="recipe", default=())
 TABLE = Option("--table", default="")
 SLURM = Option(metavar="NAME=VALUE", kind=list[str])
 TIME = Option(
@@ -35,7 +35,7 @@ TIME = Option(
 
 
 @made_from(
-    Sweep.of_table, Sweep.plan, Sweep.run, Sweep.of, recipes=RECIPES, table=TABLE, slurm=SLURM, time=TIME
+    Sweep.of_table, Sweep.plan, Sweep.run, Sweep.of, recipes=NAMES, table=TABLE, slurm=SLURM, time=TIME
 )
 def sweep(
     recipes: Sequence[str],
@@ -89,7 +89,7 @@ def sweep(
     Search.plan,
     Search.run,
     Search.of,
-    recipes=RECIPES,
+    recipes=NAMES,
     table=TABLE,
     slurm=SLURM,
     time=TIME,

@@ -75,6 +75,8 @@ NOT_CHECKED = {
     "scores",
     "t2i",
     "similarities",
+    "to_bank_of_captions",
+    "to_bank_of_images",
     "rows",
     "options",
 }
@@ -85,6 +87,8 @@ VALID = {
     "recipes": RECIPE,
     "table": "digits",
     "runs": "run",
+    "to_bank_of_captions": IMAGES,
+    "to_bank_of_images": CAPTIONS,
     "images": IMAGES,
     "captions": CAPTIONS,
     "model": None,

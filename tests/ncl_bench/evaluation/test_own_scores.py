@@ -237,7 +237,7 @@ def test_a_second_matrix_that_does_not_fit_is_one_sentence(run: Run, matrix: Pat
     said = refused(run, folder / "images.npy", folder / "captions.npy", "--t2i", matrix)
     assert "the first input is embeddings; leave t2i out" in said
     ran = run("evaluate", folder, "--t2i", matrix)
-    assert (ran.code, "not to a submission; leave it out" in ran.err) == (2, True)
+    assert (ran.code, "/submission.yaml; leave it out" in ran.err) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -93,8 +93,14 @@ def made_from(
         ]
         made = [_parameter(*each, written[name], options) for name, each in declared.items()]
 
+        # what is required comes first, as in a signature of Python
+        signature = inspect.Signature(sorted([*made, *own], key=lambda each: each.default is not MISSING))
+
         @wraps(command)
-        def run(**given: Any) -> None:
+        def run(*positions: Any, **named: Any) -> None:
+            bound = signature.bind(*positions, **named)
+            bound.apply_defaults()
+            given = bound.arguments
             for name, option in options.items():
                 if option.startswith("--no-"):
                     given[name] = not given[name]
@@ -103,10 +109,7 @@ def made_from(
             command(**given)
 
         run.__annotations__ = {}  # Typer prefers them to the signature
-        # what is required comes first, as in a signature of Python
-        run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            sorted([*made, *own], key=lambda each: each.default is not MISSING)
-        )
+        run.__signature__ = signature  # type: ignore[attr-defined]
         return run
 
     return decorated

@@ -29,7 +29,8 @@ def test_a_ratio_is_finite(
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, [f"{each}={number}" if each == command[-1] else each for each in command])
     assert isinstance(done.exception, NclBenchError)
-    assert f"{command[-1]} is {float(number)}, expected a number in [0, 1)" in str(done.exception)
+    assert str(done.exception).startswith(command[-1])
+    assert "expected a number in [0, 1)" in str(done.exception)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -46,8 +47,8 @@ def test_a_ratio_is_finite(
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (("--noise-unit", "image"), "--noise-unit 'image' has no effect without noise; give --noise-ratio"),
-        (("--noise-unit", "caption"), "--noise-unit 'caption' has no effect"),
+        (("--noise-unit", "image"), "--noise-unit image has no effect without noise; give --noise-ratio"),
+        (("--noise-unit", "caption"), "--noise-unit caption has no effect"),
         (("--noise-seed", "3"), "--noise-seed 3 has no effect without noise"),
         (("--noise-seed", "0", "--noise-unit", "similar"), "--noise-seed 0 has no effect"),
     ],

@@ -29,20 +29,18 @@ from numpy.typing import NDArray
 from baselines import encoders
 from baselines.encoders import Encoder
 from ncl_bench import __version__
-from ncl_bench.arguments import Count, Seed, refuse_unused
+from ncl_bench.arguments import Count, Seed
 from ncl_bench.data.encoding import ENCODING_FILE, Encoding, Preprocessing, Projection, parse_encoding
 from ncl_bench.data.own_tables import (
     CaptionTable,
-    OwnSource,
-    PictureOptions,
     Splits,
-    draw_splits,
+    complete_splits,
     is_text,
     note_split,
     read_images,
 )
-from ncl_bench.data.pairs.form import TABLE_ENDINGS
-from ncl_bench.data.pairs.forms import rows_in
+from ncl_bench.data.pairs.listing import TABLE_ENDINGS
+from ncl_bench.data.pairs.rows import rows_in
 from ncl_bench.data.pictures import picture_path, read_picture
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.decoding import decoded
@@ -122,8 +120,14 @@ def list_images(
             f"split_column is {split_column!r}, but the lists say which split an image is in; leave it out"
         )
     if rows_in(source):
-        rows = OwnSource(source, images, image_column, split_column=split_column)
-        table = read_images(rows, work=work, progress=progress)
+        table = read_images(
+            source,
+            images=images,
+            image_column=image_column,
+            split_column=split_column,
+            work=work,
+            progress=progress,
+        )
         folder = images or (source if source.is_dir() else source.parent)
         for name in table.captions if work is None else ():
             picture_path(folder, name, str(source))
@@ -242,7 +246,8 @@ def extract(
     work = to.parent / f".{to.name}.partial"
     with sole_owner(to):
         stamps, settings, chunks = _planned(images, encoder, work, options, known)
-        draw = [] if images.splits else [options.dev, options.test, options.seed]
+        given = bool(images.splits and all(images.splits.values()))
+        draw = [] if given else [options.dev, options.test, options.seed]
         key = _sha256(
             [settings, stamps, images.splits, [options.pca, options.dtype, options.skip_damaged, *draw]]
         )
@@ -256,7 +261,8 @@ def extract(
             raise DataError(
                 f"{images.file(name)} {reason}{more}; or leave such files out with --skip-damaged, which lists them"
             )
-        splits = _readable_splits(images, damaged, options)
+        readable = [name for name in images.names if name not in damaged]
+        splits = complete_splits(readable, images.splits, options.dev, options.test, options.seed)
         with atomic_folder(to) as result:
             pca = _fit(chunks, splits["train"], options.pca, progress) if options.pca else None
             dim = _write(result, chunks, splits, pca, options.dtype, progress)
@@ -268,7 +274,7 @@ def extract(
                 feature_dim=dim,
                 pca=pca.record if pca else None,
                 dtype=options.dtype,
-                splits="given" if images.splits else f"drawn with seed {options.seed}",
+                splits="given" if given else f"drawn with seed {options.seed}",
                 images={split: len(names) for split, names in splits.items()},
                 skipped=damaged,
             )
@@ -305,30 +311,41 @@ def extract_shard(
 
 
 def encode_pictures(
-    table: CaptionTable, to: Path, options: PictureOptions, progress: Progress
+    table: CaptionTable,
+    to: Path,
+    *,
+    encoder: str | None = None,
+    dev: int | None = None,
+    test: int | None = None,
+    seed: int = 0,
+    skip_damaged: bool = False,
+    device: str = "auto",
+    known: Sequence[Path] = (),
+    progress: Progress = silent,
 ) -> Mapping[str, str]:
     """Encode pictures for a dataset; an entry point, through which ``ncl_bench`` finds it without torch.
 
     Args:
         table: names the images with captions, their files, and perhaps their splits.
         to: folder to write; features that are there are used again.
-        options: encoder, draw of the splits and device.
+        encoder: name of the encoder (default: efficientnet-lite0).
+        dev, test: images to draw if the table has no such split (default: a tenth each).
+        seed: seed of that draw.
+        skip_damaged: leave out images that cannot be read, instead of refusing them.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        known: folders of features that may hold some of the pictures already.
         progress: shows the number of images done.
 
     Returns:
         Image that cannot be read to the reason.
     """
-    name = options.encoder or encoders.LITE0
+    name = encoder or encoders.LITE0
     files = {image: table.files[image] for image in table.captions}
     wanted = FeatureOptions(
-        encoders.usual_grid(name),
-        dev=options.dev,
-        test=options.test,
-        seed=options.seed,
-        skip_damaged=options.skip_damaged,
+        encoders.usual_grid(name), dev=dev, test=test, seed=seed, skip_damaged=skip_damaged
     )
     images = ImageList(to.parent, list(files), table.splits, files)
-    network = encoders.load_encoder(name, None, options.device)
+    network = encoders.load_encoder(name, None, device)
     earlier = to.with_name(f"{to.name}-earlier")
     if to.exists():
         shutil.rmtree(earlier, ignore_errors=True)
@@ -338,7 +355,7 @@ def encode_pictures(
         network,
         to,
         wanted,
-        known=[earlier, *options.known],
+        known=[earlier, *known],
         workers=os.cpu_count() or 1,
         progress=progress,
     )
@@ -350,9 +367,6 @@ def _planned(
     images: ImageList, encoder: Encoder, work: Path, options: FeatureOptions, known: Sequence[Path] = ()
 ) -> tuple[list[list[object]], dict[str, Any], dict[Path, list[str]]]:
     """Stamp of every image, the settings, and the chunks: a file in ``work`` to the images in it."""
-    if images.splits:
-        drawn = {"dev": options.dev, "test": options.test, "seed": options.seed}
-        refuse_unused(FeatureOptions, drawn, "as the images' splits are given", DataError)
     refuse_links_out(work, work.parent)
     stamps = {name: _stamp(name, images.file(name)) for name in images.names}
     settings = _settings(encoder, options)
@@ -561,18 +575,6 @@ def _features(encoder: Encoder, pictures: Sequence[NDArray[np.uint8] | str], gri
     features: Float32Array = pooled.flatten(2).transpose(1, 2).float().cpu().numpy()
     features[[isinstance(x, str) for x in pictures]] = 0
     return features
-
-
-def _readable_splits(images: ImageList, damaged: Mapping[str, str], options: FeatureOptions) -> Splits:
-    if images.splits is None:
-        readable = [name for name in images.names if name not in damaged]
-        return draw_splits(readable, options.dev, options.test, options.seed)
-    splits = {
-        split: [name for name in names if name not in damaged] for split, names in images.splits.items()
-    }
-    if empty := [split for split in splits if not splits[split]]:
-        raise DataError(f"no image is left in {' and '.join(empty)}; every split needs one")
-    return splits
 
 
 def _rows(

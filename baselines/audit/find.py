@@ -36,6 +36,7 @@ from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pairs.columns import OwnPairs, read_pairs
 from ncl_bench.data.pairs.kept import KeptRows, write_kept
 from ncl_bench.data.pairs.pictures import Pictures, find_pictures
+from ncl_bench.data.pairs.write import save
 from ncl_bench.data.pictures import check_picture
 from ncl_bench.decoding import decoded
 from ncl_bench.errors import DataError, NclBenchError, TrainingError, listed, named, shorten
@@ -82,6 +83,7 @@ def find_wrong_pairs(
     prior: Path | str | None = None,
     seed: Seed = 0,
     device: str = "auto",
+    rows_in_order: bool = False,
     console: Console | None = None,
 ) -> pd.DataFrame:
     """Find the wrong pairs among images and captions; the same call resumes in the same folder.
@@ -109,6 +111,7 @@ def find_wrong_pairs(
             set better than they do themselves (default: none).
         seed: seed of everything random.
         device: device of the encoders; ``auto`` takes a GPU if there is one.
+        rows_in_order: take files that are numbered by row for those of the rows in their order (default: refuse them).
         console: where to draw the bar (default: standard error).
 
     Returns:
@@ -128,7 +131,7 @@ def find_wrong_pairs(
         refuse_unused(find_wrong_pairs, of_a_table, "without a table of pairs", DataError)
     arrays = None if none else read_embeddings(image_embeddings, caption_embeddings)
     other = None if prior is None else _prior(Path(prior))
-    own = _opened(pairs, image_column, caption_column, arrays)
+    own = _opened(pairs, image_column, caption_column, arrays, rows_in_order)
     if arrays is not None and len(arrays[0]) != len(own.captions):
         raise DataError(
             f"{own.form.name} has {len(own.captions):,} rows, the embeddings {len(arrays[0]):,}; give one of each per "
@@ -179,9 +182,11 @@ def find_wrong_pairs(
     return table
 
 
-def _opened(pairs: Any, image_column: str | None, caption_column: str | None, arrays: Any) -> OwnPairs:
+def _opened(
+    pairs: Any, image_column: str | None, caption_column: str | None, arrays: Any, rows_in_order: bool
+) -> OwnPairs:
     if pairs is not None:
-        return read_pairs(pairs, image_column, caption_column)
+        return read_pairs(pairs, image_column, caption_column, rows_in_order=rows_in_order)
     if arrays is None:
         raise DataError("no pairs are given; give a table of images and captions, or embeddings of both")
     # embeddings alone are judged as well; their rows need some name
@@ -590,6 +595,7 @@ def _kept(
         images=None if images is None else str(Path(images).absolute()),
         features=None if encoder is None else str((work / "features").absolute()),
         encoder=encoder,
+        rows_in_order=own.rows_in_order,
     )
 
 
@@ -600,7 +606,7 @@ def _write_lists(folder: Path, own: OwnPairs, audit: Audit, found: "Judged") -> 
     if found.order_faults:
         captions = repaired(own.captions, audit.rows, found.order_faults)
         rows = np.arange(len(own.captions))
-        own.form.save(folder / "repaired", rows, own.caption_column, captions)
+        save(own.form, folder / "repaired", rows, own.caption_column, captions)
     else:
         # the same folder may hold that of an earlier call
         forget(folder, "repaired")

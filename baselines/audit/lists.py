@@ -9,6 +9,7 @@ import numpy as np
 
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pairs.columns import OwnPairs
+from ncl_bench.data.pairs.write import save
 
 if TYPE_CHECKING:
     from baselines.audit.order import OrderFault
@@ -25,11 +26,11 @@ def write_lists(
         kept, suspects: int64, rows of each list, ascending.
         corrections: row to the caption that fits; such rows stand in ``corrected`` beside those of ``clean``.
     """
-    own.form.save(folder / "clean", kept)
-    own.form.save(folder / "suspects", suspects)
+    save(own.form, folder / "clean", kept)
+    save(own.form, folder / "suspects", suspects)
     if corrections:
         rows = np.union1d(kept, list(corrections)).astype(np.int64)
-        own.form.save(folder / "corrected", rows, own.caption_column, corrections)
+        save(own.form, folder / "corrected", rows, own.caption_column, corrections)
     else:
         forget(folder, "corrected")
 

@@ -35,9 +35,7 @@ def register(dataset: DatasetSpec) -> DatasetSpec:
 def _add(dataset: DatasetSpec) -> None:
     # by its facts: a cell of a notebook that defines the class runs again
     known = DATASETS.get(dataset.name, dataset)
-    facts = [(type(each).__qualname__, vars(each)) for each in (known, dataset)]
-    # those of a prepared folder give way to the module that describes the dataset
-    if type(known) is not DatasetSpec and facts[0] != facts[1]:
+    if (type(known).__qualname__, vars(known)) != (type(dataset).__qualname__, vars(dataset)):
         raise DataError(f"a dataset {dataset.name!r} exists already; give yours another name")
     if not re.fullmatch(r"[a-z][a-z0-9_-]*", dataset.name):
         raise DataError(f"a dataset's name is {dataset.name!r}, expected small letters, digits, _ and -")

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from ncl_bench.arguments import refuse_unused
 from ncl_bench.data.layout import IMAGE_FILES, ImageFiles, records_of, save_table, write_manifest
-from ncl_bench.data.own_tables import OwnSource, read_images
-from ncl_bench.data.pairs.forms import rows_in
+from ncl_bench.data.own_tables import read_images
 from ncl_bench.data.pairs.pictures import FileIndex
+from ncl_bench.data.pairs.rows import rows_in
 from ncl_bench.data.pictures import check_picture, picture_bytes, picture_path
 from ncl_bench.data.prepared import load_prepared
 from ncl_bench.data.spec import DatasetSpec
@@ -77,9 +77,10 @@ def add_images(
         missing = next((image_id for image_id in every if image_id not in file_of), None)
         # files come first: pictures that rows hold are unpacked before one of them is found
         if missing is not None and names is None and rows_in(source):
-            rows = OwnSource(source, images, image_column)
             journal = Journal(work, ids)
-            in_rows = read_images(rows, work=work / "pictures", progress=progress).files
+            in_rows = read_images(
+                source, images=images, image_column=image_column, work=work / "pictures", progress=progress
+            ).files
             file_of = {i: in_rows[normalized(i)] for i in every if normalized(i) in in_rows}
             missing = next((image_id for image_id in every if image_id not in file_of), None)
         if missing is not None:

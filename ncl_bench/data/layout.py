@@ -120,7 +120,6 @@ class Manifest(Record):
         tokenizations: tokenizations of the captions.
         sources: the downloaded files.
         encoding: how ``ncl-bench features`` made the features; None for features from elsewhere.
-        noise: whether the pairs are clean (``synthetic``) or ``natural``; None if an older version wrote the folder.
         splits: facts of each split.
         files: every other file of the folder.
         checked: what the downloaded files were compared with, in sentences.
@@ -139,7 +138,6 @@ class Manifest(Record):
     tokenizations: tuple[Tokenization, ...]
     sources: tuple[FileRecord, ...]
     encoding: Encoding | None = None
-    noise: Literal["synthetic", "natural"] | None = None
     splits: dict[str, SplitRecord]
     files: tuple[FileRecord, ...]
     checked: tuple[str, ...] = ()

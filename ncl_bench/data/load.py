@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Literal
 
 from ncl_bench.arguments import checked_arguments
-from ncl_bench.data import DATASETS, ROOT_VARIABLE, dataset_spec
+from ncl_bench.data import ROOT_VARIABLE, dataset_spec
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.keep import read_keep
-from ncl_bench.data.layout import MANIFEST
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.data.prepared import damage, load_prepared, prepared_folder, spec_of_folder
+from ncl_bench.data.prepared import damage, load_prepared, prepared_folder
 from ncl_bench.data.similar_noise import draw_from_captions, load_similar
 from ncl_bench.data.spec import DatasetSpec, SplitName
 from ncl_bench.errors import DataError, NoiseError
@@ -43,8 +42,7 @@ def load_dataset(
     """Open one split of a dataset, with synthetic noise on train if requested.
 
     Args:
-        name: key of ``DATASETS``, or a prepared folder, such as ``data/pets`` of ``datasets new``. Embedded datasets
-            such as ``digits`` need no files; the others must be prepared.
+        name: key of ``DATASETS``. Embedded datasets such as ``digits`` need no files; the others must be prepared.
         split: ``train``, ``dev`` or ``test``.
         noise_ratio: nominal share of moved units, in [0, 1) (default: clean pairs). Only train is ever corrupted.
         noise_unit: ``caption`` (NCR and its successors, the default), ``image`` (DECL, RCL), ``similar`` (captions
@@ -71,8 +69,6 @@ def load_dataset(
         NoiseError: the dataset or split takes no noise, a setting is out of range or has no effect, or the file is
             refused.
     """
-    if name not in DATASETS and (Path(name) / MANIFEST).is_file():
-        name, root = _registered_folder(Path(name).absolute()), Path(name).absolute()
     spec = dataset_spec(name)
 
     # a ratio of 0 asks for clean pairs, and may come with the unit and the seed of a sweep's other ratios
@@ -126,7 +122,7 @@ def load_dataset(
     dataset = dataset.pickled_as(
         partial(
             load_dataset,
-            name if type(spec) is not DatasetSpec else str(root),
+            name,
             split=split,
             noise_ratio=noise_ratio,
             noise_unit=noise_unit,
@@ -186,12 +182,6 @@ def train_noise(
             return load_similar(place, spec, ratio, seed)
         return draw_from_captions(place, spec, unit, ratio, seed)
     return spec.draw_noise(noise_ratio=ratio, noise_unit=unit, seed=seed)
-
-
-def _registered_folder(folder: Path) -> str:
-    """Name of the dataset of a prepared folder; its facts are registered if no module has done so."""
-    spec = spec_of_folder(folder)
-    return DATASETS.setdefault(spec.name, spec).name
 
 
 def _read_noise(file: Path, spec: DatasetSpec, unit: str | None, ratio: float) -> tuple[Int64Array, Noise]:

@@ -4,7 +4,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,13 +15,14 @@ from numpy.lib.format import open_memmap
 from ncl_bench.arguments import Count, Seed, checked_arguments, refuse_unused
 from ncl_bench.data import DATASETS, register
 from ncl_bench.data.captions import ScanLayout
+from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.encoding import ENCODING_FILE
 from ncl_bench.data.languages import language_name, language_tag
 from ncl_bench.data.own_features import FeatureArrays, feature_arrays, files_of_splits
-from ncl_bench.data.own_tables import CaptionTable, OwnSource, PictureOptions, draw_splits, read_captions
-from ncl_bench.data.pairs.columns import read_pairs
-from ncl_bench.data.pairs.forms import rows_in
-from ncl_bench.data.pairs.kept import KEPT, read_kept
+from ncl_bench.data.own_tables import CaptionTable, complete_splits, read_captions
+from ncl_bench.data.pairs.columns import OwnPairs, read_pairs
+from ncl_bench.data.pairs.kept import KEPT, KeptRows, read_kept
+from ncl_bench.data.pairs.rows import rows_in
 from ncl_bench.data.prepare import prepare
 from ncl_bench.data.spec import SPLITS, Origin
 from ncl_bench.data.tokenize import refuse_tokenizers
@@ -64,6 +65,7 @@ def new_dataset(
     encoder: str | None = None,
     skip_damaged: bool = False,
     device: str = "auto",
+    rows_in_order: bool = False,
     progress: Progress = silent,
 ) -> tuple[ScanLayout, tuple[str, ...]]:
     """Make a dataset of images and captions: encode the pictures, split and prepare; the same call resumes.
@@ -103,6 +105,8 @@ def new_dataset(
             efficientnet-lite0, or that of the audit).
         skip_damaged: skip and list files that are not readable images.
         device: device of the encoder; ``auto`` takes a GPU if there is one.
+        rows_in_order: take files that are numbered by row, or rows of features without ids, for those of the table's
+            rows in their order (default: refuse them).
         progress: shows what is done.
 
     Returns:
@@ -131,36 +135,54 @@ def new_dataset(
     work = root / f".{name}.gathered"
     if (root / name).exists() and not work.exists():  # both exist if a run was interrupted at its very end
         raise DataError(f"{root / name} exists already; delete it, or choose another name or --to")
-    source = OwnSource(
-        given[0], None if images is None else Path(images), image_column, caption_column, split_column
-    )
-    known: list[Path] = []
-    if clean is not None:
-        source, known, own_encoder = _kept(Path(clean), source, languages)
-        encoder = encoder or own_encoder
+    source, chosen_rows, known = given[0], None, list[Path]()
+    if clean is not None and (kept := _kept(Path(clean))):
+        if (Path(clean) / KEPT).is_file():  # else the table itself, such as clean.csv, is read as any other
+            source, chosen_rows = Path(kept.path), partial(_kept_rows, kept)
+        image_column = image_column or kept.image_column
+        if not languages and language_tag(kept.caption_column) is None:  # other languages are read too
+            caption_column = caption_column or kept.caption_column
+        images, encoder = images or kept.images, encoder or kept.encoder
+        rows_in_order = rows_in_order or kept.rows_in_order
+        known = [Path(kept.features)] if kept.features else []
     with sole_owner(work, inside=root):
         try:
             # pictures are not unpacked if features are given
             table = read_captions(
-                source, languages, work=None if features else work / PICTURES, progress=progress
+                source,
+                languages,
+                images=None if images is None else Path(images),
+                image_column=image_column,
+                caption_column=caption_column,
+                split_column=split_column,
+                rows_in_order=rows_in_order,
+                drawn=dev is not None or test is not None,
+                chosen_rows=chosen_rows,
+                work=None if features else work / PICTURES,
+                progress=progress,
             )
             chosen = _tokenizers(table.languages, tokenizers)
             own_file = None if tokenizer_file is None else Path(tokenizer_file)
             refuse_tokenizers(name, {*chosen.values()}, own_file)  # before minutes of encoding
             place = Path(features or work / FEATURES)
-            drawn = {"dev": dev, "test": test, "seed": seed}
-            if table.splits is not None:
-                refuse_unused(new_dataset, drawn, f"as {table.name} has a column of splits", DataError)
-            elif features is not None and any(files_of_splits(place).values()):
+            drawn: dict[str, Any] = {"dev": dev, "test": test, "seed": seed}
+            if features is not None and any(files_of_splits(place).values()):
                 refuse_unused(new_dataset, drawn, f"as {features} has a file for each split", DataError)
+            else:
+                complete_splits(list(table.captions), table.splits, **drawn)
             skipped: Mapping[str, str] = {}
             if features is None:
                 _captions_each(table, table.captions, captions_per_image)  # before minutes of encoding
-                if table.splits is None:
-                    draw_splits(list(table.captions), dev, test, seed)
-                options = PictureOptions(encoder, dev, test, seed, skip_damaged, device, known)
-                skipped = _encoded(table, place, options, progress)
-            arrays = feature_arrays(place, table, dev=dev, test=test, seed=seed, kept=clean is not None)
+                how: dict[str, Any] = {
+                    "encoder": encoder,
+                    "skip_damaged": skip_damaged,
+                    "device": device,
+                    "known": known,
+                }
+                skipped = _encoded(table, place, **how, **drawn, progress=progress)
+            arrays = feature_arrays(
+                place, table, **drawn, kept=clean is not None, rows_in_order=rows_in_order
+            )
             spec = _spec(name, table, arrays, captions_per_image, noise, chosen)
             made_of = f"features in {features} and the captions in {table.name}"
             code = _module_text(spec, made_of if features else f"pictures and captions in {table.name}")
@@ -201,36 +223,21 @@ def _forget(work: Path) -> None:
         work.rmdir()
 
 
-def _kept(
-    clean: Path, source: OwnSource, languages: Sequence[str]
-) -> tuple[OwnSource, list[Path], str | None]:
-    """What an audit kept, folders of features that are known, and the name of their encoder.
-
-    Args:
-        clean: folder of an audit, or a table, such as its file ``clean.csv``.
-        source: what else was given.
-        languages: columns of captions that were asked for.
-    """
+def _kept(clean: Path) -> KeptRows | None:
+    """What an audit kept, by its folder, or by the folder of a table such as its file ``clean.csv``."""
     alone = clean.is_file() or (not (clean / KEPT).is_file() and rows_in(clean))
     if alone and not (clean.parent / KEPT).is_file():
-        return source, [], None
-    kept = read_kept(clean.parent if alone else clean)
-    known = [] if kept.features is None else [Path(kept.features)]
-    images = source.images or (None if kept.images is None else Path(kept.images))
-    source = replace(source, images=images, image_column=source.image_column or kept.image_column)
-    named = bool(languages) or language_tag(kept.caption_column) is not None  # other languages are read too
-    if not alone:
-        own = read_pairs(Path(kept.path), kept.image_column, kept.caption_column)
-        source = replace(source, pairs=Path(kept.path), rows=kept.taken(own))
-        named = named and len(own.form.table) == len(
-            np.unique(own.row_of)
-        )  # the rows are not those of a list
-    if source.caption_column is None and not named:
-        source = replace(source, caption_column=kept.caption_column)
-    return source, known, kept.encoder
+        return None
+    return read_kept(clean.parent if alone else clean)
 
 
-def _encoded(table: CaptionTable, to: Path, options: PictureOptions, progress: Progress) -> Mapping[str, str]:
+def _kept_rows(kept: KeptRows, pairs: OwnPairs) -> Int64Array:
+    if pairs.caption_column != kept.caption_column:  # captions in another language first
+        pairs = read_pairs(Path(kept.path), kept.image_column, kept.caption_column)
+    return kept.taken(pairs)
+
+
+def _encoded(table: CaptionTable, to: Path, *, skip_damaged: bool, **given: Any) -> Mapping[str, str]:
     """Encode the pictures by the package that is installed for it; images that cannot be read, with the reason."""
     require("features", "torch", needed_by="`datasets new` without --features")
     encoders = entry_points(group="ncl_bench.features", name="pictures")
@@ -238,13 +245,13 @@ def _encoded(table: CaptionTable, to: Path, options: PictureOptions, progress: P
         raise DataError("no installed package encodes pictures; install ncl_bench again, or give --features")
     files = {image: table.files[image] for image in table.captions}
     missing = [file for file in files.values() if not file.exists()]
-    if missing and not options.skip_damaged:
+    if missing and not skip_damaged:
         raise DataError(
             f"{len(missing):,} of {len(files):,} images of {table.name} have no file, the first is {missing[0]}; fetch "
             "them, correct --images, or leave them out with --skip-damaged, which lists them"
         )
     # an entry point, because ncl_bench does not import baselines
-    skipped: Mapping[str, str] = encoders["pictures"].load()(table, to, options, progress)
+    skipped: Mapping[str, str] = encoders["pictures"].load()(table, to, skip_damaged=skip_damaged, **given)
     return skipped
 
 
@@ -336,13 +343,13 @@ def _gather(
     spec: ScanLayout,
     table: CaptionTable,
     arrays: Mapping[str, FeatureArrays],
-    source: OwnSource,
+    source: Any,
     progress: Progress,
 ) -> None:
     """Write all files in the layout that `prepare` reads; unchanged files keep their modification time."""
     work.mkdir(parents=True, exist_ok=True)
     read = [path for each in arrays.values() for path in each.files]
-    read += [Path(source.pairs)] if isinstance(source.pairs, str | Path) else []
+    read += [Path(source)] if isinstance(source, str | Path) else []
     # the gathered files get the time of their newest source, so that a second run finds them unchanged
     changed = max(path.stat().st_mtime_ns for path in read)
     for split, each in arrays.items():
@@ -387,6 +394,7 @@ Written by `ncl-bench datasets new`. Edit the origin below: the dataset's card s
 
 from ncl_bench.data import register
 from ncl_bench.data.captions import ScanLayout
+from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.spec import Origin
 
 register(

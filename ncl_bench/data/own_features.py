@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from ncl_bench.data.captions import read_lines
 from ncl_bench.data.columns import Int64Array
-from ncl_bench.data.own_tables import CaptionTable, Splits, draw_splits
+from ncl_bench.data.own_tables import CaptionTable, Splits, complete_splits
 from ncl_bench.data.pairs.pictures import ENDINGS, FileIndex
 from ncl_bench.data.spec import SPLITS
-from ncl_bench.errors import DataError, ScoresError, listed
+from ncl_bench.errors import DataError, ScoresError, listed, named
 from ncl_bench.foreign import normalized
 from ncl_bench.npy import map_npy, read_header
 
@@ -63,6 +63,7 @@ def feature_arrays(
     test: int | None = None,
     seed: int = 0,
     kept: bool = False,
+    rows_in_order: bool = False,
 ) -> dict[str, FeatureArrays]:
     """Find the features of each split, and check that they fit each other and the table.
 
@@ -71,6 +72,7 @@ def feature_arrays(
         table: table of captions.
         dev, test, seed: see :func:`ncl_bench.data.own_tables.draw_splits`; used if nothing else defines the splits.
         kept: whether the table holds only what an audit kept; other images of a file are then left out.
+        rows_in_order: row k of a file without ids belongs to the k-th image of its split in the table.
 
     Raises:
         DataError: a file is missing or damaged, or does not fit.
@@ -81,14 +83,18 @@ def feature_arrays(
     missing = [split for split in SPLITS if found[split] is None]
     if missing == list(SPLITS):
         arrays = _from_image_files(
-            folder, table, table.splits or draw_splits(list(table.captions), dev, test, seed)
+            folder, table, complete_splits(list(table.captions), table.splits, dev, test, seed)
         )
     elif missing:
         raise DataError(
             f"{folder} holds one file for some splits, but none for {' and '.join(missing)}; add those files"
         )
     else:
-        arrays = {split: _from_split_file(file, table, split, kept) for split, file in found.items() if file}
+        arrays = {
+            split: _from_split_file(file, table, split, kept, rows_in_order)
+            for split, file in found.items()
+            if file
+        }
     kinds = {split: (each.shape, str(each.dtype)) for split, each in arrays.items()}
     if len(set(kinds.values())) > 1:
         raise DataError(
@@ -103,17 +109,20 @@ def files_of_splits(folder: Path) -> dict[str, Path | None]:
     return {split: next((file for file in files if file.is_file()), None) for split, files in named.items()}
 
 
-def _from_split_file(file: Path, table: CaptionTable, split: str, kept: bool) -> FeatureArrays:
+def _from_split_file(
+    file: Path, table: CaptionTable, split: str, kept: bool, rows_in_order: bool
+) -> FeatureArrays:
     array = _mapped(file)
     ids_file = file.with_name(f"{split}_ids.txt")
     if ids_file.is_file():
         ids = [normalized(line) for line in read_lines(ids_file.read_bytes(), str(ids_file))]
-    elif table.splits is not None:
-        ids = table.splits[split]  # row k is the k-th image of the table
+    elif table.splits is not None and rows_in_order:
+        ids = table.splits[split]
     else:
+        # in another order every caption would get the features of another image
         raise DataError(
-            f"cannot match the rows of {file} to images; add {ids_file.name} with one id per line, or a column split "
-            f"to {table.name} whose images are in the order of the rows"
+            f"nothing says which image each row of {file} belongs to; add {ids_file.name} with one id per line, or say "
+            f"{named('rows_in_order')} if they are in the order of {table.name}, which then needs a column split"
         )
     if array.ndim not in (2, 3) or len(array) != len(ids):
         raise DataError(

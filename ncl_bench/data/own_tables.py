@@ -4,9 +4,9 @@ Nothing is left out: a row without an image or a caption is refused with its pla
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,12 @@ import numpy as np
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.languages import language_tag
 from ncl_bench.data.pairs.columns import OwnPairs, columns_of, image_column_of, pairs_of, text_cells
-from ncl_bench.data.pairs.form import CAPTION_COLUMNS, Form
-from ncl_bench.data.pairs.forms import form_of
+from ncl_bench.data.pairs.names import SPLIT_OF, column, known_columns
 from ncl_bench.data.pairs.pictures import image_names, picture_files
+from ncl_bench.data.pairs.rows import read_rows, with_splits
 from ncl_bench.data.scripts import LANGUAGE_OF, LATIN, script_of_most
 from ncl_bench.data.spec import SPLITS
-from ncl_bench.errors import DataError, listed, shorten, shown
+from ncl_bench.errors import DataError, listed, named, shorten, shown
 from ncl_bench.foreign import normalized
 from ncl_bench.progress import Progress, silent
 
@@ -27,33 +27,6 @@ SEEN = 1_000
 """Captions, the first ones, whose script is looked at."""
 Splits = dict[str, list[str]]
 """Split to the names of its images, in order."""
-
-
-@dataclass(frozen=True)
-class OwnSource:
-    """Where a user's images and captions are, as commands and calls get it.
-
-    Attributes:
-        pairs: a file, a folder, a ``pandas.DataFrame`` or a ``datasets.Dataset``, in a form of
-            :mod:`ncl_bench.data.pairs.forms`.
-        images: folder of the pictures (default: the folder of the table).
-        image_column: column of image paths or pictures (default: found by its name).
-        caption_column: column of captions (default: found by its name).
-        split_column: column of splits (default: ``split``, if there is one).
-        rows: int64, the pairs to read, ascending (default: all).
-    """
-
-    pairs: Any
-    images: Path | None = None
-    image_column: str | None = None
-    caption_column: str | None = None
-    split_column: str | None = None
-    rows: Int64Array | None = None
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-        return str(self.pairs) if isinstance(self.pairs, str | Path) else f"the {type(self.pairs).__name__}"
 
 
 @dataclass(frozen=True)
@@ -77,28 +50,6 @@ class CaptionTable:
     ignored: tuple[str, ...] = ()
     files: Mapping[str, Path] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class PictureOptions:
-    """How the pictures of a new dataset are encoded.
-
-    Attributes:
-        encoder: name of the encoder (default: efficientnet-lite0).
-        dev, test: images to draw if the table has no splits (default: a tenth each).
-        seed: seed of that draw.
-        skip_damaged: leave out images that cannot be read, instead of refusing them.
-        device: ``auto``, ``cpu`` or ``cuda``.
-        known: folders of features that may hold some of the pictures already.
-    """
-
-    encoder: str | None = None
-    dev: int | None = None
-    test: int | None = None
-    seed: int = 0
-    skip_damaged: bool = False
-    device: str = "auto"
-    known: Sequence[Path] = ()
 
 
 def note_split(split_of: dict[str, str], image: str, split: str, where: str) -> None:
@@ -137,7 +88,8 @@ def draw_splits(names: Sequence[str], dev: int | None, test: int | None, seed: i
     for split, size in sizes.items():
         if size < 1:
             raise DataError(
-                f"of {len(names)} images {size} would be {split}; choose other numbers with --dev and --test"
+                f"of {len(names)} images {size} would be {split}; choose other numbers with {named('dev')} and "
+                f"{named('test')}"
             )
     # RandomState keeps its draws over NumPy's versions, so a seed names the same splits for ever
     order = np.random.RandomState(seed).permutation(len(names))
@@ -148,23 +100,57 @@ def draw_splits(names: Sequence[str], dev: int | None, test: int | None, seed: i
     return {split: [names[row] for row in sorted(rows[split])] for split in SPLITS}
 
 
-def read_images(
-    source: OwnSource | Path, *, work: Path | None = None, progress: Progress = silent
-) -> CaptionTable:
-    """Read images and their splits, without a caption; see :func:`read_captions`.
+def complete_splits(
+    names: Sequence[str], stated: Splits | None, dev: int | None, test: int | None, seed: int
+) -> Splits:
+    """The splits that a source states; dev or test that it does not state are drawn from train.
+
+    Args:
+        names: names of the images that can be used.
+        stated: split to its images; None draws all splits.
+        dev, test, seed: as for :func:`draw_splits`.
 
     Raises:
-        DataError: as there.
+        DataError: a split is empty, or a number is given for a split that is stated.
     """
-    source = source if isinstance(source, OwnSource) else OwnSource(source)
-    form = form_of(source.pairs)
-    return _gather(source, pairs_of(form, source.image_column), {}, work, progress)
+    if stated is None:
+        return draw_splits(names, dev, test, seed)
+    usable = set(names)
+    splits = {split: [name for name in own if name in usable] for split, own in stated.items()}
+    for split, size in (("dev", dev), ("test", test)):
+        if size is not None and stated.get(split):
+            raise DataError(f"{named(split, size)} has no effect, as the splits are given; leave it out")
+    lacking = [split for split in splits if not splits[split]]
+    if "train" in lacking or any(stated[split] for split in lacking):
+        raise DataError(f"no image is in {' and '.join(lacking)}; every split needs one")
+    if not lacking:
+        return splits
+    # an official test image never becomes one of dev
+    drawn = draw_splits(splits["train"], dev, test, seed)
+    kept = {name for split in lacking for name in drawn[split]}
+    return (
+        splits
+        | {split: drawn[split] for split in lacking}
+        | {"train": [name for name in splits["train"] if name not in kept]}
+    )
+
+
+def read_images(source: Any, **given: Any) -> CaptionTable:
+    """Read images and their splits, without a caption; arguments as for :func:`read_captions`."""
+    return read_captions(source, None, **given)
 
 
 def read_captions(
-    source: OwnSource | Path,
-    languages: Sequence[str] = (),
+    source: Any,
+    languages: Sequence[str] | None = (),
     *,
+    images: Path | None = None,
+    image_column: str | None = None,
+    caption_column: str | None = None,
+    split_column: str | None = None,
+    rows_in_order: bool = False,
+    drawn: bool = False,
+    chosen_rows: Callable[[OwnPairs], Int64Array] | None = None,
     work: Path | None = None,
     progress: Progress = silent,
 ) -> CaptionTable:
@@ -175,8 +161,16 @@ def read_captions(
     named by its path; where rows hold the pictures themselves, by a hash of its picture.
 
     Args:
-        source: the images and captions, or their file or folder.
-        languages: ``LANGUAGE`` or ``LANGUAGE=COLUMN`` for each column of captions, the default first.
+        source: a file, a folder, a ``pandas.DataFrame`` or a ``datasets.Dataset`` of images and captions.
+        languages: ``LANGUAGE`` or ``LANGUAGE=COLUMN`` for each column of captions, the default first; None reads no
+            caption.
+        images: folder of the pictures (default: the folder of the table).
+        image_column: column of image paths or pictures (default: found by its name).
+        caption_column: column of captions (default: found by its name).
+        split_column: column of splits (default: ``split``, if there is one).
+        rows_in_order: files numbered by row belong to the rows in their order.
+        drawn: splits are drawn where no column and no name of a file states them, whatever folders pictures lie in.
+        chosen_rows: gives the pairs to read, int64, ascending (default: all).
         work: folder for pictures that the rows hold; with it, the file of every image is looked for.
         progress: shows the number of pictures read.
 
@@ -184,173 +178,163 @@ def read_captions(
         DataError: the source cannot be read, no column has captions or it is unclear which, a cell is empty, or an
             image is in two splits.
     """
-    source = source if isinstance(source, OwnSource) else OwnSource(source)
-    form = form_of(source.pairs)
-    chosen = _caption_columns(source, form, languages)
-    pairs = pairs_of(form, source.image_column, next(iter(chosen.values())))
-    # a Chinese column named `caption` would be split at blanks as English
-    _refuse_other_script(source, pairs, languages)
-    table = _gather(source, pairs, chosen, work, progress)
-    if not table.captions:
-        raise DataError(f"{source.name} holds no captions; write one row per caption")
-    return table
-
-
-def _caption_columns(source: OwnSource, form: Form, languages: Sequence[str]) -> dict[str, str]:
-    """Language to its column of captions."""
-    columns, given = columns_of(form), source.caption_column
-    if given is not None:
-        if given not in columns:
-            raise DataError(
-                f"{source.name} has no column {shown(given)}, only {listed(columns)}; correct --caption-column"
-            )
-        if len(languages) > 1 or any("=" in each for each in languages):
-            raise DataError("--language names the columns of captions already; leave --caption-column out")
-        languages = [f"{each}={given}" for each in languages]
-        if not languages and (tag := language_tag(given)):
-            return {tag: given}
-    if languages:
-        return _asked(source, form, columns, languages)
-    return {"en": given} if given is not None else _named(source, form, columns)
-
-
-def _refuse_other_script(source: OwnSource, pairs: OwnPairs, languages: Sequence[str]) -> None:
-    """Refuse captions that are taken for English because nothing names their language, and are written otherwise."""
-    column = pairs.caption_column
-    script = script_of_most(pairs.captions[:SEEN])
-    if not languages and language_tag(column) is None and script not in (None, LATIN):
+    rows = read_rows(source)
+    columns = columns_of(rows)
+    if split_column is not None and split_column not in columns:
         raise DataError(
-            f"{source.name}: the captions in the column {column} are in {script}, and nothing names their language; "
-            f"name it, as in --language {LANGUAGE_OF.get(str(script), 'LANGUAGE')}={column}"
+            f"{rows.name} has no column {shown(split_column)}, only {listed(columns)}; correct {named('split_column')}"
         )
-
-
-def _asked(source: OwnSource, form: Form, columns: Sequence[str], languages: Sequence[str]) -> dict[str, str]:
-    """Language to the column that was asked for."""
+    split_column = split_column or next(iter(known_columns(columns, "split")), None)
     chosen: dict[str, str] = {}
-    no_captions = {*form.pictures, image_column_of(form, source.image_column), _split_column(source, form)}
+    if languages is not None:
+        no_captions = {*rows.pictures, image_column_of(rows, image_column), split_column}
+        chosen = _caption_columns(rows.name, columns, no_captions, caption_column, languages)
+    # without captions and splits, the order of rows decides nothing
+    rows_in_order = rows_in_order or not (chosen or split_column)
+    pairs = pairs_of(rows, image_column, next(iter(chosen.values()), ""), rows_in_order=rows_in_order)
+    if chosen and not languages:
+        # a Chinese column named `caption` would be split at blanks as English
+        _refuse_other_script(pairs)
+    taken = None if chosen_rows is None else chosen_rows(pairs)
+    name = str(source) if isinstance(source, str | Path) else rows.name
+    by_folder = not (drawn or split_column or image_column_of(rows, image_column) in rows.pictures)
+    return _gather(name, pairs, images, chosen, split_column, by_folder, taken, work, progress)
+
+
+def _caption_columns(
+    name: str,
+    columns: Sequence[str],
+    no_captions: Collection[str | None],
+    given: str | None,
+    languages: Sequence[str],
+) -> dict[str, str]:
+    """Language to its column of captions: those asked for, or those that are named by languages or as captions."""
+    others = [each for each in columns if each not in no_captions]
+    if given is not None:
+        column(name, others, "caption", given, [])
+        if len(languages) > 1 or any("=" in each for each in languages):
+            raise DataError(
+                f"{named('languages')} names the columns of captions already; leave {named('caption_column')} out"
+            )
+        return {next(iter(_tags(languages)), None) or language_tag(given) or "en": given}
+    spoken = {each: str(tag) for each in others if (tag := language_tag(each))}
+    chosen: dict[str, str] = {}
+    for asked, tag in zip(languages, _tags(languages), strict=True):
+        language, _, wanted = asked.partition("=")
+        # a column may be named by the code, or by a word for the language, such as English
+        names = [wanted] if wanted else [language, *(each for each in others if spoken.get(each) == tag)]
+        # a column `caption` can only be in the one language that was asked for
+        names += known_columns(others, "caption")[:1] if len(languages) == 1 and not wanted else []
+        found = next((each for each in names if each in others), None)
+        if found is None or tag in chosen or found in chosen.values():
+            raise DataError(
+                f"{name} has no column of captions of its own for {named('languages', asked)}, only {listed(columns)}; "
+                f"name the column, as in {named('languages', f'{tag}=COLUMN')}"
+            )
+        chosen[tag] = found
+    plain = known_columns(others, "caption")
+    captions = [each for each in plain if each.strip().casefold() == "caption"]
+    if chosen or (plain and not spoken):
+        return chosen or {"en": column(name, others, "caption", None, [])}
+    # a column `caption` beside those of languages, or two of one language
+    if spoken and (captions or len(set(spoken.values())) < len(spoken)):
+        raise DataError(
+            f"{name}: it is unclear which of the columns {listed([*captions, *spoken])} hold captions, and in which "
+            f"languages; say it, as in {named('languages', 'en=caption')}"
+        )
+    if not spoken:
+        column(name, others, "caption", None, [])
+    return {tag: each for each, tag in spoken.items()}
+
+
+def _tags(languages: Sequence[str]) -> list[str]:
+    tags = []
     for each in languages:
-        language, _, wanted = each.partition("=")
+        language = each.partition("=")[0]
         tag = language_tag(language) or (language if re.fullmatch("[a-z]{2,3}", language) else None)
         if tag is None:
             raise DataError(
-                f"--language is {shorten(each)}, expected a language code such as en or zh, or with its column: en=text"
+                f"{named('languages', each)} is no language code such as en or zh, alone or with its column: en=text"
             )
-        # a column may be named by the code, or by a word for the language, such as English
-        names = [wanted] if wanted else [language, *(name for name in columns if language_tag(name) == tag)]
-        # a column `caption` can only be in the one language that was asked for
-        if len(languages) == 1 and not wanted:
-            names += [name for name in columns if name.casefold() == "caption"]
-        found = next((name for name in names if name in columns), None)
-        if found is None or found in no_captions:
-            raise DataError(
-                f"{source.name} has no column of captions for --language={shown(each)}, only {listed(columns)}; name "
-                f"the column, as in --language {tag}=COLUMN"
-            )
-        if tag in chosen or found in chosen.values():
-            raise DataError(f"--language={shown(each)} repeats a language or a column; give each one once")
-        chosen[tag] = found
-    return chosen
+        tags.append(tag)
+    return tags
 
 
-def _named(source: OwnSource, form: Form, columns: Sequence[str]) -> dict[str, str]:
-    """Language to the column of captions, by the columns' names."""
-    image = image_column_of(form, source.image_column)
-    others = [
-        name
-        for name in columns
-        if name not in (image, _split_column(source, form)) and name not in form.pictures
-    ]
-    spoken = [name for name in others if language_tag(name)]
-    chosen = {str(language_tag(name)): name for name in spoken}
-    plain = [name for known in CAPTION_COLUMNS for name in others if name.casefold() == known]
-    captions = [name for name in plain if name.casefold() == "caption"]
-    if len(captions) > 1 and not chosen:
-        raise DataError(f"{source.name} has the columns {listed(captions)}; choose one with --caption-column")
-    if plain and not chosen:
-        return {"en": plain[0]}
-    # a column `caption` beside those of languages, or two of one language
-    if captions or len(chosen) < len(spoken):
-        both = [name for name in others if name in spoken or name in captions]
+def _refuse_other_script(pairs: OwnPairs) -> None:
+    """Refuse captions that are taken for English because nothing names their language, and are written otherwise."""
+    column = pairs.caption_column
+    script = script_of_most(pairs.captions[:SEEN])
+    if language_tag(column) is None and script not in (None, LATIN):
         raise DataError(
-            f"{source.name}: it is unclear which of the columns {listed(both)} hold captions, and in which languages; "
-            "say it, as in --language en=caption"
+            f"{pairs.form.name}: the captions in the column {column} are in {script}, and nothing names their "
+            f"language; name it, as in {named('languages', LANGUAGE_OF.get(str(script), 'LANGUAGE') + '=' + column)}"
         )
-    if not chosen:
-        raise DataError(
-            f"{source.name} has the columns {listed(columns)}, expected {image} and one of captions per language, such "
-            f"as {image},en; correct the names in its first line, write a line of names above it if it is a row "
-            "already, or name the captions with --caption-column"
-        )
-    return chosen
-
-
-def _split_column(source: OwnSource, form: Form) -> str | None:
-    """The column of splits, if there is one."""
-    columns = list(map(str, form.table.columns))
-    if source.split_column is None:
-        return next((name for name in columns if name.casefold() == "split"), None)
-    if source.split_column not in columns:
-        raise DataError(
-            f"{source.name} has no column {shown(source.split_column)}, only {listed(columns)}; correct --split-column"
-        )
-    return source.split_column
 
 
 def _gather(
-    source: OwnSource, pairs: OwnPairs, chosen: Mapping[str, str], work: Path | None, progress: Progress
+    name: str,
+    pairs: OwnPairs,
+    images: Path | None,
+    chosen: Mapping[str, str],
+    split_column: str | None,
+    by_folder: bool,
+    taken: Int64Array | None,
+    work: Path | None,
+    progress: Progress,
 ) -> CaptionTable:
     """Check every row and sort the captions by their image."""
-    remarks = list(pairs.remarks)
-    files: dict[str, Path] = {}
+    rows, remarks, files = pairs.form, list(pairs.remarks), dict[str, Path]()
     if work is None:
-        names = image_names(pairs, source.images)
+        names = image_names(pairs, images)
     else:
-        names, files, found = picture_files(pairs, source.images, work, progress)
+        names, files, found = picture_files(pairs, images, work, progress)
         remarks += found
-    form, split_column = pairs.form, _split_column(source, pairs.form)
-    texts = (
-        [pairs.captions, *([*text_cells(form, name)] for name in [*chosen.values()][1:])] if chosen else []
-    )
-    splits = text_cells(form, split_column) if split_column else [""] * len(names)
+    if by_folder:
+        # the folders of the pictures, as train2014/1.jpg names one
+        folders = [str(PurePosixPath(name).parent) for name in names]
+        labels = list(dict.fromkeys(folders))
+        place = {label: number for number, label in enumerate(labels)}
+        with_names = with_splits(rows, labels, np.array([place[each] for each in folders], np.int64))
+        remarks += with_names.remarks[len(rows.remarks) :]
+        rows, split_column = with_names, "split" if "split" in with_names.frame else None
+    texts = [pairs.captions, *(text_cells(rows, name) for name in [*chosen.values()][1:])] if chosen else []
+    splits = text_cells(rows, split_column) if split_column else [""] * len(names)
     captions: dict[str, list[tuple[str, ...]]] = {}
     split_of: dict[str, str] = {}
-    for row in range(len(names)) if source.rows is None else source.rows.tolist():
-        image, split, where = normalized(names[row].strip()), splits[row], form.place(row)
-        if not image:
-            held = "holds no picture" if pairs.image_column in form.pictures else "is empty"
-            raise DataError(f"{where}: {pairs.image_column} {held}; every row needs an image")
-        if any(letter in image for letter in "\n\r\0"):
-            raise DataError(f"{where}: the image {shorten(image)} has a line end in its name; rename it")
+    for row in range(len(names)) if taken is None else taken.tolist():
+        image, where = normalized(names[row].strip()), rows.place(row)
         # line ends within a cell become blanks: prepared captions are one line each
         own = tuple(" ".join(cells[row].split()) for cells in texts)
-        if "" in own:
-            column = [*chosen.values()][own.index("")]
+        if not image or "" in own:
+            empty = pairs.image_column if not image else [*chosen.values()][own.index("")]
+            held = "holds no picture" if empty in rows.pictures else "is empty"
             raise DataError(
-                f"{where}: {column} is empty; every row is an image and its caption in every language"
+                f"{where}: {empty} {held}; every row needs an image, and its caption in every language"
             )
-        # isascii is fast and true of most captions
-        if not all(text.isascii() or is_text(text) for text in (image, *own)):
-            raise DataError(f"{where} holds half a character, which UTF-8 cannot store; correct it")
-        if split_column and split not in SPLITS:
+        if any(letter in image for letter in "\n\r\0") or not is_text("".join((image, *own))):
             raise DataError(
-                f"{where}: {split_column} is {shorten(split)}, expected one of {', '.join(SPLITS)}; correct it"
+                f"{where}: a line end in an image's name, or half a character, which cannot be stored; correct it"
+            )
+        split = SPLIT_OF.get(splits[row].casefold(), "")
+        if split_column and not split:
+            raise DataError(
+                f"{where}: {split_column} is {shorten(splits[row])}, expected one of {', '.join(SPLIT_OF)}; correct it"
             )
         note_split(split_of, image, split, where)
         captions.setdefault(image, []).append(own)
     by_split = {split: [image for image, own in split_of.items() if own == split] for split in SPLITS}
     used = (pairs.image_column, split_column, *chosen.values())
     return CaptionTable(
-        source.name,
+        name,
         tuple(chosen),
         captions,
         by_split if split_column else None,
-        tuple(name for name in columns_of(form) if name not in used),
-        {image: file for name, file in files.items() if (image := normalized(name.strip())) in captions},
+        tuple(name for name in columns_of(rows) if name not in used),
+        {image: file for own, file in files.items() if (image := normalized(own.strip())) in captions},
         tuple(remarks),
     )
 
 
 def is_text(text: str) -> bool:
     """Whether UTF-8 can store it: JSON escapes lone surrogates, and Python decodes bytes of file names to them."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)

@@ -72,8 +72,6 @@ BATCH_COLUMNS = ("image_features", "image_lengths", "caption_tokens", "caption_l
 MORE_COLUMNS = ("caption", "image_id", "image", "row")
 """What a pair can hold too; see ``columns`` of :func:`ncl_bench.load_dataset`."""
 
-OF_HF = ("map", "filter", "select", "with_format", "set_format", "shuffle", "train_test_split")
-"""What users of the library ``datasets`` look for on a dataset."""
 HF_ROWS = 256
 """Pairs read per block for the library ``datasets``."""
 
@@ -419,36 +417,24 @@ class PairedDataset(_TorchDataset):
         pairs = self.read(np.arange(len(self)) if rows is None else rows)
         return {name: torch.from_numpy(array) for name, array in vars(pairs).items()}
 
-    if not TYPE_CHECKING:  # type checkers would accept every name
-
-        def __getattr__(self, name: str) -> Any:
-            """Say where the methods of the library ``datasets`` are."""
-            hint = f"; use .to_hf().{name}(...)" if name in OF_HF else ""
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
-
     def to_hf(self) -> Any:
-        """Convert to a ``datasets.Dataset`` in the format ``numpy``, with its ``map``, ``filter`` and ``select``.
+        """Convert to a ``datasets.Dataset`` in the format ``numpy``.
 
-        ``to_hf().with_format("torch")`` gives the batches of a ``DataLoader`` over this dataset, by the same names. The
-        library copies the features of every pair into its cache, once: 0.3 MB per pair on Flickr30K. Training on a
+        The library copies the features of every pair into its cache, once: 0.3 MB per pair on Flickr30K. Training on a
         PairedDataset copies nothing.
 
         Returns:
-            One row per pair: ``image_features`` ``(n_regions, feature_dim)``, ``image_lengths``, ``caption_tokens``
-            padded with 0 to the longest caption of the dataset, ``caption_lengths``, ``pair_ids``, ``image_id`` and, if
-            the dataset has texts, ``caption``.
+            One row per pair: ``pair_id``, ``image_id``, ``image_features`` ``(n_regions, feature_dim)``,
+            ``caption_tokens`` and, if the dataset has texts, ``caption``.
         """
         require("data", "datasets", needed_by="to_hf")
         from datasets import Array2D, Dataset, Features, List, Value
 
-        number, longest = Value("int64"), int(self.tokens.lengths.max(initial=0))
         kinds = {
-            "image_features": Array2D((self.n_regions, self.feature_dim), str(self.image_features.dtype)),
-            "image_lengths": number,
-            "caption_tokens": List(number, length=longest),
-            "caption_lengths": number,
-            "pair_ids": number,
+            "pair_id": Value("int64"),
             "image_id": Value("string"),
+            "image_features": Array2D((self.n_regions, self.feature_dim), str(self.image_features.dtype)),
+            "caption_tokens": List(Value("int32")),
         }
         if self.captions is not None:
             kinds["caption"] = Value("string")
@@ -470,14 +456,16 @@ def _hf_rows(dataset: PairedDataset, content: str) -> Iterator[dict[str, Any]]:
     for start in range(0, len(dataset), HF_ROWS):
         rows = np.arange(start, min(start + HF_ROWS, len(dataset)))
         pairs = dataset.read(rows)
-        columns = dict(vars(pairs))
-        missing = int(dataset.tokens.lengths.max()) - pairs.caption_tokens.shape[1]
-        columns["caption_tokens"] = np.pad(pairs.caption_tokens, ((0, 0), (0, missing)))
-        columns["image_id"] = taken(dataset.image_ids, dataset.caption_to_image[rows])
-        if dataset.captions is not None:
-            columns["caption"] = list(taken(dataset.captions, rows))
-        for row in range(len(rows)):
-            yield {name: column[row] for name, column in columns.items()}
+        images = dataset.caption_to_image[rows]
+        texts = None if dataset.captions is None else list(taken(dataset.captions, rows))
+        for row, image_id in enumerate(taken(dataset.image_ids, images)):
+            own = {
+                "pair_id": pairs.pair_ids[row],
+                "image_id": image_id,
+                "image_features": pairs.image_features[row],
+                "caption_tokens": pairs.caption_tokens[row, : pairs.caption_lengths[row]],
+            }
+            yield own if texts is None else own | {"caption": texts[row]}
 
 
 @checked_arguments(DataError)

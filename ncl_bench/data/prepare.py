@@ -337,7 +337,6 @@ def _write(
         tokenizations=tuple(tokenizations),
         sources=findings.files,
         encoding=material.encoding,
-        noise=spec.noise,
         splits=splits,
         files=(),
         checked=findings.checked,

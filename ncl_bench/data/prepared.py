@@ -22,7 +22,7 @@ from ncl_bench.data.layout import (
     read_manifest,
 )
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.data.spec import SPLITS, DatasetSpec, Origin
+from ncl_bench.data.spec import SPLITS, DatasetSpec
 from ncl_bench.data.vocabulary import parse_vocabulary
 from ncl_bench.errors import DataError, ScoresError, shorten, unknown_name
 from ncl_bench.files import sha256_of_file
@@ -96,33 +96,6 @@ def load_prepared(
         },
     )
     return dataset if preload is None else dataset.in_ram()
-
-
-def spec_of_folder(folder: Path) -> DatasetSpec:
-    """Facts of a dataset from its prepared folder, where the module that describes it is not at hand."""
-    manifest = read_manifest(folder)
-    if manifest.noise is None:
-        # synthetic noise on top of natural noise would be drawn in silence
-        raise DataError(
-            f"{folder} does not say whether its pairs are clean, as an older version wrote it; prepare it again, or "
-            "name the module of the dataset with --plugin (in Python: import it)"
-        )
-    own = {
-        each.language or language: each.tokenizer
-        for language in manifest.texts
-        for each in manifest.tokenizations
-    }
-    return DatasetSpec(
-        name=manifest.name,
-        images={split: record.images for split, record in manifest.splits.items()},
-        captions_per_image=manifest.captions_per_image,
-        n_regions=manifest.n_regions,
-        feature_dim=manifest.feature_dim,
-        noise=manifest.noise,
-        languages=tuple(manifest.texts),
-        tokenizers={language: own[language] for language in manifest.texts},
-        origin=Origin(files=(), licence="unknown"),
-    )
 
 
 def prepared_folder(root: Path, name: str) -> Path:

@@ -73,7 +73,8 @@ def inspect(spec: DatasetSpec, place: Path) -> Material:
 
 def _fitting(spec: DatasetSpec, split: str, content: Split) -> Split:
     """The content of a split, which a dataset's own class may have read."""
-    counted, expected = {"image_ids": len(content.image_ids)}, {"image_ids": spec.images[split]}
+    counted = {"image_ids": len(content.image_ids), "different image_ids": len({*content.image_ids})}
+    expected = dict.fromkeys(counted, spec.images[split])
     counted |= {f"captions[{language!r}]": len(texts) for language, texts in content.captions.items()}
     expected |= dict.fromkeys(
         [f"captions[{language!r}]" for language in spec.languages], spec.n_captions(split)

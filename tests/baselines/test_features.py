@@ -171,7 +171,7 @@ def test_given_splits_are_kept(photos, tmp_path):
         assert (tmp_path / "out" / f"{split}_ids.txt").read_text().splitlines() == names
     assert done.splits == "given"
     (photos.folder / "003.png").write_bytes(b"")
-    with pytest.raises(DataError, match="no image is left in dev; every split needs one"):
+    with pytest.raises(DataError, match="no image is in dev; every split needs one"):
         extract(listing, tiny_encoder(), tmp_path / "other", replace(OPTIONS, skip_damaged=True))
 
 

@@ -20,7 +20,9 @@ from baselines.audit.judge import Judged
 from ncl_bench import load_dataset, new_dataset
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS
+from ncl_bench.data.pairs.cells import picture
 from ncl_bench.data.pairs.columns import read_pairs
+from ncl_bench.data.pairs.write import save
 from ncl_bench.errors import DataError
 
 PAGE = Path(__file__).parents[2] / "docs" / "own-pairs.md"
@@ -94,24 +96,37 @@ def test_all_commands_read_all_forms(
     form: str, tmp_path: Path, right: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, images = given(form, tmp_path)
-    run("audit", source, *images, "--to", "audit")
+    order = ["--rows-in-order"] if "named by row" in form else []
+    run("audit", source, *images, *order, "--to", "audit")
     pairs = pd.read_csv("audit/pairs.csv")
     assert pairs["left_out"].isna().all()
     assert len(pairs) == N
     draw = [] if "Karpathy" in form else ["--dev", 2, "--test", 2]
     run("features", source, *images, *draw, "--to", "features")
-    run("datasets", "new", "own", source, *images, *draw, "--to", "data")
+    run("datasets", "new", "own", source, *images, *draw, *order, "--to", "data")
     assert_right(seen("own"), right, set(range(N)))
-    run("datasets", "new", "two", "--features", "features", "--captions", source, *images, "--to", "data")
+    run(
+        "datasets",
+        "new",
+        "two",
+        "--features",
+        "features",
+        "--captions",
+        source,
+        *images,
+        *order,
+        "--to",
+        "data",
+    )
     assert {text: features.tolist() for text, features in seen("two").items()} == {
         text: features.tolist() for text, features in seen("own").items()
     }
     run("add-images", "own", "--from", source, *images, "--to", "data")
     test = load_dataset("own", split="test", root="data")
     for row, text in enumerate(test.captions):
-        picture = Image.open(io.BytesIO(test.images[test.caption_to_image[row]]))
+        shown = Image.open(io.BytesIO(test.images[test.caption_to_image[row]]))
         number = int(text.rpartition(" ")[2])
-        np.testing.assert_array_equal(np.asarray(picture), np.asarray(drawing(number)))
+        np.testing.assert_array_equal(np.asarray(shown), np.asarray(drawing(number)))
     monkeypatch.setattr(baselines.features, "decoded", None)  # no picture is encoded again
     run("datasets", "new", "cleaned", "--clean", "audit", *draw, "--to", "data")
     assert_right(seen("cleaned"), right, set(range(N)) - WRONG)
@@ -149,7 +164,7 @@ def test_kept_pairs_that_changed_since_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="has changed since its audit; audit it again"):
         new_dataset("cleaned", clean="audit", to="data")
     with pytest.raises(
-        DataError, match=r"kept\.json does not exist, expected the kept pairs of an audit; give"
+        DataError, match=r"kept\.json does not exist, expected the kept pairs of an audit; run"
     ):
         new_dataset("cleaned", clean=tmp_path / "photos", to="data")
     assert not Path("data").exists()
@@ -203,7 +218,7 @@ def test_a_table_that_names_its_files_walks_through_no_folder(
 ) -> None:
     names = [f"inner/{name}" for name in NAMES]
     photos(tmp_path, names)
-    (tmp_path / "images.csv").write_text("image\n" + "".join(f"{name.upper()[:-4]}\n" for name in names))
+    (tmp_path / "images.csv").write_text("image\n" + "".join(f"{name[:-4]}\n" for name in names))
     monkeypatch.setattr("os.walk", None)
     monkeypatch.setattr(Path, "rglob", None)
     found = baselines.features.list_images(Path("images.csv"), work=Path("work"))
@@ -226,7 +241,7 @@ def test_pages_in_place_of_pictures_are_named(tmp_path: Path) -> None:
 def test_chinese_under_caption_needs_the_name_of_its_language(tmp_path: Path) -> None:
     source, _ = given("`captions.csv`", tmp_path)
     source.write_text(source.read_text().replace("the drawing of number", "第几张画着两只小狗"), "utf-8")
-    with pytest.raises(DataError, match=r"caption are in Chinese or Japanese.*as in languages=zh=caption"):
+    with pytest.raises(DataError, match=r"caption are in Chinese or Japanese.*as in languages='zh=caption'"):
         new_dataset("own", source, images="photos", to="data", dev=2, test=2)
     spec, _ = new_dataset("own", source, images="photos", to="data", dev=2, test=2, languages=["zh=caption"])
     assert (spec.languages, spec.tokenizers) == (("zh",), {"zh": "jieba"})
@@ -237,7 +252,7 @@ def test_an_accepted_caption_is_written_in_every_form(form: str, tmp_path: Path)
     own = read_pairs(FORMS[form](tmp_path)[0])
     row = own.captions.index(TEXTS[5])
     rows = np.array(sorted({row, 0, N - 1}))
-    written = own.form.save(tmp_path / "corrected", rows, own.caption_column, {row: "a better one"})
+    written = save(own.form, tmp_path / "corrected", rows, own.caption_column, {row: "a better one"})
     found = read_pairs(written, own.image_column, own.caption_column).captions
     assert found == ["a better one" if n == row else own.captions[n] for n in rows.tolist()]
 
@@ -252,9 +267,9 @@ def test_samples_of_one_key_in_two_shards_stay_apart(tmp_path: Path) -> None:
                 archive.addfile(entry, io.BytesIO(content))
     own = read_pairs(tmp_path)
     assert own.captions == TEXTS[1:3]
-    found = read_pairs(own.form.save(tmp_path / "corrected", np.array([0, 1]), "text", {1: "another"}))
+    found = read_pairs(save(own.form, tmp_path / "corrected", np.array([0, 1]), "text", {1: "another"}))
     assert found.captions == [TEXTS[1], "another"]
-    assert [*found.form.pictures["image"]()] == [png(1), png(2)]
+    assert [picture(cell) for cell in found.form.frame["image"]] == [png(1), png(2)]
 
 
 def test_what_is_refused_before_encoding_leaves_nothing_and_later_keeps_what_was_encoded(
@@ -264,8 +279,8 @@ def test_what_is_refused_before_encoding_leaves_nothing_and_later_keeps_what_was
     for options, problem in (
         ({"dev": N}, "would be train; choose other numbers"),
         ({"captions_per_image": 2}, "have 1 to 1 captions"),
-        ({"caption_column": "image"}, "holds pictures|cannot hold both"),
-        ({"split_column": "fold"}, "no column fold, only text; correct split_column="),
+        ({"caption_column": "image"}, "no column image, only text"),
+        ({"split_column": "fold"}, "no column fold, only text, image; correct split_column="),
         ({"tokenizers": ["wrod"]}, "unknown tokenizer"),
     ):
         with pytest.raises(DataError, match=problem):

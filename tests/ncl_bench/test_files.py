@@ -20,7 +20,7 @@ from ncl_bench.evaluation.results import read_result
 from ncl_bench.evaluation.scores import as_array
 from ncl_bench.files import Journal, atomic_folder, sole_owner, write_bytes, write_text
 from ncl_bench.foreign import readable
-from ncl_bench.tables import as_csv, csv_cell, from_csv_cell
+from ncl_bench.tables import MARK, as_csv, csv_cell, from_csv_cell
 from ncl_bench.yaml import read_yaml
 
 torch = pytest.importorskip("torch")
@@ -203,8 +203,9 @@ def test_a_lock_leaves_no_folder_where_nothing_was_written(tmp_path: Path) -> No
 )
 def test_a_spreadsheet_computes_no_text_and_the_reader_gets_it_back(text: str) -> None:
     (line,) = csv.reader(io.StringIO(as_csv([[text]]), newline=""))
-    assert line == [f"'{text}"]
-    assert from_csv_cell(line[0]) == text
+    assert line == [f"{MARK}{text}"]
+    assert MARK.startswith("'")
+    assert from_csv_cell(line[0]) == from_csv_cell(f"'{text}") == text
 
 
 @pytest.mark.parametrize("value", ["-0.5", "+3", "-1e-05", "-inf", "nan", "'quoted'", "a=b", "", -0.5, None])

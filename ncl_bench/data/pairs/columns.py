@@ -1,4 +1,4 @@
-"""Somebody's pairs: which columns hold the images and the captions, and what each row says."""
+"""A user's pairs: which columns hold the images and the captions, and what each row says."""
 
 import ast
 import hashlib
@@ -14,26 +14,27 @@ import numpy as np
 import pandas as pd
 
 from ncl_bench.data.columns import Int64Array
-from ncl_bench.data.languages import language_tag
-from ncl_bench.data.pairs.form import (
-    CAPTION_COLUMNS,
-    EXPECTED,
-    IMAGE_COLUMNS,
-    NUMBER,
-    PICTURE_COLUMNS,
-    PICTURE_ENDINGS,
-    URL,
-    URL_COLUMNS,
-    Form,
-    exploded,
-)
-from ncl_bench.data.pairs.forms import form_of
-from ncl_bench.errors import DataError, listed, shorten, shown
+from ncl_bench.data.pairs.listing import PICTURE_ENDINGS
+from ncl_bench.data.pairs.names import IN_ORDER, column, known_columns
+from ncl_bench.data.pairs.rows import EXPECTED, NUMBER, URL, UserRows, read_rows
+from ncl_bench.errors import DataError, listed, named, shorten, shown
+
+NO_CAPTION = {
+    "are a word for a missing value, such as nan": r"(nan|none|null|n/?a|<na>)",
+    "look like settings of an image generator": r".*(negative prompt:|steps: \d+, sampler).*",
+    "stand between marks of a tokenizer": (
+        r"(<start>|<s>|<bos>|<sos>|\[cls\]|startseq) .* (<end>|</s>|<eos>|\[sep\]|endseq)"
+    ),
+    "are printed bytes, such as b'a dog'": r"b'.*'|b\".*\"",
+}
+"""What captions may be that describe no picture, to the pattern of such a caption in small letters."""
+_LIST = re.compile(r"\[\s*(['\"].*['\"]\s*)?\]", re.DOTALL)
+_WHOLE = re.compile(r"([0-9]+)\.0")
 
 
 @dataclass(frozen=True)
 class OwnPairs:
-    """Somebody's pairs.
+    """A user's pairs.
 
     Attributes:
         form: the rows as they came.
@@ -44,9 +45,10 @@ class OwnPairs:
         by_row: whether images are named by the number of their row, because the table has only URLs.
         remarks: what was chosen, in sentences.
         row_of: row of the source for each pair, int64 ``(n,)``: a list of captions gives several pairs.
+        rows_in_order: whether the user says that files numbered by row belong to the rows.
     """
 
-    form: Form
+    form: UserRows
     images: list[str]
     captions: list[str]
     image_column: str
@@ -54,6 +56,7 @@ class OwnPairs:
     by_row: bool = False
     remarks: list[str] = field(default_factory=list)
     row_of: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    rows_in_order: bool = False
 
     def sha256(self) -> str:
         """Hash of the names of the images and of the captions."""
@@ -64,98 +67,156 @@ def read_pairs(
     source: "Path | str | pd.DataFrame | Any",
     image_column: str | None = None,
     caption_column: str | None = None,
+    *,
+    rows_in_order: bool = False,
 ) -> OwnPairs:
     """Read pairs of any form; nothing is left out yet.
 
     Args:
         source: a file, a folder, a frame or a ``datasets.Dataset``.
-        image_column: column of image paths (default: the first of :data:`IMAGE_COLUMNS` that is there).
-        caption_column: column of captions (default: the first of :data:`CAPTION_COLUMNS` that is there).
+        image_column: column of image paths (default: the first known name that is there).
+        caption_column: column of captions (default: the first known name that is there).
+        rows_in_order: files numbered by row belong to the rows in their order.
     """
-    form = form_of(source)
-    columns = columns_of(form)
-    remarks: list[str] = []
+    rows = read_rows(source)
+    columns, remarks = columns_of(rows), list[str]()
     # the caption first: a table that is read without captions needs no such column
-    caption = _column(form.name, columns, caption_column, CAPTION_COLUMNS, "caption", remarks)
-    if caption in form.pictures:
-        raise DataError(f"{form.name}: column {shown(caption)} holds pictures; choose --caption-column")
-    return pairs_of(form, image_column, caption, remarks)
+    caption = column(rows.name, columns, "caption", caption_column, remarks)
+    if caption in rows.pictures:
+        raise DataError(
+            f"{rows.name}: column {shown(caption)} holds pictures; choose {named('caption_column')}"
+        )
+    return pairs_of(rows, image_column, caption, remarks, rows_in_order=rows_in_order)
 
 
-def columns_of(form: Form) -> list[str]:
+def columns_of(rows: UserRows) -> list[str]:
     """Names of all columns; refused if the first line is a row already, which would be lost."""
-    columns = [*map(str, form.table.columns), *form.pictures]
+    columns = [*rows.table.columns.map(str), *rows.pictures]
     if not columns:
-        raise DataError(f"{form.name} has no rows; expected {EXPECTED}")
-    _refuse_rows_as_names(form.name, columns)
+        raise DataError(f"{rows.name} has no rows; expected {EXPECTED}")
+    # a file or a URL is no name of a column, and a number beside a sentence is a row, such as 17,a dog
+    seen = any(each.lower().endswith(PICTURE_ENDINGS) or URL.fullmatch(each.strip()) for each in columns)
+    numbered = any(" " in each.strip() for each in columns) and any(
+        NUMBER.fullmatch(each.strip()) for each in columns
+    )
+    if seen or numbered:
+        raise DataError(
+            f"{rows.name}: the first line holds no names of columns but {listed(columns, 5)}; write a line of names "
+            "above it, such as image,caption"
+        )
     return columns
 
 
 def pairs_of(
-    form: Form, image_column: str | None = None, caption: str = "", remarks: Sequence[str] = ()
+    rows: UserRows,
+    image_column: str | None = None,
+    caption: str = "",
+    remarks: Sequence[str] = (),
+    *,
+    rows_in_order: bool = False,
 ) -> OwnPairs:
-    """Read the images of a form, and the captions of one of its columns.
+    """Read the images of rows, and the captions of one column.
 
     Args:
-        form: the rows.
+        rows: the rows.
         image_column: column of image paths (default: as for :func:`read_pairs`).
         caption: column of captions; empty to read images alone.
         remarks: on the choice of this column.
+        rows_in_order: as for :func:`read_pairs`.
     """
-    told = [*remarks]
-    # remarks are copied, as the caller's list must not grow
-    image = image_column_of(form, image_column, told)
+    told = [*rows.remarks, *remarks]
+    image = image_column_of(rows, image_column, told)
     if image == caption:
         raise DataError(
-            f"{form.name}: column {shown(image)} cannot hold both images and captions; name another"
+            f"{rows.name}: column {shown(image)} cannot hold both images and captions; name another"
         )
-    row_of: Int64Array = np.arange(len(form.table))
+    captions: list[str] = []
     if caption:
-        form = _with_lists(form, caption)
-    if caption and any(isinstance(cell, list | tuple | np.ndarray) for cell in form.table[caption].tolist()):
-        # one row for each caption; row_of leads back to the index that came
-        form, row_of = exploded(form, caption)
-    captions = [" ".join(text.split()) for text in text_cells(form, caption)] if caption else []
-    if any(captions) and all(NUMBER.fullmatch(text) for text in captions if text):
-        raise DataError(
-            f"{form.name}: column {shown(caption)} holds numbers such as {next(filter(None, captions))}, expected "
-            "captions; choose another with --caption-column"
-        )
-    if not len(form.table):
-        raise DataError(f"{form.name} has no rows; expected {EXPECTED}")
-    if image in form.pictures:
+        rows = _one_caption_each(rows, caption)
+        captions = [" ".join(text.split()) for text in text_cells(rows, caption)]
+        filled = [text for text in captions if text]
+        if filled and all(map(NUMBER.fullmatch, filled)):
+            raise DataError(
+                f"{rows.name}: column {shown(caption)} holds numbers such as {filled[0]}, expected captions; choose "
+                f"another with {named('caption_column')}"
+            )
+        for told_of, pattern in NO_CAPTION.items():
+            if n := sum(re.fullmatch(pattern, text.casefold()) is not None for text in captions):
+                told.append(f"{n:,} of {len(captions):,} captions {told_of}.")
+    if not len(rows.frame):
+        raise DataError(f"{rows.name} has no rows; expected {EXPECTED}")
+    by_row = False
+    if image in rows.pictures:
         # pictures in the rows have no name; the row is one until their content is hashed
-        names = [f"{row:09d}" for row in row_of.tolist()]
-        return OwnPairs(form, names, captions, image, caption, False, told, row_of)
-    images = text_cells(form, image)
-    filled = [name for name in images if name]
-    by_row = bool(filled) and all(URL.fullmatch(name) for name in filled)
-    if by_row:  # the number of the row until another column names the files
-        images = [f"{row:09d}" if name else "" for row, name in zip(row_of.tolist(), images, strict=True)]
-    return OwnPairs(form, images, captions, image, caption, by_row, told, row_of)
+        images = [f"{row:09d}" for row in rows.row_of.tolist()]
+    else:
+        images = text_cells(rows, image)
+        filled = [name for name in images if name]
+        by_row = bool(filled) and all(map(URL.fullmatch, filled))
+        if by_row:  # the number of the row until another column names the files
+            images = [
+                f"{row:09d}" if name else "" for row, name in zip(rows.row_of.tolist(), images, strict=True)
+            ]
+            told += [IN_ORDER.format("Pictures")] if rows_in_order else []
+        elif filled and all(map(_WHOLE.fullmatch, filled)):
+            # a program that read whole numbers beside a gap wrote them with a point
+            images = [name.removesuffix(".0") for name in images]
+    found = OwnPairs(rows, images, captions, image, caption, by_row, told, rows.row_of, rows_in_order)
+    return _once(found) if caption and len(rows.files) > 1 else found
 
 
-_LIST = re.compile(r"\[\s*(['\"].*['\"]\s*)?\]", re.DOTALL)
+def _once(pairs: OwnPairs) -> OwnPairs:
+    """Leave out pairs that a second file repeats: the same picture and caption in the same split."""
+    from ncl_bench.data.pairs.cells import identity
+
+    rows = pairs.form
+    doubled_texts = pd.Series(pairs.captions).duplicated(keep=False).to_numpy()
+    in_rows = pairs.image_column in rows.pictures
+    split = known_columns(list(map(str, rows.frame)), "split")[:1]
+    first: dict[tuple[object, ...], int] = {}
+    again: list[int] = []
+    for row in np.flatnonzero(doubled_texts).tolist():
+        name = identity(rows.frame[pairs.image_column].iloc[row]) if in_rows else pairs.images[row]
+        key = (name, pairs.captions[row], *(rows.frame[each].iloc[row] for each in split))
+        if rows.part_of[first.setdefault(key, row)] != rows.part_of[row] and name:
+            again.append(row)
+            other = rows.files[rows.part_of[first[key]]]
+    if not again:
+        return pairs
+    kept = np.setdiff1d(np.arange(len(pairs.captions)), again)
+    told = (
+        f"{len(again):,} rows of {listed(dict.fromkeys(rows.files[part] for part in rows.part_of[again]), 3)} are left "
+        f"out: {other} holds the same picture and caption."
+    )
+    return replace(
+        pairs,
+        form=rows.taken(kept),
+        images=[pairs.images[row] for row in kept],
+        captions=[pairs.captions[row] for row in kept],
+        remarks=[*pairs.remarks, told],
+        row_of=pairs.row_of[kept],
+    )
 
 
-def _with_lists(form: Form, column: str) -> Form:
-    """Read lists of texts that stand in cells of text, as a table of CSV holds several captions of an image."""
-    cells = form.table[column].tolist()
-    filled = [cell.strip() for cell in cells if isinstance(cell, str) and cell.strip()]
-    if not filled or not all(map(_LIST.fullmatch, filled)):
-        return form
-    lists = [
-        _listed_texts(cell.strip(), form.place(row)) if isinstance(cell, str) else cell
-        for row, cell in enumerate(cells)
-    ]
-    return replace(form, table=form.table.assign(**{column: pd.Series(lists, form.table.index, object)}))
+def _one_caption_each(rows: UserRows, caption: str) -> UserRows:
+    """Give each caption of a list a row; a table of text holds lists as JSON or as Python prints them."""
+    cells = rows.frame[caption].tolist()
+    texts = [cell.strip() for cell in cells if isinstance(cell, str) and cell.strip()]
+    if texts and all(map(_LIST.fullmatch, texts)):
+        lists = [
+            _listed_texts(cell.strip(), rows.place(row)) if isinstance(cell, str) else cell
+            for row, cell in enumerate(cells)
+        ]
+        frame = rows.frame.assign(**{caption: pd.Series(lists, rows.frame.index, object)})
+        return replace(rows, frame=frame).exploded(caption)
+    several = any(isinstance(cell, list | tuple | np.ndarray) for cell in cells)
+    return rows.exploded(caption) if several else rows
 
 
 def _listed_texts(cell: str, where: str) -> list[str]:
-    """The texts of a list in JSON or as Python prints it."""
     found: object = [] if not cell else None
     with suppress(ValueError, RecursionError):
-        found = json.loads(cell)
+        found = json.loads(cell) if cell else []
     if found is None:
         with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
             read = ast.literal_eval(cell)
@@ -168,90 +229,49 @@ def _listed_texts(cell: str, where: str) -> list[str]:
     return found
 
 
-def _refuse_rows_as_names(name: str, columns: Sequence[str]) -> None:
-    """Refuse a table whose first line is a row already: its first pair would be lost."""
-    # a file or a URL is no name of a column
-    seen = next((c for c in columns if c.lower().endswith(PICTURE_ENDINGS) or URL.fullmatch(c.strip())), None)
-    # a number beside a sentence is a row, such as 17,a dog; a column may be called 0
-    if seen is None and any(" " in c.strip() for c in columns):
-        seen = next((c for c in columns if NUMBER.fullmatch(c.strip())), None)
-    if seen is not None:
-        raise DataError(
-            f"{name}: the first line holds no names of columns but {listed(columns, 5)}; write a line of names above "
-            "it, such as image,caption"
-        )
-
-
-def image_column_of(form: Form, given: str | None, remarks: list[str] | None = None) -> str:
+def image_column_of(rows: UserRows, given: str | None, remarks: list[str] | None = None) -> str:
     """The column of images: pictures in the rows before paths, paths before URLs.
 
     Args:
-        form: the rows.
+        rows: the rows.
         given: column that was asked for.
         remarks: gets a sentence if several columns fit.
     """
-    columns = columns_of(form)
-    if given is None and form.pictures:
+    columns, pictures = columns_of(rows), rows.pictures
+    paths = known_columns(columns, "image")
+    if given is None and pictures:
         # a picture that is there is better than a path that may lead nowhere
-        named = [each for each in form.pictures if each.casefold() in PICTURE_COLUMNS]
-        if len(form.pictures) == 1 and (named or not any(c.casefold() in IMAGE_COLUMNS for c in columns)):
-            return next(iter(form.pictures))
+        usual = known_columns(pictures, "picture")
+        if len(pictures) == 1 and (usual or not paths):
+            return pictures[0]
         # image beside thumbnail or mask
-        named = [each for each in named if each.casefold() == "image"] or named
-        if len(named) == 1:
-            return named[0]
-        others = [c for c in form.table.columns if str(c).casefold() in IMAGE_COLUMNS]
+        usual = [each for each in usual if each.casefold() == "image"] or usual
+        if len(usual) == 1:
+            return usual[0]
         raise DataError(
-            f"{form.name} holds pictures in {listed([*form.pictures, *others])}; choose one with --image-column"
+            f"{rows.name} holds pictures in {listed(dict.fromkeys([*pictures, *paths]))}; choose one with "
+            f"{named('image_column')}"
         )
-    urls = [name for name in columns if name.casefold() in URL_COLUMNS]
+    urls = known_columns(columns, "url")
     # a URL says where a picture came from; a path where it lies
-    if given is None and urls and not any(name.casefold() in IMAGE_COLUMNS for name in columns):
+    if given is None and urls and not paths:
         return urls[0]
-    return _column(form.name, columns, given, IMAGE_COLUMNS, "image", [] if remarks is None else remarks)
+    return column(rows.name, columns, "image", given, [] if remarks is None else remarks)
 
 
-def text_cells(form: Form, column: str) -> list[str]:
+def text_cells(rows: UserRows, column: str) -> list[str]:
     """Cells of a column as text; empty cells are empty texts."""
     found = []
-    for row, value in enumerate(form.table[column].tolist()):
+    for row, value in enumerate(rows.frame[column].tolist()):
         if isinstance(value, bytes):
             with suppress(UnicodeDecodeError):
                 value = value.decode()
         if isinstance(value, bytes) or not (pd.api.types.is_scalar(value) or isinstance(value, PurePath)):
+            kind = "bytes" if isinstance(value, bytes) else f"a {type(value).__name__}"
             raise DataError(
-                f"{form.place(row)}: {column} holds {shorten(value)}, expected a text; choose another column"
+                f"{rows.place(row)}: {column} holds {kind}, expected a text; choose another column"
             )
         if isinstance(value, float) and value.is_integer():
             value = int(value)  # a column of whole numbers with a gap is one of floats in pandas
         found.append("" if pd.isna(value) else str(value).strip())
     return found
-
-
-def _column(
-    name: str, columns: Sequence[str], given: str | None, known: Sequence[str], what: str, remarks: list[str]
-) -> str:
-    if given is not None:
-        if given not in columns:
-            raise DataError(
-                f"{name} has no column {shown(given)}, only {listed(columns, 30)}; correct --{what}-column"
-            )
-        return given
-    # in the order of the known names, not of the table
-    there = [column for each in known for column in columns if column.strip().casefold() == each]
-    # caption beside Caption: nothing says which is meant
-    if len(there) > 1 and there[0].strip().casefold() == there[1].strip().casefold():
-        raise DataError(f"{name} has the columns {listed(there[:2])}; choose one with --{what}-column")
-    if not there and what == "caption":  # columns named by their language, as in a table of several
-        there = [column for column in columns if language_tag(column)]
-    if not there:
-        raise DataError(
-            f"{name} has the columns {listed(columns, 30)}, and none is called {', '.join(known[:4])}; name the column "
-            f"of {'image paths' if what == 'image' else 'captions'} with --{what}-column, or write a line of names "
-            "above the first one if that is a row already"
-        )
-    if len(there) > 1:
-        remarks.append(
-            f"The {what} column is {there[0]}; --{what}-column chooses another ({', '.join(there[1:])})."
-        )
-    return there[0]

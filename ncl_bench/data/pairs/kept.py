@@ -4,13 +4,12 @@ import json
 from pathlib import Path
 
 import numpy as np
-from pydantic import ValidationError
 
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pairs.columns import OwnPairs
-from ncl_bench.errors import DataError, first_problem
+from ncl_bench.errors import DataError
 from ncl_bench.files import write_text
-from ncl_bench.foreign import readable
+from ncl_bench.foreign import readable, reading
 from ncl_bench.schema import Record
 
 KEPT = "kept.json"
@@ -27,6 +26,7 @@ class KeptRows(Record):
         images: folder of the pictures, absolute, if one was given.
         features: folder of their features, absolute; None if embeddings were judged.
         encoder: name of the encoder that made them.
+        rows_in_order: whether files numbered by row were taken for those of the rows.
     """
 
     path: str
@@ -37,6 +37,7 @@ class KeptRows(Record):
     images: str | None = None
     features: str | None = None
     encoder: str | None = None
+    rows_in_order: bool = False
 
     def taken(self, own: OwnPairs) -> Int64Array:
         """The kept rows, int64, of pairs that were read again; refused if these have changed."""
@@ -52,11 +53,9 @@ def write_kept(folder: Path, kept: KeptRows) -> None:
 
 def read_kept(folder: Path) -> KeptRows:
     """Read ``kept.json`` of a folder that ``ncl-bench audit`` or ``ncl-bench audit apply`` wrote."""
-    fix = "give the folder of an audit of your own pairs, or its file clean.* with --images"
-    path = readable(folder / KEPT, DataError, "the kept pairs of an audit", fix=fix)
-    try:
-        return KeptRows.model_validate(json.loads(path.read_bytes()))
-    except ValidationError as error:
-        raise DataError(f"{path}: {first_problem(error)}; run `ncl-bench audit` again") from None
-    except (ValueError, RecursionError):
-        raise DataError(f"{path} is damaged; run `ncl-bench audit` again") from None
+    path = folder / KEPT
+    fix = "run `ncl-bench audit` again, and give its folder, or its file clean.* with --images"
+    with reading(path, fix=fix):
+        return KeptRows.model_validate_json(
+            readable(path, DataError, "the kept pairs of an audit", fix=fix).read_bytes()
+        )

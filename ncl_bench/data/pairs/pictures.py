@@ -4,18 +4,22 @@ import hashlib
 import os
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 import numpy as np
+import pandas as pd
 
 from ncl_bench.data.columns import Int64Array
+from ncl_bench.data.pairs.cells import picture
 from ncl_bench.data.pairs.columns import OwnPairs, text_cells
-from ncl_bench.data.pairs.form import CAPTION_COLUMNS, NUMBER, PICTURE_ENDINGS, URL
+from ncl_bench.data.pairs.listing import PICTURE_ENDINGS, files_below
+from ncl_bench.data.pairs.names import known_columns
+from ncl_bench.data.pairs.rows import NUMBER, URL
 from ncl_bench.data.pictures import picture_path
-from ncl_bench.errors import DataError, listed, shown
+from ncl_bench.errors import DataError, listed, named, shown
 from ncl_bench.files import atomic_path, sha256_of_file
 from ncl_bench.foreign import normalized
 from ncl_bench.progress import Progress, silent
@@ -70,21 +74,22 @@ def _found(
 ) -> tuple[dict[str, Path], list[str]]:
     """Name to file, and how they were found; ``by_name`` as for :meth:`FileIndex.find_all`."""
     if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder; give the folder of the pictures with --images")
+        raise DataError(f"{folder} is not a folder; give the folder of the pictures with {named('images')}")
     index = FileIndex(folder)
     # beside names of files, a URL says where a picture came from and not where it lies
     names = list(dict.fromkeys(name for name in wanted if name and not URL.fullmatch(name)))
     if not names:
         raise DataError(
-            f"{pairs.form.name}: column {pairs.image_column} names no image; choose another with --image-column"
+            f"{pairs.form.name}: column {pairs.image_column} names no image; choose another with "
+            f"{named('image_column')}"
         )
     found, alone = index.find_all(names, pairs.form.name, by_name=by_name)
     if not found:
         outside = any(Path(name).is_absolute() for name in names)
         raise DataError(
             f"{folder} holds none of the {len(names):,} pictures of {pairs.form.name}: column {pairs.image_column} "
-            f"names {listed(names, 3)}; the folder holds {listed(index.paths if by_name else index.top(), 3)}; "
-            f"correct --images{' (a folder above these paths)' if outside else ''} or --image-column"
+            f"names {listed(names, 3)}; the folder holds {listed(index.paths, 3)}; "
+            f"correct {named('images')}{' (a folder above these paths)' if outside else ''} or {named('image_column')}"
         )
     remarks = []
     if alone:
@@ -99,27 +104,37 @@ def _found(
 def _named_by_the_table(pairs: OwnPairs, index: "FileIndex") -> list[str]:
     """Names of the files of pictures that the table gives by URL.
 
-    They stand in another column, such as the ``key`` of img2dataset, or are the numbers of all rows of this table.
-    Otherwise nothing says which file belongs to which row: a download may leave out some rows, and order others anew.
+    They stand in another column, such as the ``key`` of img2dataset. Files that are numbered as the rows are belong to
+    them only if the user says so: a download may leave out some rows, and order others anew.
     """
-    table, n = pairs.form.table, len(np.unique(pairs.row_of))
-    if not index.folder.is_dir():
-        raise DataError(f"{index.folder} is not a folder; give the folder of the pictures with --images")
-    stems = sorted(Path(path).stem for path in index.paths if path.lower().endswith(ENDINGS[1:]))
+    rows, urls = pairs.form, text_cells(pairs.form, pairs.image_column)
+    stems = sorted(Path(path).stem for path in index.paths if path.lower().endswith(PICTURE_ENDINGS))
     if not stems:
-        raise DataError(_download(pairs, index.folder))
+        raise DataError(
+            f"{rows.name} names pictures by URL, and {index.folder} holds none of them; download them with "
+            f"`pip install img2dataset` and `img2dataset --url_list {rows.name} --input_format tsv --url_col "
+            "url --caption_col caption --output_format webdataset --output_folder pictures` (write a line of "
+            f"names above a table without one), then give the folder `pictures`; or give {named('images')} "
+            "with files named by a column of the table"
+        )
     of_number = {int(stem): stem for stem in stems if NUMBER.fullmatch(stem)}
-    urls = text_cells(pairs.form, pairs.image_column)
-    texts = {name for name in map(str, table.columns) if name.casefold() in CAPTION_COLUMNS}
-    named: dict[str, list[str]] = {}
-    for column in set(map(str, table.columns)) - texts - {pairs.image_column, pairs.caption_column}:
-        try:
-            cells = text_cells(pairs.form, column)
-        except DataError:  # a column of lists names no file
+    n = len(np.unique(pairs.row_of))
+    numbered = len(stems) == n and of_number.keys() == set(range(n))
+    in_order = [of_number[row] for row in pairs.row_of.tolist()] if numbered else []
+    if pairs.rows_in_order and numbered:
+        return in_order
+    columns = [str(name) for name in rows.table]
+    others = (
+        set(columns) - set(known_columns(columns, "caption")) - {pairs.image_column, pairs.caption_column}
+    )
+    found: dict[str, list[str]] = {}
+    for name in sorted(others):
+        if not rows.frame[name].map(pd.api.types.is_scalar).all():
             continue
+        cells = text_cells(rows, name)
         if (
-            column == "key"
-        ):  # of img2dataset; a program may have read it as a number, without the zeros in front
+            name == "key"
+        ):  # a program may have read that of img2dataset as a number, without the zeros in front
             cells = [of_number.get(int(cell), cell) if NUMBER.fullmatch(cell) else cell for cell in cells]
         url_of = dict(zip(cells, urls, strict=True))
         held = {cell for cell in url_of if cell and index.holds(cell)}
@@ -127,48 +142,28 @@ def _named_by_the_table(pairs: OwnPairs, index: "FileIndex") -> list[str]:
         if 2 * len(held) > len(set(cells) - {""}) and all(
             url_of[cell] == url for cell, url in zip(cells, urls, strict=True) if cell and url
         ):
-            named[column] = cells
-    if "key" in named:
-        return named["key"]
-    by_row = len(stems) == n and of_number.keys() == set(range(n))
-    rows = [of_number[row] for row in pairs.row_of.tolist()] if by_row else []
+            found[name] = cells
+    if "key" in found:
+        return found["key"]
     # a bare number, such as a width, may name a file by chance
     sure = {
-        column: cells for column, cells in named.items() if not all(map(_BARE.fullmatch, filter(None, cells)))
+        name: cells for name, cells in found.items() if not all(map(_BARE.fullmatch, filter(None, cells)))
     }
-    answers = {
-        tuple(PurePosixPath(cell).stem for cell in cells): cells
-        for cells in [*(sure or named).values(), *([] if sure or not by_row else [rows])]
-    }
-    if len(answers) > 1:
-        also = ["the number of the row"] if by_row and not sure else []
-        raise DataError(
-            f"{pairs.form.name} names pictures by URL, and {listed([*sorted(sure or named), *also])} may each name the "
-            f"files in {index.folder}; choose a column with --image-column"
-        )
-    if not answers:
-        raise DataError(
-            f"{pairs.form.name} names pictures by URL, and {index.folder} holds {len(stems):,} pictures for {n:,} rows "
-            f"({listed(stems, 3)}), so nothing says which belongs to which row; give the table that img2dataset writes "
-            "beside the pictures, whose column key names the files, or choose a column with --image-column"
-        )
-    return next(iter(answers.values()))
-
-
-def _download(pairs: OwnPairs, folder: Path) -> str:
-    return (
-        f"{pairs.form.name} names pictures by URL, and {folder} holds none of them; download them with `pip install "
-        f"img2dataset` and `img2dataset --url_list {pairs.form.name} --input_format tsv --url_col url --caption_col "
-        "caption --output_format webdataset --output_folder pictures` (write a line of names above a table without "
-        "one), then audit the folder `pictures`; or give --images with files named by row, such as 000000000.jpg"
+    answers = {tuple(PurePosixPath(cell).stem for cell in cells): cells for cells in (sure or found).values()}
+    if len(answers) == 1 and (sure or not numbered or next(iter(answers)) == tuple(in_order)):
+        return next(iter(answers.values()))
+    may = listed([*sorted(sure or found), *(["the number of the row"] if numbered and not sure else [])])
+    raise DataError(
+        f"{rows.name} names pictures by URL, and of the {len(stems):,} pictures in {index.folder} for {n:,} rows "
+        f"({listed(stems, 3)}) {may} may name the files; choose a column with {named('image_column')}, such "
+        f"as the key of img2dataset, or say {named('rows_in_order')} if the files are numbered as the rows are"
     )
 
 
 class FileIndex:
     """Files below a folder, by path and by name. Links are followed; hidden files are left out.
 
-    A name that gives the path of its file costs the listing of the folders that it names. Only a search by the name of
-    a file alone walks through all folders.
+    A name that gives the path of its file exactly costs one look. Others walk through the folder once.
 
     Args:
         folder: where the files lie.
@@ -176,106 +171,40 @@ class FileIndex:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._listed: dict[str, dict[str, list[str]]] = {}
 
     @cached_property
     def paths(self) -> dict[str, Path]:
         """Path of every file in the folder, in Unicode's composed form, to the file."""
         found: dict[str, Path] = {}
-
-        def refuse(error: OSError) -> None:
-            raise DataError(f"{error.filename} cannot be read ({error.strerror}); check its permissions")
-
-        for place, folders, files in os.walk(self.folder, onerror=refuse, followlinks=True):
-            # in place, so that os.walk does not go into hidden folders
-            folders[:] = sorted(each for each in folders if not each.startswith("."))
-            for name in sorted(files):
-                if name.startswith("."):
-                    continue
-                file = Path(place, name)
-                path = normalized(file.relative_to(self.folder).as_posix())
-                if path in found:
-                    raise self._two_forms(path)
-                found[path] = file
+        for file in files_below(self.folder) if self.folder.is_dir() else ():
+            path = normalized(file.relative_to(self.folder).as_posix())
+            # both would be one name in a table
+            if found.setdefault(path, file) != file:
+                raise DataError(
+                    f"{file.parent} holds 2 files that are named {file.name} in different Unicode forms; "
+                    "remove or rename all but one"
+                )
         return found
-
-    def top(self) -> list[str]:
-        """Names of files and folders in the folder itself, in order."""
-        return sorted({name for names in self._listing("").values() for name in names})
 
     @cached_property
-    def _by_name(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = defaultdict(list)
-        for path in self.paths:
-            found[PurePosixPath(path).name.casefold()].append(path)
+    def _small(self) -> dict[str, list[Path]]:
+        """Paths, and names of files after a ``/``, in small letters to files."""
+        found: dict[str, list[Path]] = defaultdict(list)
+        for path, file in self.paths.items():
+            found[path.casefold()].append(file)
+            found["/" + PurePosixPath(path).name.casefold()].append(file)
         return found
-
-    def _two_forms(self, path: str) -> DataError:
-        place = self.folder / PurePosixPath(path).parent
-        return DataError(
-            f"{place} holds 2 files that are named {PurePosixPath(path).name} in different Unicode forms; remove or "
-            "rename all but one"
-        )
-
-    def _listing(self, place: str) -> Mapping[str, list[str]]:
-        """Names in a folder below this one, each under its composed form and under its small letters."""
-        if place not in self._listed:
-            found = self._listed[place] = defaultdict(list)
-            try:
-                names = sorted(os.listdir(self.folder / place))
-            except (FileNotFoundError, NotADirectoryError, ValueError):
-                names = []
-            except OSError as error:
-                raise DataError(
-                    f"{self.folder / place} cannot be read ({error.strerror}); check its permissions"
-                ) from None
-            for name in names:
-                if not name.startswith("."):
-                    for key in {normalized(name), "\0" + normalized(name).casefold()}:
-                        found[key].append(name)
-        return self._listed[place]
 
     def file(self, name: str) -> Path | None:
         """The file whose path in the folder is this name, in whatever Unicode form it is stored; None without one."""
-        path = normalized(name)
-        place, _, last = path.rpartition("/")
-        for inner in self._folders(place, small=False):
-            same = self._listing(inner).get(last, [])
-            if len(same) > 1:
-                raise self._two_forms(path)
-            if same and (file := self.folder / inner / same[0]).is_file():
-                return file
-        return None
+        return self._at(name) or self.paths.get(normalized(name))
 
-    def _folders(self, place: str, *, small: bool) -> list[str]:
-        """Folders below this one that a path names, as they are stored; ``small``: whatever the case of letters."""
-        found = [""]
-        for part in place.split("/") if place else ():
-            if part in ("", ".", ".."):  # an absolute path, or one that leads out
-                return []
-            key = "\0" + part.casefold() if small else part
-            found = [
-                f"{outer}/{inner}".lstrip("/")
-                for outer in found
-                for inner in self._listing(outer).get(key, [])
-            ]
-        return found
-
-    def _like_path(self, written: str) -> list[str]:
-        """Paths that are a name but for the case of letters and an ending."""
-        place, _, last = written.rpartition("/")
-        small = "\0" + last.casefold()
-        for ends in ([""], ENDINGS[1 : 1 + len(PICTURE_ENDINGS)]):
-            found = [
-                normalized(f"{inner}/{name}".lstrip("/"))
-                for inner in self._folders(place, small=True)
-                for end in ends
-                for name in self._listing(inner).get(small + end, [])
-                if (self.folder / inner / name).is_file()
-            ]
-            if found:
-                return found
-        return []
+    def _at(self, name: str) -> Path | None:
+        # an absolute path, one that leads out, or a hidden file
+        if any(part == "" or part.startswith(".") for part in name.split("/")) or "\0" in name:
+            return None
+        file = self.folder / name
+        return file if file.is_file() else None
 
     def find_all(
         self, names: Sequence[str], where: str, *, by_name: bool = True
@@ -293,71 +222,67 @@ class FileIndex:
         Raises:
             DataError: several files fit a name, or several inexact names one file.
         """
-        exact = {name: path for name in names if (path := self._exact(name))}
-        taken = set(exact.values())
-        at = {path: file for path in taken if (file := self.file(path))}
+        written = {name: self._written(name) for name in names}
+        found = {name: file for name, path in written.items() if (file := self._exact(path))}
+        taken = set(found.values())
         # where folders of the table are there, a name in a folder means this folder and no other
-        folders_hold = any("/" in self._written(name) for name in exact)
-        found, alone = {name: at[path] for name, path in exact.items()}, {}
-        serves: dict[str, str] = {}
-        for name in names:
-            if name in exact:
+        folders_hold = any("/" in written[name] for name in found)
+        alone: dict[str, Path] = {}
+        serves: dict[Path, str] = {}
+        for name, path in written.items():
+            if name in found:
                 continue
-            written = self._written(name)
-            path = self._only(self._like_path(written), written, taken)
-            if path is None and by_name and not (folders_hold and "/" in written):
-                path = self._only(self._like_name(PurePosixPath(written).name), written, taken)
-                if path is not None:
-                    alone[name] = self.paths[path]
-            if path is None:
+            file = self._only(self._like(path), path, taken)
+            if file is None and by_name and not (folders_hold and "/" in path):
+                file = self._only(self._like(f"/{PurePosixPath(path).name}"), path, taken)
+                alone |= {name: file} if file else {}
+            if file is None:
                 continue
-            if serves.setdefault(path, name) != name:
+            if serves.setdefault(file, name) != name:
                 raise DataError(
-                    f"{where} names {shown(serves[path])} and {shown(name)}, but {self.folder} holds one file of this "
-                    f"name, {path}; put the files into the folders that the table names"
+                    f"{where} names {shown(serves[file])} and {shown(name)}, but {self.folder} holds one file of this "
+                    f"name, {file.relative_to(self.folder)}; put the files into the folders that the table names"
                 )
-            file = self.file(path)
-            assert file is not None
             found[name] = file
         return {name: found[name] for name in names if name in found}, alone
 
     def holds(self, name: str) -> bool:
         """Whether some file fits a name."""
-        written = self._written(name)
-        return written in self.paths or bool(self._like_name(PurePosixPath(written).name))
+        path = self._written(name)
+        return path in self.paths or bool(self._like(f"/{PurePosixPath(path).name}"))
 
     def _written(self, name: str) -> str:
         """A name as a path in the folder; an absolute path below the folder becomes one too."""
-        path = normalized(name)
-        if os.path.isabs(path):
-            for top in (os.path.abspath(self.folder), os.path.realpath(self.folder)):
-                if Path(os.path.normpath(path)).is_relative_to(top):
-                    path = os.path.relpath(os.path.normpath(path), top)
+        path = name
+        for top in (
+            (os.path.abspath(self.folder), os.path.realpath(self.folder)) if os.path.isabs(path) else ()
+        ):
+            if Path(os.path.normpath(path)).is_relative_to(top):
+                path = os.path.relpath(os.path.normpath(path), top)
         path = os.path.normpath(path).replace(os.sep, "/")
-        return path if self.file(path) else path.replace("\\", "/")
+        return path.replace("\\", "/") if "\\" in path and not self.file(path) else path
 
-    def _exact(self, name: str) -> str | None:
-        written = self._written(name)
-        if self.file(written):
-            return written
-        return self._only([written + end for end in ENDINGS[1:] if self.file(written + end)], written, set())
+    def _exact(self, path: str) -> Path | None:
+        for look in (self._at, self.file):
+            fits = [(file, end) for end in ENDINGS if (file := look(path + end))]
+            if fits:
+                return fits[0][0] if fits[0][1] == "" else self._only([file for file, _ in fits], path, ())
+        return None
 
-    def _like_name(self, last: str) -> list[str]:
-        """Paths whose last part is a name, but for the case of letters and an ending."""
-        small = last.casefold()
-        return self._by_name.get(small, []) or [
-            path
-            for end in ENDINGS[1 : 1 + len(PICTURE_ENDINGS)]
-            for path in self._by_name.get(small + end, [])
-        ]
+    def _like(self, path: str) -> list[Path]:
+        """Files whose paths are a name but for the case of letters and an ending."""
+        small = normalized(path).casefold()
+        endings = ("", *PICTURE_ENDINGS) if small not in self._small else ("",)
+        return [other for end in endings for other in self._small.get(small + end, [])]
 
-    def _only(self, paths: Sequence[str], name: str, taken: set[str]) -> str | None:
-        """The one path that fits a name and that no other name gives exactly, or None."""
-        left = [path for path in paths if path not in taken]
+    def _only(self, files: Sequence[Path], name: str, taken: Collection[Path]) -> Path | None:
+        """The one file that fits a name and that no other name gives exactly, or None."""
+        left = [file for file in files if file not in taken]
         if len(left) > 1:
+            paths = [file.relative_to(self.folder).as_posix() for file in left]
             raise DataError(
-                f"{self.folder} holds {len(left)} files named {PurePosixPath(name).name} ({listed(left, 3)}); name the "
-                "folder and the ending too in the table"
+                f"{self.folder} holds {len(left)} files named {PurePosixPath(name).name} "
+                f"({listed(paths, 3)}); name the folder and the ending too in the table"
             )
         return left[0] if left else None
 
@@ -414,28 +339,28 @@ def _unpacked(
     file instead; what was read from a file may name only files below its folder, or ``images``.
     """
     found: list[tuple[str, Path | None]] = []
-    named: dict[int, str] = {}
+    names: dict[int, str] = {}
     with progress("reading pictures", len(pairs.images)) as advance:
-        for row, content in enumerate(pairs.form.pictures[pairs.image_column]()):
+        for row, content in enumerate(map(picture, pairs.form.frame[pairs.image_column])):
             found.append(("", None))
             if isinstance(content, Path):
-                named[row] = str(content)
+                names[row] = str(content)
             elif content is not None:
                 digest = hashlib.sha256(content).hexdigest()[:NAME_DIGITS]
                 found[-1] = digest, None if work is None else _written_once(work / digest, content)
             advance(1)
     folder = images or pairs.form.folder
-    if named and folder is None:  # a dataset in memory is the user's own
-        files = {name: Path(name) for name in named.values() if Path(name).is_file()}
-    elif named and folder is not None:
-        files, _ = FileIndex(folder).find_all(list(dict.fromkeys(named.values())), pairs.form.name)
+    if names and folder is None:  # a dataset in memory is the user's own
+        files = {name: Path(name) for name in names.values() if Path(name).is_file()}
+    elif names and folder is not None:
+        files, _ = FileIndex(folder).find_all(list(dict.fromkeys(names.values())), pairs.form.name)
         if not files and not any(digest for digest, _ in found):
             raise DataError(
                 f"{folder} holds none of the pictures that {pairs.form.name} names, such as "
-                f"{shown(next(iter(named.values())))}; give a folder above them with --images"
+                f"{shown(next(iter(names.values())))}; give a folder above them with {named('images')}"
             )
     digests: dict[Path, str] = {}
-    for row, name in named.items():
+    for row, name in names.items():
         if name in files:
             file = files[name]
             digests[file] = digests.get(file) or sha256_of_file(file)[:NAME_DIGITS]

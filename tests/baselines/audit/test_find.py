@@ -3,12 +3,14 @@
 import csv
 import io
 import json
+import os
 import re
 import shutil
 import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import datasets
 import numpy as np
@@ -255,7 +257,8 @@ def test_every_form_goes_through_the_whole_command(
     )
     make, clean = FORMS[form]
     arguments = make(given)
-    said = command(*arguments, "--to", given / "audit")
+    order = ["--rows-in-order"] if form == "urls" else []
+    said = command(*arguments, *order, "--to", given / "audit")
     assert "captions do not fit their picture" in said
     table = pd.read_parquet(given / "audit" / "pairs.parquet")
     n = 90 if form == "karpathy" else N
@@ -268,7 +271,7 @@ def test_every_form_goes_through_the_whole_command(
     summary = json.loads((given / "audit" / "result.json").read_text())
     # the last pair is given another caption: it is written with it
     labels = labels_of(given / "audit", {int(table["rank"].idxmax()): ("wrong", "another thing, it is")})
-    command(*arguments, "--to", given / "audit", "--labels", labels)
+    command(*arguments, *order, "--to", given / "audit", "--labels", labels)
     lists = "clean", "suspects", "corrected"
     written = [given / "audit" / clean.replace("clean", name) for name in lists]
     summary = json.loads((given / "audit" / "result.json").read_text())
@@ -656,13 +659,18 @@ def test_a_folder_of_another_audit_or_of_something_else_is_left_alone(given: Pat
 
 
 def test_a_folder_without_rights(given: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(folder: Path) -> list[str]:
-        raise PermissionError(13, "Permission denied", str(folder))
+    walk = os.walk
+
+    def refuse(folder: str, **given: Any) -> Any:
+        if str(folder).endswith("photos"):
+            raise PermissionError(13, "Permission denied", folder)
+        return walk(folder, **given)
 
     frame = pd.DataFrame(rows_of(given), columns=["image", "caption"])
-    monkeypatch.setattr("ncl_bench.data.pairs.pictures.os.listdir", refuse)
+    frame["image"] = "elsewhere/" + frame["image"]
+    monkeypatch.setattr("ncl_bench.data.pairs.listing.os.walk", refuse)
     with pytest.raises(
-        DataError, match=r"photos cannot be read \(Permission denied\); check its permissions"
+        DataError, match=r"photos cannot be read .*Permission denied.*; check its permissions"
     ):
         find_wrong_pairs(frame, images=given / "photos")
 

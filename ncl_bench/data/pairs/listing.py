@@ -1,0 +1,144 @@
+"""Files of a folder: every real file once, in natural order, and which of them hold the rows."""
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from ncl_bench.data.pairs.names import split_of
+from ncl_bench.errors import DataError, listed
+from ncl_bench.foreign import reading
+
+PICTURE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+TEXT_ENDINGS = (".txt", ".caption")
+"""Texts beside pictures."""
+TABLE_ENDINGS = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet", ".token")
+METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
+_TABLES = tuple(ending for ending in TABLE_ENDINGS if ending != ".txt")
+_PART = re.compile(
+    r"(?P<name>.*?)[-_.]?(?P<part>\d{1,9})[-_.]of[-_.](?P<n>\d{1,9})(?P<tail>.*)", re.IGNORECASE
+)
+
+
+def natural(path: Path) -> list[list[object]]:
+    """Key that sorts ``part_2`` before ``part_10``."""
+    parts = (re.split("([0-9]+)", part) for part in path.parts)
+    return [[int(each) if place % 2 else each for place, each in enumerate(part)] for part in parts]
+
+
+def files_below(folder: Path) -> list[Path]:
+    """Every file below a folder, in natural order; hidden ones are left out.
+
+    Links to folders are followed, but each real folder is listed once: a link to the folder itself, to one above it or
+    to one that is listed already gives nothing.
+    """
+    root = os.path.realpath(folder)
+    listed_folders: set[str] = set()
+    found: list[Path] = []
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    waiting = [str(folder)]
+    with reading(folder, fix="check its permissions"):
+        while waiting:
+            links: list[str] = []
+            for start in waiting:
+                for place, folders, names in os.walk(start, onerror=refuse):
+                    real = os.path.realpath(place)
+                    if real in listed_folders or (root != real and Path(root).is_relative_to(real)):
+                        folders[:] = []
+                        continue
+                    listed_folders.add(real)
+                    folders[:] = [each for each in folders if not each.startswith(".")]
+                    links += [path for each in folders if os.path.islink(path := os.path.join(place, each))]
+                    found += [Path(place, each) for each in names if not each.startswith(".")]
+            waiting = sorted(links)
+    return sorted(found, key=natural)
+
+
+def ending_of(path: Path) -> str:
+    """Small ending of a file's name, without that of its packing."""
+    name = path.name.lower()
+    return ".tar" if name.endswith((".tar.gz", ".tgz")) else Path(name.removesuffix(".gz")).suffix
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file's name is one of a form."""
+    return ending_of(path) in (*TABLE_ENDINGS, ".tar")
+
+
+def row_files(folder: Path) -> tuple[str, list[Path]]:
+    """Kind of a folder and the files that hold its rows; an empty kind for a folder of other files.
+
+    The kinds are ``saved``, ``texts`` (the files are pictures) and ``tables``.
+    """
+    own = {each.name for each in folder.iterdir()}
+    # what datasets saves holds tables and shards of its own, so it is asked for first
+    if own & {"dataset_info.json", "dataset_dict.json"}:
+        return "saved", []
+    inside: dict[str, list[Path]] = defaultdict(list)
+    every = files_below(folder)
+    # a file has one place, and a link to it another only where it is alone
+    place_of = {
+        os.path.realpath(each): each for each in sorted(every, key=lambda each: not each.is_symlink())
+    }
+    for path in (each for each in every if place_of[os.path.realpath(each)] == each):
+        inside["metadata" if path.name in METADATA else ending_of(path)].append(path)
+    kinds = [kind for kind in ("metadata", ".tar", ".parquet") if kind in inside]
+    if kinds[1:] == [".parquet"]:
+        kinds.pop()  # img2dataset writes a table of the same rows beside each shard
+    tops = [each for each in every if each.parent == folder and ending_of(each) in _TABLES]
+    if len(kinds) > 1:
+        both = listed([inside[kind][0].relative_to(folder).as_posix() for kind in kinds])
+        raise DataError(f"{folder} holds {both}; give the one that holds your pairs")
+    if not kinds or (kinds == [".parquet"] and any(ending_of(each) != ".parquet" for each in tops)):
+        # train.csv, val.csv and test.csv
+        if (
+            len(tops) > 1
+            and len({ending_of(each) for each in tops}) == 1
+            and all(split_of(each.name) for each in tops)
+        ):
+            return "tables", _whole(folder, tops)
+        texts = {path.with_suffix("") for ending in TEXT_ENDINGS for path in inside[ending]}
+        pictures = [path for path in every if path.suffix.lower() in PICTURE_ENDINGS]
+        if not tops and any(path.with_suffix("") in texts for path in pictures):
+            return "texts", pictures
+        return "", tops
+    return "tables", _whole(folder, inside[kinds[0]])
+
+
+def _whole(folder: Path, files: Sequence[Path]) -> list[Path]:
+    """The files, whose names state one complete set of parts for each split, as ``train-00000-of-00003`` does.
+
+    Leftovers of another upload would double rows in silence, a missing part would lose them, and a folder for each
+    configuration would mix them.
+    """
+    sets: dict[tuple[str, str], dict[tuple[Path, int | None, str | None], list[int]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for path in files:
+        part = _PART.fullmatch(path.stem)
+        name = part["name"] if part else re.sub(r"[-_.]?\d+$", "", path.stem)
+        if path.name not in METADATA and (part or split_of(name)):
+            inner = path.relative_to(folder)
+            parts = sets[split_of(inner) or "", name][
+                inner.parent, part and int(part["n"]), part and part["tail"]
+            ]
+            parts.append(int(part["part"]) if part else -1)
+    for (_, name), of_name in sets.items():
+        if len(of_name) > 1:
+            places = [f"{place / name}{'' if n is None else f' of {n}'}" for place, n, _ in of_name]
+            raise DataError(
+                f"{folder} holds {len(places)} sets of one name, {listed(places, 3)}; remove those of an older upload, "
+                "or give the folder of one"
+            )
+        for (place, n, _), numbers in of_name.items():
+            wanted = set(range(1, n + 1) if n in numbers else range(n or 0))
+            if lacking := sorted(wanted - set(numbers)):
+                raise DataError(
+                    f"{folder / place} holds {len(numbers)} of {n} parts of {name or 'one set'}: part "
+                    f"{listed(map(str, lacking), 5)} is missing; fetch it"
+                )
+    return list(files)

@@ -1,0 +1,90 @@
+"""What names say: which column plays which role, and which split a column, a file or a folder belongs to."""
+
+import re
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from ncl_bench.data.languages import language_tag
+from ncl_bench.errors import DataError, listed, named, shown
+
+ROLES = {
+    "image": (
+        "image",
+        "file_name",
+        "path",
+        "filename",
+        "image_path",
+        "filepath",
+        "image_name",
+        "img",
+        "file",
+    ),
+    "caption": (
+        *("caption", "text", "title", "alt", "sentence", "comment", "description"),
+        *("captions", "texts", "sentences"),
+    ),
+    "split": ("split",),
+    "url": ("url", "image_url", "link"),
+    "picture": ("image", "img", "picture", "photo", "jpg", "png", "webp"),
+}
+"""Role to the names of columns that play it, in the order in which they are taken."""
+SPLIT_NAMES = {
+    "train": ("train", "training", "restval"),
+    "dev": ("dev", "val", "valid", "validation", "development"),
+    "test": ("test", "testing"),
+}
+"""Split to what people call it, in any case."""
+SPLIT_OF = {name: split for split, names in SPLIT_NAMES.items() for name in names}
+IN_ORDER = "{} belong to the rows by their order alone, as rows_in_order says."
+"""What output, card and page say where order is taken for identity, of pictures or features."""
+_SPLIT = re.compile(rf"(?<![a-z])({'|'.join(SPLIT_OF)})(?![a-z])")
+
+
+def split_of(path: str | PurePath) -> str | None:
+    """The split that the last part of a path states which states one, such as ``data/val2014/0.tar``; None without one.
+
+    A part that names two splits states none.
+    """
+    for part in reversed(PurePath(path).parts):
+        found = {SPLIT_OF[name] for name in _SPLIT.findall(part.casefold())}
+        if len(found) == 1:
+            return found.pop()
+    return None
+
+
+def known_columns(columns: Sequence[str], role: str) -> list[str]:
+    """The columns that may play a role, by their names."""
+    return [name for known in ROLES[role] for name in columns if name.strip().casefold() == known]
+
+
+def column(name: str, columns: Sequence[str], role: str, given: str | None, remarks: list[str]) -> str:
+    """The column that plays a role.
+
+    Args:
+        name: of the rows, for messages.
+        columns: their columns.
+        role: ``image`` or ``caption``.
+        given: column that was asked for.
+        remarks: gets a sentence if several columns fit.
+    """
+    option = named(f"{role}_column")
+    if given is not None:
+        if given not in columns:
+            raise DataError(
+                f"{name} has no column {shown(given)}, only {listed(columns, 30)}; correct {option}"
+            )
+        return given
+    found = known_columns(columns, role)
+    # caption beside Caption: nothing says which is meant
+    if len(found) > 1 and found[0].strip().casefold() == found[1].strip().casefold():
+        raise DataError(f"{name} has the columns {listed(found[:2])}; choose one with {option}")
+    if not found and role == "caption":  # columns named by their language, as in a table of several
+        found = [each for each in columns if language_tag(each)]
+    if not found:
+        raise DataError(
+            f"{name} has the columns {listed(columns, 30)}, and none is called {', '.join(ROLES[role][:4])}; name the "
+            f"column of {'image paths' if role == 'image' else 'captions'} with {option}"
+        )
+    if len(found) > 1:
+        remarks.append(f"The {role} column is {found[0]}, not {listed(found[1:])}.")
+    return found[0]

@@ -17,7 +17,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, core_schema
 
 from ncl_bench.arguments import Precision as Precision
-from ncl_bench.errors import SubmissionError, first_problem
+from ncl_bench.errors import NclBenchError, SubmissionError, first_problem
 
 FEWEST_DISTINCT = 8
 """Least number of distinct digits in a sha256; a random hash has fewer once in 10^19."""
@@ -63,12 +63,14 @@ class Matching:
 Model = TypeVar("Model", bound=Record)
 
 
-def checked(model: type[Model], content: Any, where: str) -> Model:
-    """Validate content as a record; the error begins with ``where`` and names the field."""
+def checked(
+    model: type[Model], content: Any, where: str, kind: type[NclBenchError] = SubmissionError
+) -> Model:
+    """Validate content as a record; the error, of this kind, begins with ``where`` and names the field."""
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        raise SubmissionError(f"{where}: {first_problem(error, content)}") from None
+        raise kind(f"{where}: {first_problem(error, content)}") from None
 
 
 def _stays_inside(value: str) -> str:

@@ -18,12 +18,12 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field
 
 from ncl_bench.data import DATASETS
-from ncl_bench.errors import RecipeError, first_problem
+from ncl_bench.errors import RecipeError
 from ncl_bench.names import Text
-from ncl_bench.schema import Record
+from ncl_bench.schema import Record, checked
 from ncl_bench.yaml import read_yaml
 
 RECIPES = Path(__file__).parent
@@ -192,21 +192,10 @@ class Ablation(Record):
     seeds: Annotated[tuple[int, ...], Field(min_length=1)]
     rows: Annotated[tuple[AblationLine, ...], Field(min_length=2)]
 
-    @model_validator(mode="after")
-    def _names_rows_apart(self) -> Self:
-        titles = [row.title for row in self.rows]
-        twice = next((title for place, title in enumerate(titles) if title in titles[:place]), None)
-        if twice is not None:
-            raise ValueError(f"two rows are called {twice!r}; give each a title of its own")
-        return self
-
     @classmethod
     def load(cls, path: Path) -> Self:
         """Read and check a table."""
-        try:
-            return cls.model_validate(read_yaml(path))
-        except ValidationError as error:
-            raise RecipeError(f"{path}: {first_problem(error)}") from None
+        return checked(cls, read_yaml(path), str(path), RecipeError)
 
     def printed_drop(self, row: AblationLine) -> float:
         """The share of the full method's printed rSum that a row loses, in percent."""

@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from baselines.methods import METHODS
 from baselines.recipes import TABLES, Ablation, ablations, on_dataset, recipe_names
@@ -25,8 +25,6 @@ from ncl_bench.errors import (
     NclBenchError,
     NoiseError,
     RecipeError,
-    SubmissionError,
-    first_problem,
     listed,
     named,
 )
@@ -34,7 +32,7 @@ from ncl_bench.evaluation.submission import SUBMISSION_FILE
 from ncl_bench.names import Text
 from ncl_bench.noise.draw import Noise
 from ncl_bench.noise.files import read_noise_file
-from ncl_bench.schema import Precision, Record
+from ncl_bench.schema import Precision, Record, checked
 from ncl_bench.yaml import read_yaml
 
 NOISES = ("none", "caption-40", "caption-60", "image-40")
@@ -83,9 +81,7 @@ class Grid(Record):
 
     @model_validator(mode="before")
     @classmethod
-    def _same_noises(cls, content: Any) -> Any:
-        if not isinstance(content, dict):
-            return content
+    def _same_noises(cls, content: dict[str, Any]) -> dict[str, Any]:
         listed = {
             key: value for key in ("recipes", "controls") if isinstance(value := content.get(key), list)
         }
@@ -106,12 +102,7 @@ class Grid(Record):
         if not path.is_file():
             known = ", ".join([*grid_names(), *ablations()])
             raise RecipeError(f"no table {source!r}: neither a file nor one of {known}")
-        try:
-            return cls.model_validate(read_yaml(path))
-        except ValidationError as error:
-            raise RecipeError(f"{path}: {first_problem(error)}") from None
-        except SubmissionError as error:
-            raise RecipeError(str(error)) from None
+        return checked(cls, read_yaml(path), str(path), RecipeError)
 
     @property
     def settings(self) -> list[str]:

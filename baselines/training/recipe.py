@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Discriminator,
     Field,
     Tag,
@@ -24,9 +22,9 @@ from baselines.kit.backbone import CosineBackbone
 from baselines.methods import METHODS
 from baselines.recipes import beginning, is_shipped, no_recipe, recipe_names, split_name, written
 from ncl_bench.data import DATASETS
-from ncl_bench.errors import RecipeError, SubmissionError, first_problem, shorten, unknown_name
+from ncl_bench.errors import RecipeError, first_problem, shorten, unknown_name
 from ncl_bench.plugins import names_of_plugins
-from ncl_bench.schema import Record
+from ncl_bench.schema import Record, checked
 from ncl_bench.yaml import plain_value, read_yaml
 
 LARGEST_OPTION = 10**7
@@ -83,7 +81,7 @@ Values = Annotated[
 ]
 
 
-class Recipe(BaseModel):
+class Recipe(Record):
     """Method, backbone, dataset and their options. Noise and training seed come from the command line.
 
     Attributes:
@@ -99,8 +97,6 @@ class Recipe(BaseModel):
         method: ``name`` and options of the method; missing options get their defaults.
         search: ranges or choices for `ncl-bench tune`, by dotted option name; ignored in training.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     dataset: str
     language: str | None = None
@@ -179,21 +175,14 @@ class Recipe(BaseModel):
             source: path of a YAML file, or a name such as ``ncr/digits_vse_infinity``. For methods and datasets of a
                 plugin, every such name is a recipe with default options.
         """
-        try:
-            if Path(source).is_file():
-                return cls.from_dict(read_yaml(Path(source)), where=str(source))
-            name = str(source)
-            return cls.from_dict(named_content(name), where=f"recipe {name}")
-        except SubmissionError as error:
-            raise RecipeError(str(error)) from None
+        if Path(source).is_file():
+            return cls.from_dict(read_yaml(Path(source)), where=str(source))
+        return cls.from_dict(named_content(str(source)), where=f"recipe {source}")
 
     @classmethod
     def from_dict(cls, content: dict[str, Any], *, where: str = "recipe") -> Self:
         """Check a recipe's content; error messages begin with ``where``."""
-        try:
-            return cls.model_validate(content)
-        except ValidationError as error:
-            raise RecipeError(f"{where}: {first_problem(error)}") from None
+        return checked(cls, content, where, RecipeError)
 
 
 def named_content(name: str) -> dict[str, Any]:

@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 from baselines.backbones import clip_models
 from baselines.kit.distributed import device_for
-from ncl_bench.errors import NclBenchError, first_line, reason_of, unknown_name
+from ncl_bench.errors import NclBenchError, first_line, unknown_name
 from ncl_bench.extras import require
 from ncl_bench.files import sha256_of_file
-from ncl_bench.foreign import check_torch_file, readable
+from ncl_bench.foreign import readable, reading
+from ncl_bench.torch_files import load_torch
 
 LITE0 = "efficientnet-lite0"
 """Default encoder: its weights come in a package and need no download."""
@@ -220,21 +221,14 @@ def _of_timm(name: str, weights: Path | None) -> Encoder:
 def _fill(network: nn.Module, file: Path, heads: tuple[str, ...]) -> None:
     """Load weights into a network without classifier; the file may also contain the classifier."""
     readable(file, NclBenchError, "weights")
-    safetensors = file.suffix == ".safetensors"
-    if not safetensors:
-        check_torch_file(file, NclBenchError)
-    try:
-        if safetensors:
-            from safetensors.torch import load_file
+    fix = "give a .safetensors file, or a state dict alone that torch.save wrote"
+    if file.suffix == ".safetensors":
+        from safetensors.torch import load_file
 
+        with reading(file, NclBenchError, fix=fix):
             content: Any = load_file(file)
-        else:
-            content = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged file can raise anything
-        raise NclBenchError(
-            f"{file} cannot be read as weights ({reason_of(error)}); give a .safetensors file, or a state dict alone "
-            "that torch.save wrote"
-        ) from None
+    else:
+        content = load_torch(file, NclBenchError, fix)
     content = content.get("state_dict", content) if isinstance(content, dict) else content
     if not isinstance(content, dict) or not all(isinstance(x, Tensor) for x in content.values()):
         raise NclBenchError(f"{file} holds no state dict; save only names and tensors")

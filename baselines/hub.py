@@ -13,7 +13,7 @@ from huggingface_hub import EvalResult, HfApi, ModelCardData, snapshot_download
 from baselines.training.job import FinishedRun
 from baselines.training.run_folder import OUTCOME_FILE
 from ncl_bench.data import dataset_spec
-from ncl_bench.data.hub import answered, without_token
+from ncl_bench.data.hub import answered, on_the_hub
 from ncl_bench.errors import TrainingError
 from ncl_bench.evaluation.results import RESULT_FILE, Evaluation, read_result
 from ncl_bench.files import write_text
@@ -48,12 +48,10 @@ def push(run: Path, repository: str, *, result: Path | None = None, api: Any = N
         paths = [Path(folder) / "README.md", Path(folder) / "recipe.yaml"]
         paths += [run / name for name in _FILES if (run / name).is_file()]
         paths += [place / RESULT_FILE] if found else []
-        try:
+        with on_the_hub(f"{run} was not uploaded to {repository}", error=TrainingError):
             answered(partial(api.create_repo, repository, private=True, exist_ok=True))
             for path in paths:
                 api.upload_file(path_or_fileobj=str(path), path_in_repo=path.name, repo_id=repository)
-        except Exception as error:  # the client raises many types: network, token, permission
-            raise TrainingError(f"{run} was not uploaded to {repository}: {without_token(error)}") from None
 
 
 def model_card(finished: FinishedRun, repository: str, evaluation: Evaluation | None) -> str:
@@ -105,12 +103,10 @@ def fetch(name: str, *, download: Any = None) -> Path:
     """
     repository, _, revision = name.removeprefix(PREFIX).partition("@")
     _check_name(repository)
-    try:
+    with on_the_hub(f"{name} cannot be downloaded", error=TrainingError):
         place = (download or snapshot_download)(
             repository, revision=revision or None, allow_patterns=[*_FILES, "recipe.yaml"]
         )
-    except Exception as error:  # the client raises many types: network, offline mode, missing repository
-        raise TrainingError(f"{name} cannot be downloaded: {without_token(error)}") from None
     folder = Path(place)
     if not (folder / "run.json").is_file():
         raise TrainingError(f"{name} holds no run.json; expected a run that `ncl-bench hub push` uploaded")

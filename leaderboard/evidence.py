@@ -28,7 +28,8 @@ from ncl_bench.evaluation.people import TIED
 from ncl_bench.evaluation.protocol import expected_shape, fold_size, ranks_under, split_fold_size
 from ncl_bench.evaluation.ranks import Counted, Ranks
 from ncl_bench.files import write_bytes
-from ncl_bench.npy import NPZ_ERRORS, npz_bytes, read_npz_array
+from ncl_bench.foreign import reading
+from ncl_bench.npy import npz_bytes, read_npz_array
 
 _DTYPES = (np.dtype("<u2"), np.dtype("<u4"))
 _SAID = (np.dtype("u1"),)
@@ -103,7 +104,7 @@ def read_ranks(path: Path, seeds: Sequence[str], spec: DatasetSpec) -> dict[str,
     of_people = sum(npz_bytes((n,), _SAID) + npz_bytes((n,), _PLACES) for n, _ in spec.judged.values())
     of_people += sum(npz_bytes((n,), _INFLUENCES) for n in n_queries.values()) if spec.judged else 0
     largest = (n_seeds + _STOPPED) * (len(kinds) * of_kind + of_people) + npz_bytes((0,), _DTYPES)
-    try:
+    with reading(path, SubmissionError, fix=_AGAIN):
         size = path.stat().st_size
         if size > largest:
             raise SubmissionError(
@@ -121,8 +122,6 @@ def read_ranks(path: Path, seeds: Sequence[str], spec: DatasetSpec) -> dict[str,
                 found[seed] = Counted(
                     whole, within[0] if within else None, None, "", judged=judged, crossed=crossed
                 )
-    except NPZ_ERRORS as error:
-        raise SubmissionError(f"{path} cannot be read as .npz ({error}); {_AGAIN}") from None
     return found
 
 
@@ -143,10 +142,7 @@ class _Arrays:
         info = self.members.get(f"{name}.npy")
         if info is None:
             raise SubmissionError(f"{self.path} lacks {name}, the ranks of a seed of the YAML file; {_AGAIN}")
-        try:
-            return read_npz_array(self.archive, info, (n,), dtypes)
-        except ValueError as error:
-            raise SubmissionError(f"{self.path}: {name} {error}; {_AGAIN}") from None
+        return read_npz_array(self.archive, info, (n,), dtypes)
 
 
 def _ranks(

@@ -117,6 +117,7 @@ class _Decoder:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
             pipesize=2**20,
+            env=os.environ | dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
         )
 
     def ask(self, request: dict[str, Any], content: bytes) -> tuple[dict[str, Any], bytes]:
@@ -199,7 +200,10 @@ def _limit(memory: int, seconds: float) -> None:
         import resource
     except ModuleNotFoundError:  # Windows has no such limits; the other process waits for a time only
         return
-    resource.setrlimit(resource.RLIMIT_DATA, (memory, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+    if sys.platform == "linux":  # elsewhere the limit counts little of what a process allocates
+        pages = int(Path("/proc/self/statm").read_text().split()[5])  # what Python and its modules have
+        limit = pages * resource.getpagesize() + memory
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     signal.setitimer(signal.ITIMER_PROF, seconds)
     signal.setitimer(signal.ITIMER_REAL, 10 * seconds)
 
@@ -215,7 +219,7 @@ def _packed(result: Any) -> tuple[dict[str, Any], Any]:
             stream.write_table(result)
         return {"kind": "table"}, sink.getvalue()
     if hasattr(result, "dtype"):
-        return {"kind": result.dtype.str, "shape": result.shape}, result.reshape(-1).data.cast("B")
+        return {"kind": result.dtype.str, "shape": result.shape}, result.reshape(-1).view("u1").data
     return {"kind": "json"}, json.dumps(result).encode()
 
 

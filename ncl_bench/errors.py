@@ -82,7 +82,10 @@ def reason_of(error: Exception) -> str:
         raise error
     if type(error).__name__ == "ValidationError":  # of pydantic, which few commands import
         return first_problem(error)  # type: ignore[arg-type]
-    return type(error).__name__ if "weights_only" in str(error) else first_line(error)
+    if "weights_only" not in str(error):
+        return first_line(error)
+    refused = re.search(r"GLOBAL (\S+)", str(error))
+    return f"it refers to {refused[1]}, which is not loaded" if refused else "no file of torch.save"
 
 
 class NclBenchError(Exception):

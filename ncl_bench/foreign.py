@@ -3,9 +3,7 @@
 import os
 import re
 import stat
-import tarfile
 import unicodedata
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,8 +31,16 @@ def reading(
     except Exception as problem:
         if is_out_of_memory(problem):
             raise
-        system = isinstance(problem, OSError) and problem.strerror  # without the path, which stands before it
-        raise error(f"{path} cannot be read ({system or reason_of(problem)}); {fix}") from None
+        raise error(f"{path} cannot be read ({_reason(problem)}); {fix}") from None
+
+
+def _reason(problem: Exception) -> str:
+    if isinstance(problem, OSError) and problem.strerror:
+        return problem.strerror  # without the path, which the sentence names
+    if mark := getattr(problem, "problem_mark", None):  # YAML's own sentences have several lines
+        return f"line {mark.line + 1}: {getattr(problem, 'problem', '')}"
+    said = reason_of(problem)
+    return said if " " in said else f"{type(problem).__name__} {said}"  # as of a key that is missing
 
 
 def text_lines(content: bytes, name: str, error: type[NclBenchError]) -> list[str]:
@@ -119,42 +125,8 @@ def read_limited(path: Path, largest: int, error: type[NclBenchError], fix: str)
         error: class of what is raised.
         fix: what the user should do, in words that end the sentence.
     """
-    try:
+    with reading(path, error, fix=fix):
         size = path.stat().st_size
         if size > largest:
             raise error(f"{path} has {size:,} bytes, expected at most {largest:,}; {fix}")
         return path.read_bytes()
-    except OSError as problem:
-        raise error(f"cannot read {path}: {problem.strerror}; {fix}") from None
-
-
-def check_torch_file(path: Path, error: type[NclBenchError], *, checksums: bool = False) -> None:
-    """Refuse files that ``torch.save`` cannot have written: archives of other files, or compressed entries.
-
-    Args:
-        path: a file that torch is about to read. What is neither tar nor zip is left to torch.
-        error: class of what is raised.
-        checksums: compare the checksum of every entry too; torch compares none.
-    """
-    damaged = error(f"{path} is damaged or was not written by torch.save; fetch or save it again")
-    around = error(f"{path} is an archive of other files; unpack it and give the file that torch.save wrote")
-    try:
-        if tarfile.is_tarfile(path):
-            raise around
-        if not zipfile.is_zipfile(path):
-            return
-        with zipfile.ZipFile(path) as archive:
-            entries = archive.infolist()
-            if not any(entry.filename.endswith("/data.pkl") for entry in entries):
-                raise around
-            packed = any(entry.compress_type != zipfile.ZIP_STORED for entry in entries)
-            if packed or sum(entry.file_size for entry in entries) > path.stat().st_size:
-                raise error(
-                    f"{path} is compressed, which torch.save never does; give the file as it was saved"
-                )
-            if checksums and archive.testzip() is not None:
-                raise damaged
-    except OSError as problem:
-        raise error(f"{path} cannot be read ({problem.strerror}); check its permissions") from None
-    except (zipfile.BadZipFile, EOFError, RuntimeError, NotImplementedError, ValueError):
-        raise damaged from None

@@ -8,16 +8,11 @@ from yaml.composer import Composer
 from yaml.constructor import SafeConstructor
 from yaml.resolver import Resolver
 
-from ncl_bench.errors import SubmissionError
-from ncl_bench.foreign import read_limited, readable
+from ncl_bench.errors import NclBenchError, SubmissionError
+from ncl_bench.foreign import read_limited, readable, reading
 from ncl_bench.names import unseen
 
 LARGEST_YAML = 64 * 1024
-MOST_SAID = 100
-"""Letters of what PyYAML says of a value; some of it repeats the value."""
-
-_YAML_ERRORS = (yaml.YAMLError, ValueError, OverflowError, RecursionError)
-"""What parsing YAML can raise: also numbers of thousands of digits, bytes that are no UTF-8, and deep nesting."""
 
 
 if TYPE_CHECKING or not yaml.__with_libyaml__:
@@ -74,17 +69,16 @@ def read_short(path: Path, *, largest: int = LARGEST_YAML) -> bytes:
     return read_limited(path, largest, SubmissionError, "give a short text")
 
 
-def plain_value(text: str) -> Any:
+def plain_value(text: str, name: str, error: type[NclBenchError] = SubmissionError) -> Any:
     """Parse a value that a user wrote, such as that of an option: plain YAML without aliases and tags.
 
-    Raises:
-        ValueError: it is none; the message says why in one line.
+    Args:
+        text: the value.
+        name: what errors call it.
+        error: class of what is raised.
     """
-    try:
-        value = _loaded(text)
-    except _YAML_ERRORS as error:
-        raise ValueError(_problem(error)[:MOST_SAID]) from None
-    return value
+    with reading(name, error, fix="write one plain value"):
+        return _loaded(text)
 
 
 def _loaded(text: str) -> Any:
@@ -93,22 +87,12 @@ def _loaded(text: str) -> Any:
     return value
 
 
-def _problem(error: Exception) -> str:
-    return getattr(error, "problem", None) or (str(error).splitlines() or ["it cannot be parsed"])[0]
-
-
 def parse_yaml(text: bytes, path: Path) -> dict[str, Any]:
     """Parse the mapping in a file's text."""
-    try:
+    with reading(path, SubmissionError, fix="write plain YAML: keys and values"):
         content = _loaded(text.decode("utf-8"))
-    except _YAML_ERRORS as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{path}:{mark.line + 1}" if mark else str(path)
-        raise SubmissionError(
-            f"{where} is not plain YAML: {_problem(error)}; write keys and plain values"
-        ) from None
-    if not isinstance(content, dict):
-        raise SubmissionError(f"{path} holds {type(content).__name__}, expected keys and values")
+        if not isinstance(content, dict):
+            raise ValueError(f"it holds {type(content).__name__}")
     _refuse_unseen(content, path)
     return content
 

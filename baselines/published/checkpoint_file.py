@@ -16,7 +16,6 @@ Only tensors and plain containers are built from a file. Classes that these file
 build nothing; any other class refuses the file.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +24,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ncl_bench.errors import TrainingError, is_out_of_memory
-from ncl_bench.foreign import check_torch_file, readable
+from ncl_bench.errors import TrainingError
+from ncl_bench.torch_files import check_sums, load_torch, opened
 
 PART_SIGNS = {
     "txt_enc.": "embed.weight",
@@ -96,9 +95,8 @@ class Checkpoint:
 
 def read_checkpoint(file: Path) -> Checkpoint:
     """Read networks and options of a ``torch.save`` file."""
-    readable(file, TrainingError, "a checkpoint of a paper's code")
-    check_torch_file(file, TrainingError, checksums=True)
-    content = _content(file)
+    fix = "give the file that torch.save wrote, unpacked, with state dicts alone"
+    content = load_torch(file, TrainingError, fix, reader=_opened, trial=try_to_open)
     networks = list(_networks_of(content))
     if not networks:
         keys = ", ".join(map(str, content)) if isinstance(content, Mapping) else type(content).__name__
@@ -113,22 +111,15 @@ def read_checkpoint(file: Path) -> Checkpoint:
     return Checkpoint(networks, frozenset(parts | set(map(str, entries))), found)
 
 
-def _content(file: Path) -> Any:
-    try:
-        with torch.serialization.safe_globals(_STAND_INS):
-            return torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged file can raise anything
-        if is_out_of_memory(error):
-            raise
-        refused = re.search(r"GLOBAL (\S+)", str(error))
-        if refused:
-            raise TrainingError(
-                f"{file} refers to {refused[1]}, which no checkpoint needs, so it was not loaded; "
-                "save only the state dicts with torch.save"
-            ) from None
-        raise TrainingError(
-            f"{file} is damaged or was not written by torch.save; fetch or save it again"
-        ) from None
+def _opened(file: Path) -> Any:
+    with torch.serialization.safe_globals(_STAND_INS):
+        return opened(file)
+
+
+def try_to_open(file: Path, _: str) -> None:
+    """Open a checkpoint and drop what it holds, in a worker."""
+    check_sums(file)
+    _opened(file)
 
 
 def _networks_of(content: Any) -> Iterator[dict[str, Tensor]]:

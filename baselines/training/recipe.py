@@ -260,13 +260,9 @@ def _short(value: Any) -> str:
 def named_value(text: str, option: str = "--set", example: str = "method.epochs=10") -> tuple[str, Any]:
     """Split a setting such as ``method.epochs=10`` into name and value; option and example are for the error."""
     name, _, value = text.partition("=")
-    problem = ""
-    try:
-        if name and value:
-            return name, plain_value(value)
-    except ValueError as error:
-        problem = f"; the value is not plain YAML: {error}"
-    raise RecipeError(f"{option} {_short(text)}: expected NAME=VALUE, such as {example}{problem}")
+    if not (name and value):
+        raise RecipeError(f"{option} {_short(text)}: expected NAME=VALUE, such as {example}")
+    return name, plain_value(value, f"{option} {_short(text)}", RecipeError)
 
 
 def _options(recipe: Recipe) -> dict[str, Any]:

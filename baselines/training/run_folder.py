@@ -36,11 +36,12 @@ from ncl_bench.data.encoding import Encoding
 from ncl_bench.data.keep import Kept
 from ncl_bench.errors import TrainingError
 from ncl_bench.files import atomic_path, sha256_of_file, write_bytes, write_text
-from ncl_bench.foreign import check_torch_file, reading
+from ncl_bench.foreign import reading
 from ncl_bench.noise.draw import Noise
 from ncl_bench.npy import read_npz_array
 from ncl_bench.plugins import loaded
 from ncl_bench.schema import Precision, Record
+from ncl_bench.torch_files import load_torch
 
 OUTCOME_FILE = "training.json"
 """File that marks a finished training."""
@@ -422,9 +423,8 @@ class _HashedFile(BufferedWriter):
 
 
 def _state(path: Path) -> dict[str, Any]:
-    check_torch_file(path, TrainingError)
-    with reading(path, TrainingError, fix="use the torch that wrote it, or train into a new folder"):
-        state: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
+    fix = "use the torch that wrote it, or train into a new folder"
+    state: dict[str, Any] = load_torch(path, TrainingError, fix)
     return state
 
 

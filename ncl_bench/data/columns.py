@@ -11,8 +11,9 @@ from typing import Any, Protocol, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.errors import DataError, RowError, first_line, shorten
+from ncl_bench.errors import DataError, RowError, shorten
 from ncl_bench.extras import require
+from ncl_bench.foreign import reading
 
 Int64Array = NDArray[np.int64]
 FloatArray = NDArray[np.floating]
@@ -182,15 +183,11 @@ class TableColumn(Sequence[Any]):
         require("data", "pyarrow", needed_by=f"column {self._name} of a prepared dataset")
         import pyarrow as pa
 
-        try:
+        with reading(self._folders[0], fix="`ncl-bench doctor --deep` says what to do"):
             parts = [part for folder in self._folders for part in _parts_of(folder, self._name)]
             column = pa.chunked_array([chunk for part in parts for chunk in part.chunks], parts[0].type)
             column.validate(full=True)  # a flipped bit may point outside the file and crash the process
             return column
-        except Exception as error:  # the library raises many classes for a damaged file
-            raise DataError(
-                f"{self._folders[0]} cannot be read ({first_line(error)}); `ncl-bench doctor --deep` says what to do"
-            ) from None
 
     def __getstate__(self) -> dict[str, Any]:
         return {

@@ -1,28 +1,18 @@
 """Read the user's download, a folder or a zip file, without trusting its names, links or sizes."""
 
 import stat
-import struct
 import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, Protocol
 
 from ncl_bench.errors import DataError
+from ncl_bench.foreign import reading
 
 LARGEST_MEMBER = 64 * 2**30
 LARGEST_RATIO = 1000
 LARGEST_FILE_OF_TEXT = 512 * 2**20
-READ_ERRORS = (
-    OSError,
-    EOFError,
-    ValueError,
-    RuntimeError,
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-)
-"""Exceptions raised when a damaged file or zip member is opened or read."""
+DOWNLOAD_AGAIN = "download it again"
 
 
 class Download(Protocol):
@@ -85,10 +75,8 @@ class ZipDownload:
 
     def __init__(self, place: Path) -> None:
         self.place = place
-        try:
+        with reading(place, fix=DOWNLOAD_AGAIN):
             self._zip = zipfile.ZipFile(place)
-        except READ_ERRORS as error:
-            raise DataError(f"{place} is not a readable zip file ({error}); download it again") from None
         members = [info for info in self._zip.infolist() if not info.filename.endswith("/")]
         archive_bytes = place.stat().st_size
         for info in members:
@@ -102,10 +90,8 @@ class ZipDownload:
 
     def open(self, name: str) -> IO[bytes]:
         """Open a member."""
-        try:
+        with reading(f"{self.place}/{name}", fix=DOWNLOAD_AGAIN):
             return self._zip.open(name)
-        except READ_ERRORS as error:
-            raise DataError(f"{self.place}: {name} cannot be read ({error}); download it again") from None
 
     def changed_at(self, name: str) -> int:
         """Modification time of the zip file, in nanoseconds."""
@@ -193,8 +179,5 @@ def read_text(download: Download, path: str) -> bytes:
         raise DataError(
             f"{download.place}/{path} has {size} bytes, too many for a text file; download it again"
         )
-    try:
-        with download.open(path) as stream:
-            return stream.read()
-    except READ_ERRORS as error:
-        raise DataError(f"{download.place}/{path} cannot be read ({error}); download it again") from None
+    with reading(f"{download.place}/{path}", fix=DOWNLOAD_AGAIN), download.open(path) as stream:
+        return stream.read()

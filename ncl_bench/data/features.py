@@ -9,9 +9,10 @@ from typing import IO, Any
 import numpy as np
 
 from ncl_bench.data.columns import FloatArray
-from ncl_bench.data.download import READ_ERRORS, Download, require
+from ncl_bench.data.download import DOWNLOAD_AGAIN, Download, require
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import DataError
+from ncl_bench.foreign import reading
 from ncl_bench.npy import parse_header
 from ncl_bench.progress import Advance
 
@@ -81,8 +82,8 @@ def open_features(
     """
     size = require(download, path)
     name = f"{download.place}/{path}"
-    with download.open(path) as stream:
-        shape, fortran_order, dtype = _header(stream, name)
+    with reading(name, fix=DOWNLOAD_AGAIN), download.open(path) as stream:
+        shape, fortran_order, dtype = parse_header(stream)
         header_bytes = stream.tell()
     if dtype.str not in {np.dtype(d).newbyteorder("<").str for d in dtypes} or fortran_order:
         order = ", column-major" if fortran_order else ""
@@ -104,18 +105,6 @@ def open_features(
             f"{name} has {size} bytes, its header promises {expected}: {fault}; download it again"
         )
     return FeatureFile(download, path, shape, dtype, header_bytes, repeat)
-
-
-def _header(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    try:
-        shape, fortran_order, dtype = parse_header(stream)
-    except (ValueError, *READ_ERRORS):
-        raise DataError(f"{name} is not a numpy array file; download it again") from None
-    if dtype.hasobject:
-        raise DataError(
-            f"{name} holds pickled Python objects, which are never loaded; use the published file"
-        )
-    return shape, fortran_order, dtype
 
 
 def _repeat(rows: int, spec: DatasetSpec, split: str, name: str) -> int:
@@ -220,12 +209,10 @@ def _check_repeats(file: FeatureFile, block: FloatArray, start: int) -> None:
 def _fill(stream: IO[bytes], block: FloatArray, name: str) -> None:
     view = block.reshape(-1).view(np.uint8).data
     done = 0
-    try:
+    with reading(name, fix=DOWNLOAD_AGAIN):
         while done < len(view):
             # a zip member may give fewer bytes than asked for
             count = stream.readinto(view[done:])  # type: ignore[attr-defined]
             if not count:
                 raise EOFError("it ends too early")
             done += count
-    except READ_ERRORS as error:
-        raise DataError(f"{name} cannot be read ({error}); download it again") from None

@@ -4,6 +4,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -14,7 +15,7 @@ import numpy as np
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.layout import Manifest, read_manifest
 from ncl_bench.data.spec import HubFile
-from ncl_bench.errors import DataError, first_line
+from ncl_bench.errors import DataError, NclBenchError, first_line
 from ncl_bench.extras import require
 from ncl_bench.files import sha256_of_file
 
@@ -59,7 +60,7 @@ def push_to_hub(folder: Path, repository: str, *, api: Any = None) -> tuple[str,
     manifest = read_manifest(folder)
     names = check_upload(manifest.name)
     api = HfApi() if api is None else api
-    try:
+    with on_the_hub(f"{folder} was not uploaded to {repository}"):
         # the first call tells whether the Hub answers; uploads may take as long as they need
         answered(partial(api.create_repo, repository, repo_type="dataset", private=True, exist_ok=True))
         for file in ("README.md", *(own.vocabulary for own in manifest.tokenizations)):
@@ -70,8 +71,6 @@ def push_to_hub(folder: Path, repository: str, *, api: Any = None) -> tuple[str,
             for name in names:
                 table = (_captions if name == "captions" else _images)(folder, manifest, split)
                 table.push_to_hub(repository, name, split=split, private=True)
-    except Exception as error:  # the client raises many types: network, token, permission
-        raise DataError(f"{folder} was not uploaded to {repository}: {without_token(error)}") from error
     return names
 
 
@@ -144,18 +143,16 @@ def fetch_archive(name: str, *, api: Any = None, fetch: Any = None) -> Path:
 
     api = HfApi() if api is None else api
     fetch = hf_hub_download if fetch is None else fetch
-    try:
+    by_hand = (
+        f"fetch it by hand from https://huggingface.co/datasets/{archive.repository} ({archive.bytes} bytes, sha256 "
+        f"{archive.sha256}) and run `ncl-bench prepare {name} --from {archive.name} --to DIR`"
+    )
+    with on_the_hub(f"{archive.name} cannot be downloaded", by_hand):
         listed = answered(partial(api.list_repo_commits, archive.repository, repo_type="dataset"))
         commits = [commit.commit_id for commit in listed]
         # the client takes whole hashes only
         revision = next(commit for commit in commits if commit.startswith(archive.revision))
         path = Path(fetch(archive.repository, archive.name, repo_type="dataset", revision=revision))
-    except Exception as error:  # the client raises many types: network, offline mode, missing commit
-        raise DataError(
-            f"{archive.name} cannot be downloaded ({without_token(error)}); fetch it by hand from "
-            f"https://huggingface.co/datasets/{archive.repository} ({archive.bytes} bytes, sha256 "
-            f"{archive.sha256}) and run `ncl-bench prepare {name} --from {archive.name} --to DIR`"
-        ) from error
     _verify_archive(path, archive)
     return path
 
@@ -172,9 +169,20 @@ def _verify_archive(path: Path, archive: HubFile) -> None:
         )
 
 
-def without_token(error: Exception) -> str:
-    """First line of what the Hub's client says, without a token that it may quote."""
-    return re.sub(r"hf_\w+", "hf_***", first_line(error))
+@contextmanager
+def on_the_hub(problem: str, fix: str = "", error: type[NclBenchError] = DataError) -> Iterator[None]:
+    """Turn what the Hub's client raises, about network, token or permission, into one sentence without a token.
+
+    Args:
+        problem: what did not happen.
+        fix: what the user should do.
+        error: class of what is raised.
+    """
+    try:
+        yield
+    except Exception as reason:
+        said = re.sub(r"hf_\w+", "hf_***", first_line(reason))
+        raise error(f"{problem}: {said}{fix and f'; {fix}'}") from None  # the client names the token
 
 
 def answered(ask: Callable[[], Any]) -> Any:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.errors import DataError
 from ncl_bench.extras import require
+from ncl_bench.foreign import reading
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,13 +79,10 @@ def write_judgements(path: Path, judgements: Judgements) -> None:
 def read_judgements(path: Path, kind: str, captions_per_image: int) -> Judgements:
     """Read what :func:`write_judgements` wrote."""
     require("data", "pyarrow", needed_by=f"judgements by {kind}s")
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
+    with reading(path, fix="prepare the dataset again"):
         table = pq.read_table(path, columns=list(JUDGEMENT_COLUMNS[kind]))
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(f"{path} cannot be read ({error}); prepare the dataset again") from None
     return Judgements(
         kind,
         np.stack([column.to_numpy() for column in table.columns], axis=1).astype(np.int64),

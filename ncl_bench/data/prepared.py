@@ -24,7 +24,7 @@ from ncl_bench.data.layout import (
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.spec import SPLITS, DatasetSpec
 from ncl_bench.data.vocabulary import parse_vocabulary
-from ncl_bench.errors import DataError, ScoresError, shorten, unknown_name
+from ncl_bench.errors import DataError, shorten, unknown_name
 from ncl_bench.files import sha256_of_file
 from ncl_bench.noise.draw import clean_pairing, clean_record
 from ncl_bench.npy import map_npy, read_header
@@ -145,10 +145,7 @@ def _tokenization(
 def _mapped(folder: Path, name: str, dtype: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
     """Open an array of the folder, read-only and memory-mapped; None in its shape allows any number."""
     path = folder / name
-    try:
-        header = read_header(path)
-    except ScoresError as error:
-        raise DataError(f"{str(error).split(';')[0]}; {how_to_prepare(folder)}") from None
+    header = read_header(path, DataError, how_to_prepare(folder))
     fits = len(header.shape) == len(shape) and all(
         expected in (None, found) for found, expected in zip(header.shape, shape, strict=True)
     )

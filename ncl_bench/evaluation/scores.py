@@ -15,11 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.arguments import checked_arguments
-from ncl_bench.errors import ScoresError, first_line, reason_of
+from ncl_bench.decoding import decode
+from ncl_bench.errors import ScoresError, first_line
 from ncl_bench.extras import require
 from ncl_bench.files import AnyPath, atomic_path
-from ncl_bench.foreign import check_torch_file, readable, reading
+from ncl_bench.foreign import readable, reading
 from ncl_bench.npy import map_npy, read_header
+from ncl_bench.torch_files import load_torch
 
 FloatArray = NDArray[np.floating]
 
@@ -98,17 +100,29 @@ def _read_safetensors(path: Path) -> NDArray[Any]:
 
 
 def _read_npz(path: Path) -> NDArray[Any]:
-    with reading(path, ScoresError), np.load(path, allow_pickle=False) as archive:
+    found: NDArray[Any] = decode(array_of_npz, path, error=ScoresError, fix="write it with numpy.savez")
+    return found
+
+
+def array_of_npz(path: Path, _: str) -> NDArray[Any]:
+    """The only array of an ``.npz`` file; called in a worker, since a few bytes may expand without end."""
+    with np.load(path, allow_pickle=False) as archive:
         array: NDArray[Any] = archive[_only(dict.fromkeys(archive.files, ()), path)]
         return array
 
 
 def _read_matlab(path: Path) -> NDArray[Any]:
+    fix = "save the matrix alone with save -v7"
+    found: NDArray[Any] = decode(array_of_matlab, path, error=ScoresError, fix=fix)
+    return found
+
+
+def array_of_matlab(path: Path, _: str) -> NDArray[Any]:
+    """The only matrix of a ``.mat`` file; called in a worker."""
     from scipy.io import loadmat, whosmat
 
-    with reading(path, ScoresError, fix="save the matrix alone with save -v7"):
-        name = _only({name: shape for name, shape, _ in whosmat(path)}, path)
-        return np.asarray(loadmat(path, variable_names=[name])[name])
+    name = _only({name: shape for name, shape, _ in whosmat(path)}, path)
+    return np.asarray(loadmat(path, variable_names=[name])[name])
 
 
 def _read_text(path: Path) -> NDArray[Any]:
@@ -124,15 +138,7 @@ def _read_torch(path: Path) -> NDArray[Any]:
     require("baselines", "torch", needed_by=str(path))
     import torch
 
-    check_torch_file(path, ScoresError)
-    try:
-        with path.open("rb") as stream:  # torch decodes every path as UTF-8, so pass a stream
-            content = torch.load(stream, map_location="cpu", weights_only=True)
-    except Exception as error:  # pickle, zip or torch errors, whose messages advise to unpickle
-        raise ScoresError(
-            f"{path} cannot be opened with weights_only=True ({reason_of(error)}): it is damaged, or holds more "
-            "than tensors; save the tensor alone with torch.save"
-        ) from None
+    content = load_torch(path, ScoresError)
     tensors = content if isinstance(content, dict) else {"tensor": content}
     if not all(isinstance(value, torch.Tensor) for value in tensors.values()):
         raise ScoresError(f"{path} holds more than tensors; save the tensor alone with torch.save")

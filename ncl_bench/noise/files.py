@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.errors import NoiseError, ScoresError, named
+from ncl_bench.errors import NoiseError, named
 from ncl_bench.foreign import readable
 from ncl_bench.noise.draw import Noise, clean_pairing, noise_sha256, record_of
 from ncl_bench.noise.unit import UNITS, NoiseUnit, Task, Unit, check_pairing, unit_of
@@ -205,10 +205,7 @@ def read_index(path: Path) -> NDArray[np.int64]:
         raise NoiseError(
             f"noise file {path} does not exist, and no noise is drawn instead; did you mean {suffixed.name}?"
         )
-    try:
-        header = read_header(readable(path, ScoresError, "an .npy file"))
-    except ScoresError as error:
-        raise NoiseError(f"noise file {error}") from None
+    header = read_header(readable(path, NoiseError, "a noise file (.npy)"), NoiseError)
     # a mask of bool is read too, and then refused as what it is
     if (
         header.dtype.kind not in "biu"

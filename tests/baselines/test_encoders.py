@@ -2,7 +2,6 @@
 
 import hashlib
 import sys
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -119,18 +118,6 @@ def test_weights_that_do_not_fit_are_refused(weights, tmp_path):
             load_encoder(name, file)
 
 
-def test_compressed_weights_are_refused(weights, tmp_path):
-    packed = tmp_path / "packed.pth"
-    with (
-        zipfile.ZipFile(weights(MAPS, ".pth")) as plain,
-        zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as target,
-    ):
-        for name in plain.namelist():
-            target.writestr(name, plain.read(name))
-    with pytest.raises(NclBenchError, match=r"packed\.pth is compressed"):
-        load_encoder(MAPS, packed)
-
-
 class Hostile:
     def __reduce__(self):
         return print, ("never printed",)
@@ -139,7 +126,7 @@ class Hostile:
 @pytest.mark.parametrize("content", [Hostile(), {"a": Hostile()}, [1, 2], {"a": 1}])
 def test_nothing_is_unpickled_but_tensors(content, timm, tmp_path, capsys):
     torch.save(content, tmp_path / "weights.pth")
-    with pytest.raises(NclBenchError, match=r"weights\.pth (cannot be read as weights|holds no state dict)"):
+    with pytest.raises(NclBenchError, match=r"weights\.pth (cannot be read|holds no state dict)"):
         load_encoder(MAPS, tmp_path / "weights.pth")
     assert "never printed" not in capsys.readouterr().out
 
@@ -148,7 +135,7 @@ def test_nothing_is_unpickled_but_tensors(content, timm, tmp_path, capsys):
 def test_files_that_hold_no_weights_are_refused(name, timm, tmp_path):
     (tmp_path / "text.safetensors").write_text("hello")
     (tmp_path / "text.pth").write_text("hello")
-    with pytest.raises(NclBenchError, match=f"{name} (cannot be read as weights|does not exist)"):
+    with pytest.raises(NclBenchError, match=f"{name} (cannot be read|does not exist)"):
         load_encoder(MAPS, tmp_path / name)
 
 

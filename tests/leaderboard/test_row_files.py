@@ -175,7 +175,7 @@ def test_a_changed_file_is_refused_with_its_name_and_field(
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("- 1", "holds list"), ("a: [", "not plain YAML"), ("x: " + "y" * 2_100_000, "bytes, expected at")],
+    [("- 1", "holds list"), ("a: [", "cannot be read"), ("x: " + "y" * 2_100_000, "bytes, expected at")],
 )
 def test_a_file_that_is_no_cell_is_refused(first_entry: Path, board: Path, text: str, message: str) -> None:
     first_entry.write_text(text, encoding="utf-8")

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -165,17 +164,6 @@ def test_a_link_out_of_a_folder_is_refused_even_if_it_leads_nowhere(tmp_path: Pa
     (tmp_path / "folder" / "a").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ScoresError, match="is a link out of the folder"):
         readable(tmp_path / "folder" / "a", ScoresError, "scores", inside=tmp_path / "folder")
-
-
-def test_a_packed_pt_is_refused(tmp_path: Path) -> None:
-    plain, packed = tmp_path / "plain.pt", tmp_path / "packed.pt"
-    torch.save(torch.zeros(100_000), plain)
-    with zipfile.ZipFile(plain) as source, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as target:
-        for name in source.namelist():
-            target.writestr(name, source.read(name))
-    assert as_array(plain).shape == (100_000,)
-    with pytest.raises(ScoresError, match=r"is compressed, which torch\.save never does"):
-        as_array(packed)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")

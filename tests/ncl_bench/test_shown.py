@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from ncl_bench.errors import SubmissionError
 from ncl_bench.foreign import whole_number
 from ncl_bench.names import Link, LongText, Name, OptionalName, ShownText, Text, lookalike
 from ncl_bench.yaml import plain_value
@@ -42,9 +43,9 @@ def test_a_value_is_plain_yaml_or_one_line_says_why_not() -> None:
         "\ud800",
     )
     for text in (*wrong, "9" * 5_000, f"[0x{'f' * 4_000}]", "[" * 3_000, "--- 1\n--- 2"):
-        with pytest.raises(ValueError, match=r"^[^\n]+$"):
-            plain_value(text)
-    assert plain_value("{a: [1, 2.5, yes, x]}") == {"a": [1, 2.5, True, "x"]}
+        with pytest.raises(SubmissionError, match=r"^it cannot be read [^\n]+$"):
+            plain_value(text, "it")
+    assert plain_value("{a: [1, 2.5, yes, x]}", "it") == {"a": [1, 2.5, True, "x"]}
 
 
 @pytest.mark.parametrize("character", UNSEEN, ids=lambda character: f"U+{ord(character):04X}")

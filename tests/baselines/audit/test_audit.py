@@ -448,7 +448,7 @@ def test_a_damaged_division_is_named(runs: dict[str, Path], tmp_path: Path) -> N
     path = folder.estimates_file(folder.read_outcome().best_epoch)
     path.write_bytes(path.read_bytes()[:50])
     with pytest.raises(
-        TrainingError, match=r"npz is damaged \(.*\); delete it, and the audit does without this epoch"
+        TrainingError, match=r"npz cannot be read \(.*\); delete it, and the audit does without this epoch"
     ):
         audit(tmp_path / "run", device="cpu", console=QUIET)
 
@@ -458,11 +458,7 @@ def test_a_damaged_division_is_named(runs: dict[str, Path], tmp_path: Path) -> N
     [
         (
             lambda: {"a": np.zeros(10**7, np.float16)},
-            "a.npy' declares 20,000,128 bytes, expected at most 3,024",
-        ),
-        (
-            lambda: {str(k): np.zeros(1000, np.float16) for k in range(33)},
-            "it holds 33 arrays, expected at most 32",
+            "a declares 20,000,128 bytes, expected at most 3,024",
         ),
         (
             lambda: {"a": np.zeros(999, np.float16)},

@@ -1,12 +1,10 @@
 """Checkpoints in the published layouts: imported, scored, and refused with one sentence."""
 
 import argparse
-import io
 import json
 import os
 import pickle
 import shutil
-import zipfile
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
@@ -318,8 +316,8 @@ def with_rows(rows: int) -> list[dict[str, Tensor]]:
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str, str]] = {
-    "os.system": (lambda: Malicious(), "gsc", "refers to posix.system, which no checkpoint"),
-    "eval": (lambda: {"model": Evaluated()}, "gsc", "eval, which no checkpoint"),
+    "os.system": (lambda: Malicious(), "gsc", "refers to posix.system, which is not loaded"),
+    "eval": (lambda: {"model": Evaluated()}, "gsc", "eval, which is not loaded"),
     "a class": (lambda: {"opt": Fraction(1, 2)}, "gsc", "refers to fractions.Fraction"),
     "an array of objects": (lambda: crcl("sgr", move_gt=np.array([Malicious()])), "crcl", "refers to posix.system"),
     "NaN": (lambda: as_list(with_a_nan()), "gsc", "sim_eval_w.bias holds values that are not finite"),
@@ -372,17 +370,6 @@ def flipped(content: bytes) -> bytes:
     return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
 
 
-def deflated(content: bytes) -> bytes:
-    packed = io.BytesIO()
-    with (
-        zipfile.ZipFile(io.BytesIO(content)) as plain,
-        zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive,
-    ):
-        for name in plain.namelist():
-            archive.writestr(name, plain.read(name))
-    return packed.getvalue()
-
-
 def archived(kind: str, content: bytes) -> bytes:
     Path("in").mkdir()
     Path("in", "model_best.pth").write_bytes(content)
@@ -393,12 +380,11 @@ def archived(kind: str, content: bytes) -> bytes:
     return content
 
 
-CUT = "file.tar is damaged or was not written by torch.save; fetch or save it again"
+CUT = "file.tar cannot be read ("
 DAMAGED: dict[str, tuple[Callable[[bytes], bytes], str]] = {
-    "a flipped byte of a tensor": (flipped, "is damaged or was not written by torch.save"),
-    "compressed": (deflated, "is compressed, which torch.save never does"),
+    "a flipped byte of a tensor": (flipped, "data/0 is damaged"),
     **{
-        kind: (partial(archived, kind), "is an archive of other files; unpack it")
+        kind: (partial(archived, kind), "give the file that torch.save wrote, unpacked")
         for kind in ("tar", "gztar", "zip")
     },
     **{f"the first {n}": (lambda content, n=n: content[:n], CUT) for n in (0, 1, 100, -100)},

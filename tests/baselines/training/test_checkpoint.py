@@ -3,7 +3,6 @@
 import hashlib
 import io
 import tracemalloc
-import zipfile
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from support.full_disk import largest_file
 
 from baselines.training.run_folder import RunFolder
 from baselines.training.step import load_optimizer
-from ncl_bench.errors import NclBenchError, TrainingError
+from ncl_bench.errors import NclBenchError
 
 PAIRS = 1_000_000
 
@@ -63,18 +62,6 @@ def named_by_hash(folder: Path, content: bytes) -> Path:
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(content)
     return path
-
-
-def test_a_compressed_checkpoint_is_not_decompressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain, packed = io.BytesIO(), io.BytesIO()
-    torch.save({"method": torch.zeros(1_000_000)}, plain)
-    with zipfile.ZipFile(plain) as source, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as target:
-        for name in source.namelist():
-            target.writestr(name, source.read(name))
-    named_by_hash(tmp_path, packed.getvalue())
-    monkeypatch.setattr(torch, "load", None)
-    with pytest.raises(TrainingError, match=r"pt is compressed, which torch\.save never does"):
-        RunFolder(tmp_path).latest_state()
 
 
 def test_the_state_of_an_optimizer_belongs_to_its_parameters() -> None:

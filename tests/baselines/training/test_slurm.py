@@ -99,7 +99,7 @@ def test_options_are_read_as_numbers_and_texts() -> None:
         ),
         (
             ["--executor", "slurm", "--slurm", "time=&a [*a]"],
-            "--slurm time=&a [*a]: expected NAME=VALUE, such as partition=gpu; the value is not plain YAML: aliases",
+            "--slurm time=&a [*a] cannot be read (line 1: aliases",
         ),
         (["--executor", "slurm"], '--slurm: Could not detect "srun"'),
     ],

@@ -85,7 +85,7 @@ def array(change):
         (
             "features/train.npy",
             lambda path: path.write_bytes(b"x" * path.stat().st_size),
-            r"train\.npy is not a numpy \.npy file",
+            r"train\.npy cannot be read",
         ),
         (
             "features/train.npy",

@@ -103,9 +103,9 @@ def test_damaged_npy_files_are_read_or_refused(tmp_path: Path) -> None:
     seeds = [npy(np.ones((4, 20), dtype)) for dtype in ("<f4", ">f2", "<f8", "<i4")]
     seeds += [npy(np.asfortranarray(np.ones((4, 20)))), npy(np.empty((0, 3)))]
     assert_damage_is_refused(seeds, read, NPY)
-    assert_refused(read, b"\x93NUMPY\x02\x00\xff\xff\xff\xff{", "header is too long")
-    assert_refused(read, npy_header(NO_ROWS), "no array has this shape")
-    assert_refused(read, npy_header(NEGATIVE) + bytes(24), "no array has this shape")
+    assert_refused(read, b"\x93NUMPY\x02\x00\xff\xff\xff\xff{", "cannot be read")
+    assert_refused(read, npy_header(NO_ROWS), "no array has the shape")
+    assert_refused(read, npy_header(NEGATIVE) + bytes(24), "no array has the shape")
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".pt"])

@@ -242,7 +242,7 @@ shuffled = np.random.RandomState(1).permutation
         (CLEAN.astype(float), None, "holds float64 .*probabilities belong into"),
         (np.linspace(0, 1, 10_000, dtype=np.float32), None, "probabilities belong into"),
         (np.array(["dog.jpg"] * 10_000), None, "holds <U7"),
-        (np.array([{}]), None, "holds pickled objects, which are never loaded"),
+        (np.array([{}]), None, "it holds object"),
         (np.empty(0, np.int64), None, "of shape"),
         (OF_IMAGES, "caption", "moves all 5 captions of an image together, not as unit caption"),
         (OF_IMAGES[::5], "similar", "not as unit similar"),

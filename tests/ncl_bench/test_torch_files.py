@@ -1,0 +1,83 @@
+"""Files of torch that hang or swell: each is one sentence, through every door that reads one."""
+
+import io
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from baselines.encoders import load_encoder
+from baselines.published.checkpoint_file import read_checkpoint
+from ncl_bench import decoding
+from ncl_bench.errors import NclBenchError
+from ncl_bench.evaluation.scores import read_array
+from ncl_bench.torch_files import load_torch, opened
+
+PAIRS = b"".join(b"h" + bytes([n]) + b"h" + bytes([n]) + b"\x86q" + bytes([n + 1]) for n in range(1, 60))
+KEY = b"()q\x01" + PAIRS + b"t"
+"""Pickle of tuples that hold one tuple twice, 59 times over: their hash takes 2 ** 59 steps."""
+
+
+def written(pickled: bytes) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("a/data.pkl", b"\x80\x02" + pickled + b".")
+        archive.writestr("a/version", "3\n")
+    return stream.getvalue()
+
+
+def zeros() -> bytes:
+    """A tensor of half a gigabyte of zeros in half a megabyte."""
+    plain, packed = io.BytesIO(), io.BytesIO()
+    torch.save({"weights": torch.zeros(10)}, plain)
+    with zipfile.ZipFile(plain) as source, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as target:
+        for name in source.namelist():
+            if name.endswith("data/0"):
+                with target.open(name, "w", force_zip64=True) as stream:
+                    for _ in range(50):
+                        stream.write(bytes(10**7))
+            else:
+                target.writestr(name, source.read(name).replace(b"K\x0a", b"J\x40\x59\x73\x07"))
+    return packed.getvalue()
+
+
+HOSTILE = {
+    "a key of nested tuples": b"}" + KEY + b"K\x01s",
+    "several keys": b"}(K\x00K\x00" + KEY + b"K\x01u",
+    "an ordered dictionary": b"ccollections\nOrderedDict\n)R" + KEY + b"K\x01s",
+    "a nested key in a list": b"]}" + KEY + b"K\x01sa",
+}
+DOORS: dict[str, Callable[[Path], Any]] = {
+    "evaluate": read_array,
+    "import-checkpoint": read_checkpoint,
+    "features --weights": lambda path: load_encoder("efficientnet-lite0", path),
+    "train": lambda path: load_torch(path, NclBenchError),
+}
+
+
+@pytest.mark.parametrize(("kind", "door"), [*zip(HOSTILE, DOORS, strict=True)])
+def test_a_file_of_torch_that_hangs_or_swells_is_one_sentence(
+    kind: str, door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoding, "SECONDS", 2)
+    (tmp_path / "a.pt").write_bytes(written(HOSTILE[kind]))
+    with pytest.raises(NclBenchError, match=r"a\.pt cannot be read \(it takes more than 2 seconds\); "):
+        DOORS[door](tmp_path / "a.pt")
+
+
+def test_a_file_of_torch_that_swells_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "MEMORY", 3 * 10**8)
+    (tmp_path / "a.pt").write_bytes(zeros())
+    with pytest.raises(NclBenchError, match=r"a\.pt takes more than 3\d\d\.\d MB of memory when decoded; "):
+        read_array(tmp_path / "a.pt")
+
+
+def test_what_torch_saved_is_read(tmp_path: Path) -> None:
+    torch.save({"a": torch.arange(3.0), "b": [1, {"c": (2, "d")}]}, tmp_path / "a.pt")
+    found = load_torch(tmp_path / "a.pt", NclBenchError)
+    assert torch.equal(found.pop("a"), torch.arange(3.0))
+    assert found == {"b": [1, {"c": (2, "d")}]}
+    assert opened(tmp_path / "a.pt").keys() == {"a", "b"}

@@ -17,9 +17,8 @@ from leaderboard.exports import (
     tables,
     with_tables,
 )
-from leaderboard.figures import plain_chart
 from leaderboard.frame import FRAME, evidence_sha256, frame_text
-from leaderboard.measured import measured_pages
+from leaderboard.measured import MeasuredTable, cost_chart, measured_pages, measured_tables
 from leaderboard.site import site_files
 from ncl_bench.errors import SubmissionError
 from ncl_bench.files import sole_owner, write_text
@@ -27,7 +26,7 @@ from ncl_bench.progress import Progress, silent
 
 HERE = Path(__file__).parent
 CARDS = HERE.parent / "dataset_cards"
-PLOT = "rsum_vs_noise.svg"
+PLOT = "rsum_vs_cost.svg"
 DOCS = "docs/index.html"
 """Folder of the documentation in the site, if it was built first."""
 _TITLE = "# Leaderboard\n"
@@ -42,6 +41,7 @@ class Built:
         files: pages and downloads, by path in the site's folder.
         readme: README.md with its tables written anew.
         frame: the numbers (:mod:`leaderboard.frame`); empty without printed results, which belong to it.
+        chart: figure of rSum against cost as SVG; empty without measured rows of the noise that it shows.
         behind: whether rows changed since the tables of README.md were written.
     """
 
@@ -49,6 +49,7 @@ class Built:
     files: dict[str, str]
     readme: str
     frame: str
+    chart: str
     behind: bool
 
     @property
@@ -75,22 +76,21 @@ def built(
         progress: reports the rows read and evaluated.
     """
     content = read_content(root, published=published, progress=progress)
-    files = site_files(content, measured_pages(content), CARDS, links)
+    measured = measured_tables(content)
+    files = site_files(content, measured_pages(content, measured), CARDS, links, cost_chart(measured))
     files[ROWS] = csv_text(content.rows)
     files["data/sources.bib"] = bibtex_text(content.papers)
     for board in boards(content.rows):
         files[f"data/latex/{board.condition.slug}.tex"] = latex_text(paper_tables(board))
-    chart = plain_chart(content.rows, content.papers)
-    if chart:
-        files[PLOT] = chart
-    return _of_root(root, content, files)
+    return _of_root(root, content, measured, files)
 
 
-def _of_root(root: Path, content: Content, files: dict[str, str]) -> Built:
+def _of_root(root: Path, content: Content, measured: Sequence[MeasuredTable], files: dict[str, str]) -> Built:
     text, sha256 = readme(root), evidence_sha256(root)
     frame = frame_text(content.seeds, content.rows, sha256) if content.papers else ""
     new = with_tables(text or _TITLE, tables(content), sha256)
-    return Built(len(content.rows), files, new, frame, rows_in(text) != sha256)
+    chart = cost_chart(measured, standalone=True)
+    return Built(len(content.rows), files, new, frame, f"{chart}\n" if chart else "", rows_in(text) != sha256)
 
 
 def build(
@@ -122,6 +122,8 @@ def build(
             write_text(root / FRAME, site.frame)
         if tables:
             write_text(root / README, site.readme)
+        if tables and site.chart:
+            write_text(root / PLOT, site.chart)
     return replace(site, behind=site.behind and not tables)
 
 
@@ -131,13 +133,17 @@ def check(root: Path = HERE, *, published: bool = True, progress: Progress = sil
     A frame and tables of other evidence than the present one are outdated and are not compared. So a change that adds
     an entry brings neither, and two such changes never conflict.
     """
-    found = _of_root(root, read_content(root, published=published, progress=progress), {})
+    content = read_content(root, published=published, progress=progress)
+    found = _of_root(root, content, measured_tables(content), {})
     stands = root / FRAME
     frame = stands.read_text(encoding="utf-8") if stands.is_file() else ""
     same_evidence = frame.partition("\n")[0] == found.frame.partition("\n")[0]
+    plot = root / PLOT
+    drawn = plot.read_text(encoding="utf-8") if plot.is_file() else ""
     for name, differs, option in (
         (FRAME, found.frame and same_evidence and frame != found.frame, ""),
         (README, not found.behind and found.readme != readme(root), " --tables"),
+        (PLOT, not found.behind and found.chart != drawn, " --tables"),
     ):
         if differs:
             raise SubmissionError(

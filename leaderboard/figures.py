@@ -81,18 +81,6 @@ def overview_charts(rows: Iterable[Row], papers: Mapping[str, Paper]) -> Charts:
     return _charts(_overview(rows), papers)
 
 
-def plain_chart(rows: Iterable[Row], papers: Mapping[str, Paper]) -> str:
-    """The plot of README.md as a file of its own; of measured rows if there are any.
-
-    Returns:
-        SVG text; empty if no method has rows at two noise ratios.
-    """
-    measured = [row for row in rows if row.status != "reported"]
-    for title, series in _series(_overview(measured or rows), papers):
-        return curves(series, title=title, x_title="noise ratio, %", y_title="rSum", standalone=True) + "\n"
-    return ""
-
-
 def _overview(rows: Iterable[Row]) -> list[Row]:
     return [row for row in rows if row.comparable and row.features == "region" and not row.extra]
 
@@ -296,9 +284,7 @@ def short_name(name: str) -> str:
     return name if len(name) <= _LONGEST_NAME else f"{name[:7]}…{name[8 - _LONGEST_NAME :]}"
 
 
-def curves(
-    series: Sequence[Curve], *, title: str, x_title: str, y_title: str, standalone: bool = False
-) -> str:
+def curves(series: Sequence[Curve], *, title: str, x_title: str, y_title: str) -> str:
     """Draw a line chart as SVG text. A curve below the axis is cut at its edge, and its name has a ↓.
 
     Args:
@@ -306,7 +292,6 @@ def curves(
         title: read by screen readers and shown on hover.
         x_title: axis title.
         y_title: axis title.
-        standalone: write a file with its own style, instead of a figure inside a page.
     """
     xs = sorted({point[0] for curve in series for point in curve.points})
     ends = [y + sign * spread for curve in series for _, y, spread in curve.points for sign in (-1, 1)]
@@ -346,30 +331,33 @@ def curves(
         title=title,
         x_title=x_title,
         y_title=y_title,
-        standalone=standalone,
         box=_BOX,
     ).strip()
 
 
 def scatter(
-    points: Sequence[tuple[str, float, float]],
+    points: Sequence[tuple[str, float, float, str]],
     levels: Sequence[tuple[str, float]],
     *,
     title: str,
     x_title: str,
     y_title: str,
-) -> object:
+    standalone: bool = False,
+) -> str:
     """Draw named points, with their names in the right margin.
 
     Args:
-        points: at least one; name, x and y.
+        points: at least one; name, x, y and colour: ``c0`` to ``c7``, or ``control``.
         levels: name and y of lines across the figure, to compare with.
         title, x_title, y_title: see :func:`curves`.
+        standalone: write a file with its own style, instead of a figure inside a page.
     """
-    x_ticks = ticks(min(x for _, x, _ in points), max(x for _, x, _ in points))
-    heights = [*(y for _, _, y in points), *(y for _, y in levels)]
+    x_ticks = ticks(min(point[1] for point in points), max(point[1] for point in points))
+    heights = [*(point[2] for point in points), *(y for _, y in levels)]
     y_ticks = ticks(min(heights), max(heights))
-    tall = max(_HEIGHT, round(_NAME_STEP * (len(points) + 1)) + 8)  # every name has a line of its own
+    tall = max(
+        _HEIGHT, round(_NAME_STEP * (len(points) + 1)) + 8 + _BOTTOM
+    )  # every name has a line of its own
     width, height = _WIDTH - _LEFT - _RIGHT, tall - _TOP - _BOTTOM
 
     def x(value: float) -> str:
@@ -382,13 +370,13 @@ def scatter(
         {
             "name": name,
             "label": short_name(name),
-            "colour": n % N_COLOURS,
+            "colour": colour,
             "says": f"{a:.1f}, {b:.1f}",
             "points": [(x(a), y(b))],
         }
-        for n, (name, a, b) in enumerate(points)
+        for name, a, b, colour in points
     ]
-    _place_labels(lines, tall)
+    _place_labels(lines, tall - _BOTTOM + 8)  # above the numbers of the axis
     # a name stands on its line, or below it if it would cover the name above
     named: dict[str, tuple[float, int]] = {}
     for name, value in sorted(levels, key=lambda level: -level[1]):
@@ -398,19 +386,18 @@ def scatter(
             key=lambda at: abs(at - float(y(value))),
         )
         named[name] = value, 12 if named and abs(float(y(value)) - above) < _NAME_STEP else -4
-    return markup(
-        render(
-            "scatter.svg.j2",
-            lines=lines,
-            levels=[(name, f"{value:.1f}", y(value), shift) for name, (value, shift) in named.items()],
-            x_ticks=[(x(value), f"{value:g}") for value in x_ticks],
-            y_ticks=[(y(value), f"{value:g}") for value in y_ticks],
-            title=title,
-            x_title=x_title,
-            y_title=y_title,
-            box=_BOX | {"height": tall, "bottom": tall - _BOTTOM},
-        ).strip()
-    )
+    return render(
+        "scatter.svg.j2",
+        lines=lines,
+        levels=[(name, f"{value:.1f}", y(value), shift) for name, (value, shift) in named.items()],
+        x_ticks=[(x(value), f"{value:g}") for value in x_ticks],
+        y_ticks=[(y(value), f"{value:g}") for value in y_ticks],
+        title=title,
+        x_title=x_title,
+        y_title=y_title,
+        box=_BOX | {"height": tall, "bottom": tall - _BOTTOM},
+        standalone=standalone,
+    ).strip()
 
 
 def forest(rows: Sequence[Place], groups: Sequence[tuple[int, int]], *, title: str) -> object:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from baselines.recipes import Ablation, AblationLine
 from leaderboard.board import Content, mean, ranked, with_rank_intervals
 from leaderboard.entries import SEEDS_FOR_A_RANK, UNIT_TITLES, Condition, Place, Row, grouped, title_of
-from leaderboard.figures import budget_curves, epoch_curves, forest
+from leaderboard.figures import budget_curves, epoch_curves, forest, scatter
 from leaderboard.results import CLEAN_SUFFIX, MEAN_OF_TWO, shipped_ablations
 from ncl_bench.data import DATASETS
 from ncl_bench.data.pair_labels import FEWEST, read_pair_labels
@@ -32,8 +32,15 @@ WARM_UP = "(warm-up"
 """In the name of a control that begins with another loss."""
 FALLEN = 0.9
 """Share of its best rSum on dev below which a control has collapsed."""
+SHOWN = ("caption", 0.4)
+"""Unit and ratio of the noise in the figure of rSum against cost."""
 SHOWN_AT = (50, 200, 1_000)
 """Numbers of most suspicious pairs on the page Detection."""
+
+
+METHODS, CONTROLS, CORRECTED = "Methods", "Controls", "Corrected for hubs"
+"""Groups of the lines of a measured table."""
+_GROUPS = {"corrected": CORRECTED}
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,8 @@ class Line:
 
     Attributes:
         title: method with its changed settings.
+        name: the same without what most lines of the table share.
+        group: of the lines that it stands among.
         method: the same without "tuned".
         first: row under its first noise.
         rows: by slug of the condition.
@@ -51,6 +60,8 @@ class Line:
     """
 
     title: str
+    name: str
+    group: str
     method: str
     first: Place
     rows: dict[str, Place]
@@ -93,7 +104,9 @@ class MeasuredTable:
 
     Attributes:
         slug, title: name in links, and in words.
+        options: recipe of most lines, such as ``tuned on pictograms``; the others name theirs.
         conditions: the noises, in order.
+        reference: slug of the condition that orders the lines.
         lines: sorted by rSum under the reference noise, best first, preliminary ones last.
         places: by slug of a condition its rows, best first.
         groups: likewise, first and last index of runs of rows in which no two differ significantly.
@@ -106,7 +119,9 @@ class MeasuredTable:
 
     slug: str
     title: str
+    options: str
     conditions: list[Condition]
+    reference: str
     lines: list[Line]
     places: dict[str, list[Place]]
     groups: dict[str, list[tuple[int, int]]]
@@ -247,7 +262,10 @@ def _table(rows: Sequence[Row], beside: str, content: Content) -> MeasuredTable:
     slugs: dict[tuple[str, float | None], str] = {
         (condition.noise_unit, condition.noise_ratio): condition.slug for condition in conditions
     }
-    lines = [_line(title, places, slugs) for title in dict.fromkeys(map(title_of, rows))]
+    # what most rows share stands once above the table
+    recipes = [row.recipe for row in rows if row.recipe and not row.closed_form]
+    options = max(dict.fromkeys(recipes), key=recipes.count, default="")
+    lines = [_line(title, places, slugs, options) for title in dict.fromkeys(map(title_of, rows))]
     reference = slugs.get(REFERENCE, conditions[-1].slug)
     ranked_in = {slug: sum(not row.preliminary for row in placed) for slug, placed in places.items()}
     fullest = max(ranked_in, key=ranked_in.__getitem__)
@@ -266,7 +284,9 @@ def _table(rows: Sequence[Row], beside: str, content: Content) -> MeasuredTable:
     return MeasuredTable(
         slug=name.lower().replace("∞", "-infinity").replace(" ", "-"),
         title=f"{where}, {first.budget:,} steps per network",
+        options=options,
         conditions=conditions,
+        reference=reference,
         lines=lines,
         places=places,
         groups=groups,
@@ -280,19 +300,31 @@ def _table(rows: Sequence[Row], beside: str, content: Content) -> MeasuredTable:
     )
 
 
+def group_of(row: Row) -> str:
+    """Group of a row's line: a linear map, the mean of two runs and clean pairs are controls, not methods."""
+    control = row.kind != "method" or row.closed_form or row.method.endswith(MEAN_OF_TWO)
+    return _GROUPS.get(row.kind, CONTROLS if control else METHODS)
+
+
 def _found(lines: Sequence[Line], slug: str) -> list[tuple[Line, list[float | None]]]:
     rows = [(line, line.rows[slug]) for line in lines if slug in line.rows]
     return [(line, found_pairs(row)) for line, row in rows if row.found]
 
 
 def _line(
-    title: str, places: Mapping[str, Sequence[Place]], slugs: Mapping[tuple[str, float | None], str]
+    title: str,
+    places: Mapping[str, Sequence[Place]],
+    slugs: Mapping[tuple[str, float | None], str],
+    options: str,
 ) -> Line:
     rows = {slug: row for slug, placed in places.items() for row in placed if row.line == title}
     first, numbers = next(iter(rows.values())), sorted({row.n_seeds for row in rows.values()})
     clean, noisy = (rows.get(slugs.get(noise, "")) for noise in (("none", 0.0), REFERENCE))
+    other = first.recipe != options and first.recipe == "default" and not first.closed_form
     return Line(
         title=title,
+        name=title_of(first, tuned=first.recipe != options) + " (default options)" * other,
+        group=group_of(first),
         method=title_of(first, tuned=False),
         first=first,
         rows=rows,
@@ -560,9 +592,46 @@ def _ablation(ours: Mapping[str, Row], content: Content) -> AblationTable:
     )
 
 
-def measured_pages(content: Content) -> dict[str, dict[str, Any]]:
-    """Values of the pages of measured tables, detection, gains over the base loss, and ablations, by template."""
-    tables = measured_tables(content)
+def cost_chart(tables: Sequence[MeasuredTable], *, standalone: bool = False) -> str:
+    """rSum against cost of the methods and controls of the first measured table; empty without one.
+
+    A row without a recorded cost, such as a closed form, is a level. Preliminary rows and further draws are left out.
+    """
+    conditions = [(table, one) for table in tables for one in table.conditions]
+    table, shown = next(
+        (each for each in conditions if (each[1].noise_unit, each[1].noise_ratio) == SHOWN), (None, None)
+    )
+    if table is None or shown is None:
+        return ""
+    points, levels = [], []
+    for line in table.lines:
+        row = line.rows.get(shown.slug)
+        if row is None or row.preliminary or row.kind == "draws":
+            continue
+        kind = "control" if line.group != METHODS else "c1" if row.networks == "ensemble" else "c0"
+        if row.plain_steps is None:
+            levels.append((line.name, row.r_sum or 0.0))
+        else:
+            points.append((line.name, row.plain_steps, row.r_sum or 0.0, kind))
+    if not points:
+        return ""
+    return scatter(
+        points,
+        levels,
+        title=f"rSum against cost, {shown.title}",
+        x_title="cost in plain triplet steps; blue: one network, red: several, grey: controls",
+        y_title="rSum",
+        standalone=standalone,
+    )
+
+
+def measured_pages(content: Content, tables: Sequence[MeasuredTable]) -> dict[str, dict[str, Any]]:
+    """Values of the pages of measured tables, detection, gains over the base loss, and ablations, by template.
+
+    Args:
+        content: everything that the leaderboard shows.
+        tables: from :func:`measured_tables`.
+    """
     detected = {
         "tables": [table for table in tables if table.detected],
         "epoch_curves": epoch_curves,
@@ -578,6 +647,7 @@ def measured_pages(content: Content) -> dict[str, dict[str, Any]]:
         "budgets": budgets(tables),
         "budget_curves": budget_curves,
         "seeds_for_a_rank": SEEDS_FOR_A_RANK,
+        "groups": (METHODS, CONTROLS, CORRECTED),
     }
     gain = {"tables": [table for table in tables if table.gains]}
     ablations = {"tables": ablation_tables(content)}

@@ -13,7 +13,7 @@ from typing import Any
 from baselines.recipes import beginning, split_name
 from leaderboard.board import Board, Content, boards
 from leaderboard.entries import RECALL_TITLES, SEEDS_FOR_A_RANK, STATUSES, Condition, Row, grouped
-from leaderboard.figures import method_charts, overview_charts, scatter
+from leaderboard.figures import N_COLOURS, method_charts, overview_charts, scatter
 from leaderboard.rendering import markup, render
 from leaderboard.row_files import known_recipes
 from ncl_bench.data import DATASETS
@@ -61,6 +61,7 @@ def site_files(
     measured: Mapping[str, dict[str, Any]],
     cards: Path,
     links: Sequence[tuple[str, str]] = (),
+    chart: str = "",
 ) -> dict[str, str]:
     """Render every page, by path in the site's folder.
 
@@ -69,6 +70,7 @@ def site_files(
         measured: from :func:`leaderboard.measured.measured_pages`.
         cards: folder of the dataset cards.
         links: label and address of more links in the header; addresses on the site are relative to its folder.
+        chart: figure of the first page, SVG text.
     """
     families, rows = content.families, content.rows
     of_family = Counter(row.family for row in rows)
@@ -77,7 +79,7 @@ def site_files(
     answers = {board.condition.slug: _answers(board) for board in shown}
     of_dataset = Counter(row.condition.dataset for row in rows)
     named = {
-        "index.html": _index(content, shown) | {"answers": answers},
+        "index.html": _index(content, shown) | {"answers": answers, "chart": markup(chart)},
         **measured,
         "people.html": {"places": _judged(content), "printed": PRINTED},
         "papers.html": {"papers": content.papers, "rows_of": Counter(row.source for row in rows)},
@@ -111,9 +113,10 @@ def _judged(content: Content) -> list[JudgedBoard]:
         usual = max(budgets, key=budgets.count, default=None)
         figure = scatter(
             [
-                (row.method, row.r_sum or 0.0, row.people["expert_tau_c"])
-                for row in rows
-                if (row.closed_form or row.budget == usual) and not row.correction
+                (row.method, row.r_sum or 0.0, row.people["expert_tau_c"], f"c{number % N_COLOURS}")
+                for number, row in enumerate(
+                    row for row in rows if (row.closed_form or row.budget == usual) and not row.correction
+                )
             ],
             [
                 PRINTED["expert_tau_c"],
@@ -127,7 +130,7 @@ def _judged(content: Content) -> list[JudgedBoard]:
             x_title="rSum",
             y_title="experts, tau-c",
         )
-        found.append(JudgedBoard(condition, rows, figure, *_by_agreement(rows, content)))
+        found.append(JudgedBoard(condition, rows, markup(figure), *_by_agreement(rows, content)))
     return sorted(found, key=lambda one: -sum(row.ranked for row in one.rows))
 
 

@@ -82,6 +82,28 @@
     }
   }
 
+  // ---- measured tables: the column of a noise chooses whose ranks are shown, and sorts every group by it ----
+  for (const table of document.querySelectorAll("table.measured")) {
+    const heads = [...table.querySelectorAll("th[data-noise]")], all = [...table.tHead.rows[0].cells];
+    for (const head of heads) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.append(...head.childNodes);
+      head.append(button);
+      button.addEventListener("click", () => {
+        for (const one of heads) one.removeAttribute("aria-sort");
+        head.setAttribute("aria-sort", "descending");
+        for (const rank of table.querySelectorAll("span[data-noise]")) rank.hidden = rank.dataset.noise !== head.dataset.noise;
+        const cell = (row) => row.cells[all.indexOf(head)].dataset, low = (row) => "preliminary" in cell(row);
+        const value = (row) => Number(cell(row).v ?? -1);
+        for (const body of table.tBodies) {
+          const lines = [...body.rows].filter((row) => !row.classList.contains("category"));
+          body.append(...lines.sort((a, b) => low(a) - low(b) || value(b) - value(a)));
+        }
+      });
+    }
+  }
+
   // ---- the front page: one table at a time, filters, and a link for every view ----
   const form = document.querySelector(".pickers"), boards = [...document.querySelectorAll("section.board")];
   const state = { board: "", sort: "" };

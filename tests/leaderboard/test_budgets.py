@@ -64,8 +64,10 @@ def test_the_figures_show_rows_of_several_budgets(content: Content) -> None:
 
 
 def test_the_page_shows_them(content: Content) -> None:
-    page = site_files(content, measured_pages(content), Path(__file__).parents[2] / "dataset_cards")[
-        "measured.html"
-    ]
+    page = site_files(
+        content,
+        measured_pages(content, measured_tables(content)),
+        Path(__file__).parents[2] / "dataset_cards",
+    )["measured.html"]
     assert "Several budgets: Digits" in page
     assert page.count("not trained") == 2  # in SPS's line, and where the words are explained

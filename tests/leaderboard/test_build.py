@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from leaderboard.add import add
-from leaderboard.build import PLOT, build, check
+from leaderboard.build import build, check
 from leaderboard.exports import BEGIN, END
 from leaderboard.site import card_html
 from ncl_bench.errors import SubmissionError
@@ -46,12 +46,11 @@ def test_two_builds_give_the_same_bytes_wherever_they_are(board: Path, tmp_path:
     assert contents(tmp_path / "site") == contents(tmp_path / "other site")
 
 
-def test_a_small_leaderboard_has_tables_and_a_plot(board: Path, tmp_path: Path) -> None:
+def test_a_small_leaderboard_has_tables(board: Path, tmp_path: Path) -> None:
     built = build(board, tmp_path / "site", published=False, tables=True)
     assert (built.rows, built.behind) == (4, False)
     text = (board / "README.md").read_text(encoding="utf-8")
     assert re.search(r"\| CRCL \| VSE∞ \| single \| \d+\.\d ± \d+\.\d \(2\) \|.*submitted", text)
-    assert "<polyline" in (tmp_path / "site" / PLOT).read_text(encoding="utf-8")
 
 
 def test_the_header_links_to_the_code_and_to_documentation_in_the_site(board: Path, tmp_path: Path) -> None:

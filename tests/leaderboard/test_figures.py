@@ -13,7 +13,7 @@ SERIES = [
 
 
 def test_a_figure_is_xml_with_a_name_for_screen_readers() -> None:
-    root = ElementTree.fromstring(curves(SERIES, title="T <1>", x_title="x", y_title="y", standalone=True))
+    root = ElementTree.fromstring(curves(SERIES, title="T <1>", x_title="x", y_title="y"))
     assert root.get("role") == "img"
     assert root.get("aria-label") == "T <1>"
     assert [element.text for element in root if element.tag.endswith("title")] == ["T <1>"]

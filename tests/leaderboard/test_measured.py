@@ -21,11 +21,14 @@ from leaderboard.entries import Condition, Entry, Place, Row
 from leaderboard.figures import division_curves, epoch_curves, forest, mean_curve
 from leaderboard.measured import (
     alike,
+    cost_chart,
+    measured_pages,
     measured_tables,
     noise_left,
     printed_drops,
 )
 from leaderboard.significance import SignificanceTest
+from leaderboard.site import site_files
 from ncl_bench.data.pair_labels import read_pair_labels
 from ncl_bench.data.pictograms import WEB
 from ncl_bench.errors import SubmissionError
@@ -168,7 +171,7 @@ def test_the_pages_show_tables_pictures_and_detection(root: Path, tmp_path: Path
     build(root, tmp_path, published=False)
     measured = (tmp_path / "measured.html").read_text(encoding="utf-8")
     assert "Digits, 200 test images, VSE∞, 30 steps per network" in measured
-    assert "last 399.5" in measured
+    assert "last epoch 399.5" in measured
     assert measured.count('class="figure"') == 4  # for each noise, the rows and the epochs
     found = (tmp_path / "detection.html").read_text(encoding="utf-8")
     assert ">CRCL</a>" in found
@@ -180,6 +183,49 @@ def test_the_pages_show_tables_pictures_and_detection(root: Path, tmp_path: Path
     values = re.findall(r'<td class="n">(.*?)</td>', row)
     # precision: mean of two seeds
     assert values == ["61.0", "50.5", "62.0", "29.1", "63.0", "64.0", "90.0", "86.0", "–"]
+
+
+def test_a_cell_holds_one_number_and_controls_stand_apart(whole_board: Content, tmp_path: Path) -> None:
+    """Cells held rank, interval, last epoch and dev beside rSum; draws and clean pairs stood between methods."""
+    table = measured_tables(whole_board)[0]
+    cells = re.findall(r'<td class="n(?: muted)?" data-v="[^"]*"[^>]*>(.*?)</td>', page_of(whole_board))
+    assert all(
+        re.fullmatch(r'[\d.]+( <span class="soft">±[\d.]+</span>)?( <span class="badge.*)?', cell)
+        for cell in cells
+    )
+    assert len(cells) > 400
+    groups = {line.title: line.group for line in table.lines}
+    assert groups["CCA, filtered"] == groups["CRCL (mean of two seeds) (tuned on pictograms)"] == "Controls"
+    assert groups["CRCL (tuned on pictograms)"] == groups["CREAM"] == "Methods"
+    names = {line.title: line.name for line in table.lines}
+    assert table.options == "tuned on pictograms"
+    assert (names["CRCL (tuned on pictograms)"], names["CREAM"]) == ("CRCL", "CREAM (default options)")
+    assert names["CCA"] == "CCA"
+    assert all(
+        len({line.name for line in one.lines}) == len(one.lines) for one in measured_tables(whole_board)
+    )
+
+
+def page_of(content: Content) -> str:
+    tables = measured_tables(content)
+    return site_files(content, measured_pages(content, tables), Path("cards"))["measured.html"]
+
+
+def test_the_figure_of_cost_shows_methods_and_controls_with_their_numbers(whole_board: Content) -> None:
+    tables = measured_tables(whole_board)
+    root = ElementTree.fromstring(cost_chart(tables, standalone=True))
+    shown = [title.text or "" for title in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert shown[0] == "rSum against cost, Flickr8K, 1K test, 40 % caption noise"
+    rows = {
+        line.name: line.rows["flickr8k-1k-caption-40"]
+        for line in tables[0].lines
+        if "flickr8k-1k-caption-40" in line.rows
+    }
+    sps, cca = rows["SPS"], rows["CCA"]
+    assert f"SPS: {sps.plain_steps:.1f}, {sps.r_sum:.1f}" in shown
+    assert f"CCA: {cca.r_sum:.1f}" in shown
+    assert not any("draws" in title for title in shown)
+    assert cost_chart([]) == ""
 
 
 def test_what_papers_print_of_detection_stands_apart(root: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from leaderboard.board import Content, compared, merge_seeds
 from leaderboard.entries import Condition, Entry
-from leaderboard.measured import measured_pages
+from leaderboard.measured import measured_pages, measured_tables
 from leaderboard.site import site_files
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.evaluation.people import Agreement, agreement_interval
@@ -103,7 +103,7 @@ def test_a_board_has_a_column_of_eccv_caption_where_a_row_has_it(printed: Conten
 
 
 def test_every_method_page_links_to_its_paper_and_never_to_a_forge_instead(printed: Content) -> None:
-    pages = site_files(printed, measured_pages(printed), CARDS)
+    pages = site_files(printed, measured_pages(printed, measured_tables(printed)), CARDS)
     methods = {path: text for path, text in pages.items() if re.fullmatch(r"methods/(?!index).*", path)}
     found = {path: re.findall(r'<a href="(https://[^"]+)">Paper</a>', text) for path, text in methods.items()}
     assert {path for path, links in found.items() if not links} <= {
@@ -123,7 +123,7 @@ def test_the_first_page_says_which_datasets_have_rows_of_papers_alone(printed: C
 
 def test_the_header_has_the_links_that_a_build_knows(printed: Content) -> None:
     links = [("Documentation", "docs/index.html"), ("Repository", "https://example.org/code")]
-    pages = site_files(printed, measured_pages(printed), CARDS, links)
+    pages = site_files(printed, measured_pages(printed, measured_tables(printed)), CARDS, links)
     assert '<a href="../docs/index.html">Documentation</a>' in pages["methods/ncr.html"]
     assert '<a href="https://example.org/code">Repository</a>' in pages["methods/ncr.html"]
     assert ">Documentation<" not in site_files(printed, {}, CARDS)["index.html"]

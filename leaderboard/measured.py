@@ -38,9 +38,8 @@ SHOWN_AT = (50, 200, 1_000)
 """Numbers of most suspicious pairs on the page Detection."""
 
 
-METHODS, CONTROLS, CORRECTED = "Methods", "Controls", "Corrected for hubs"
+METHODS, CONTROLS = "Methods", "Controls"
 """Groups of the lines of a measured table."""
-_GROUPS = {"corrected": CORRECTED}
 
 
 @dataclass(frozen=True)
@@ -303,7 +302,7 @@ def _table(rows: Sequence[Row], beside: str, content: Content) -> MeasuredTable:
 def group_of(row: Row) -> str:
     """Group of a row's line: a linear map, the mean of two runs and clean pairs are controls, not methods."""
     control = row.kind != "method" or row.closed_form or row.method.endswith(MEAN_OF_TWO)
-    return _GROUPS.get(row.kind, CONTROLS if control else METHODS)
+    return CONTROLS if control else METHODS
 
 
 def _found(lines: Sequence[Line], slug: str) -> list[tuple[Line, list[float | None]]]:
@@ -647,7 +646,7 @@ def measured_pages(content: Content, tables: Sequence[MeasuredTable]) -> dict[st
         "budgets": budgets(tables),
         "budget_curves": budget_curves,
         "seeds_for_a_rank": SEEDS_FOR_A_RANK,
-        "groups": (METHODS, CONTROLS, CORRECTED),
+        "groups": (METHODS, CONTROLS),
     }
     gain = {"tables": [table for table in tables if table.gains]}
     ablations = {"tables": ablation_tables(content)}

@@ -36,8 +36,8 @@ BOTH: dict[str, tuple[Callable[[], Any], list[str], str, str]] = {
     "train, a card that is not there": (
         lambda: baselines.train(RECIPE, to="x", device="cuda"),
         ["train", RECIPE, "--to", "x", "--device", "cuda"],
-        "device is cuda, but torch finds no CUDA device; use device='cpu'",
-        "--device is cuda, but torch finds no CUDA device; use --device cpu",
+        "torch finds no CUDA device; start fewer, or use device='cpu'",
+        "--torch finds no CUDA device; start fewer, or use --device cpu",
     ),
     "train, a setting": (
         lambda: baselines.train(RECIPE, to="x", settings={"method.epoch": 1}),

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from baselines.backbones import clip_models
 from baselines.kit.distributed import device_for
-from ncl_bench.errors import NclBenchError, first_line, unknown_name
+from ncl_bench.errors import NclBenchError, first_line, named, unknown_name
 from ncl_bench.extras import require
 from ncl_bench.files import sha256_of_file
 from ncl_bench.foreign import readable, reading
@@ -88,7 +88,7 @@ class Encoder:
             if side * side == patches.shape[1]:
                 return patches.reshape(len(patches), side, side, -1).permute(0, 3, 1, 2)
         raise NclBenchError(
-            f"{self.name} gives no grid of features; choose another --encoder, such as {LITE0}"
+            f"{self.name} gives no grid of features; choose another {named('encoder')}, such as {LITE0}"
         )
 
 
@@ -149,7 +149,9 @@ def load_clip(name: str, weights: Path | None = None) -> tuple[Any, clip_models.
     model, _, named = name.removeprefix(CLIP).partition(":")
     package = clip_models.open_clip_package()
     if weights and named:
-        raise NclBenchError(f"--encoder {name} names weights already; leave --weights {weights} out")
+        raise NclBenchError(
+            f"{named('encoder', name)} names weights already; leave {named('weights', weights)} out"
+        )
     if weights or named.endswith(".safetensors"):
         config = clip_models.CLIPConfig(model=model, weights=str(weights or named))
     else:
@@ -198,12 +200,12 @@ def _of_timm(name: str, weights: Path | None) -> Encoder:
             unknown_name("encoder", name, [LITE0]) + ", or a name that timm.list_models() gives"
         )
     if weights is None and not timm.is_model_pretrained(architecture):
-        raise NclBenchError(f"timm has no weights for {name}; give a file with --weights")
+        raise NclBenchError(f"timm has no weights for {name}; give a file with {named('weights')}")
     try:
         network = timm.create_model(name, pretrained=weights is None, num_classes=0)
     except Exception as error:  # no network, unknown tag, or a package missing that the model needs
         raise NclBenchError(
-            f"timm cannot make {name} ({first_line(error)}); without a network give its file with --weights"
+            f"timm cannot make {name} ({first_line(error)}); without a network give its file with {named('weights')}"
         ) from None
     settings, published = timm.data.resolve_model_data_config(network), network.pretrained_cfg
     if weights:
@@ -238,7 +240,7 @@ def _fill(network: nn.Module, file: Path, heads: tuple[str, ...]) -> None:
     except RuntimeError as error:
         reason = " ".join(str(error).split()).partition(": ")[2][:200]
         raise NclBenchError(
-            f"{file} is of another network than --encoder says ({reason}); correct one of them"
+            f"{file} is of another network than {named('encoder')} says ({reason}); correct one of them"
         ) from None
 
 

@@ -22,7 +22,7 @@ def _require(root: Path, *, new: bool = False) -> None:
     if not root.is_dir() and not (new and root != ROOT):
         raise SubmissionError(
             f"there is no folder {root}: the installed package contains no results; run this in a clone of the "
-            "repository, or name a leaderboard folder with --root"
+            f"repository, or name a leaderboard folder with {named('root')}"
         )
 
 

@@ -55,7 +55,7 @@ def boards_for(rows: Sequence[Row], dataset: str, noise: str, protocol: str = ""
     )
     if not there:
         raise SubmissionError(
-            f"the leaderboard has no row of {dataset}; evaluate a submission and name it with --mine"
+            f"the leaderboard has no row of {dataset}; evaluate a submission and name it with {named('mine')}"
         )
     found = [board for board in there if noise in ("", noise_name(board.condition))]
     if not found:
@@ -213,7 +213,7 @@ def chosen_boards(
         The boards, ``file`` of the user's rows, and the papers of printed rows.
     """
     if label and not mine:
-        raise SubmissionError(f"the label {label!r} names no row; name your submission with --mine")
+        raise SubmissionError(f"the label {label!r} names no row; name your submission with {named('mine')}")
     name = dataset_spec(dataset).name
     lines = read_frame(root, name)
     rows, files = [] if lines is None else rows_of(lines), set[str]()
@@ -248,7 +248,7 @@ def only_mine(found: Iterable[Board], files: Collection[str], rows: Iterable[Row
         if (condition.dataset, noise_name(condition)) not in asked:
             raise SubmissionError(
                 f"the submission is of {condition.dataset} with noise {noise_name(condition)}; ask for its table with "
-                f"--dataset {condition.dataset} --noise {noise_name(condition)}"
+                f"{named('dataset', condition.dataset)} {named('noise', noise_name(condition))}"
             )
     kept = []
     for board in found:

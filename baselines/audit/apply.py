@@ -86,7 +86,8 @@ def apply_audit(
     # a list of ids was ticked by somebody; a threshold may be a slip of the finger
     if ids is None and removed.mean() > MOST_REMOVED and not sure:
         raise TrainingError(
-            f"nothing is written: the threshold {limit:g} {said}; choose a lower {named('threshold')}, or add --yes"
+            f"nothing is written: the threshold {limit:g} {said}; choose a lower {named('threshold')}, or add "
+            f"{named('sure')}"
         )
     if (~removed).sum() < 2:
         raise TrainingError(f"training needs two pairs, but {(~removed).sum()} of {len(table):,} {others}")
@@ -128,7 +129,7 @@ def _write_own(audit: Path, to: Path, table: pd.DataFrame, removed: NDArray[np.b
     own = read_pairs(Path(kept.path), kept.image_column, kept.caption_column)
     kept.taken(own)  # refused if the pairs have changed
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise TrainingError(f"{to} exists already; choose a new folder with --to")
+        raise TrainingError(f"{to} exists already; choose a new folder with {named('to')}")
     # the index of the file: rows that were left out are gone from the table, and keep their number
     rows = table.index.to_numpy(np.int64)
     given = table["correction"].tolist() if "correction" in table else []

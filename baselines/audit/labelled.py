@@ -19,7 +19,7 @@ from ncl_bench.data import dataset_spec
 from ncl_bench.data.columns import taken
 from ncl_bench.data.pair_labels import FEWEST, LABELS, read_pair_labels, strata
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.errors import TrainingError
+from ncl_bench.errors import TrainingError, named
 from ncl_bench.evaluation.metrics import RESAMPLES
 from ncl_bench.schema import Record
 
@@ -101,7 +101,7 @@ def labels_of_split(file: Path, train: PairedDataset) -> dict[int, str]:
     """Read the labels of pairs of a training split with natural noise: pair id to label."""
     if train.noise.unit is not None:
         raise TrainingError(
-            f"{file}: these pairs have synthetic noise, whose truth is known; leave --labels out"
+            f"{file}: these pairs have synthetic noise, whose truth is known; leave {named('labels')} out"
         )
     images = map(str, taken(train.image_ids, train.caption_to_image))
     image_ids = dict(zip(train.pair_ids.tolist(), images, strict=True))

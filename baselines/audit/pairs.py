@@ -31,7 +31,7 @@ from baselines.training.submit import Networks, check_alike, check_vocabulary, c
 from ncl_bench.data.columns import Int64Array, taken
 from ncl_bench.data.load import refuse_damage
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.errors import TrainingError
+from ncl_bench.errors import TrainingError, named
 from ncl_bench.progress import Advance, bar
 
 FIT, CROSS_FITTED = "fit", "cross_fitted"
@@ -132,7 +132,7 @@ def open_runs(
         if then != now:
             raise TrainingError(
                 f"{runs[0]} was trained on data with another {name} ({then[:16]} there, {now[:16]} here); give the "
-                f"{'--root' if name == 'fingerprint' else '--noise-file'} of the training"
+                f"{named('root' if name == 'fingerprint' else 'noise_file')} of the training"
             )
     refuse_damage(train.name, root, "train", progress=bar)
     return AuditedRuns(finished, train, first.job.kept_rows(train))

@@ -39,7 +39,7 @@ from ncl_bench.data import dataset_spec
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.load import refuse_damage
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.errors import ScoresError, TrainingError
+from ncl_bench.errors import ScoresError, TrainingError, named
 from ncl_bench.evaluation.detection import Detection, detection
 from ncl_bench.evaluation.pages import Gallery
 from ncl_bench.evaluation.scores import check_embeddings, read_array
@@ -90,7 +90,7 @@ def write_audit(
     _refuse_existing(to)
     if method == LEMON and text_encoder is not None:
         raise TrainingError(
-            "LEMoN takes the embeddings of the run; leave --text-encoder or --method lemon out"
+            f"LEMoN takes the embeddings of the run; leave {named('text_encoder')} or {named('method', 'lemon')} out"
         )
     audited = open_runs(runs, root, noise_file=noise_file, keep=keep)
     train, truth = audited.train, truth_of(audited.train, audited.rows)
@@ -174,7 +174,7 @@ def _lemon_of_runs(audited: AuditedRuns, device: str, console: Console | None) -
         if not run.job.backbone.dot_products:
             raise TrainingError(
                 f"backbone {run.job.backbone.name} has no embeddings, which LEMoN needs; audit a run of another "
-                "backbone, such as vse_infinity, or give two files of embeddings and --dataset"
+                f"backbone, such as vse_infinity, or give two files of embeddings and {named('dataset')}"
             )
     chosen = device_for(device, audited.runs[0].job.precision)
     networks = [network for method in audited.methods(chosen) for network in method.networks]
@@ -192,7 +192,7 @@ def _lemon_of_runs(audited: AuditedRuns, device: str, console: Console | None) -
 
 def _refuse_existing(to: Path) -> None:
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise TrainingError(f"{to} exists already; choose a new folder with --to")
+        raise TrainingError(f"{to} exists already; choose a new folder with {named('to')}")
 
 
 def _read_labels(file: Path | None, train: PairedDataset) -> tuple[Path, dict[int, str]] | None:

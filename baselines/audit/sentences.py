@@ -24,7 +24,7 @@ from baselines.audit.reasons import languages, words
 from baselines.backbones.clip_models import byte_pairs
 from baselines.encoders import CLIP, load_clip
 from baselines.kit.distributed import device_for
-from ncl_bench.errors import NclBenchError, first_line
+from ncl_bench.errors import NclBenchError, first_line, named
 from ncl_bench.extras import require
 from ncl_bench.files import sha256_of_file
 from ncl_bench.progress import Advance
@@ -163,7 +163,7 @@ def _minilm(device: torch.device) -> Callable[[list[str]], Tensor]:
     if sha256_of_file(folder / "model.safetensors") != MINILM_SHA256:
         raise NclBenchError(
             f"{folder / 'model.safetensors'} is not the file of {MINILM}; install the package again, or give its "
-            "folder with --text-encoder"
+            f"folder with {named('text_encoder')}"
         )
     return Bert(folder).to(device)
 
@@ -187,7 +187,8 @@ def _of_sentence_transformers(name: str, device: torch.device) -> Callable[[list
         model: Any = SentenceTransformer(name, device=str(device), model_kwargs={"use_safetensors": True})
     except Exception as error:  # no network, unknown name, damaged files, or packages that do not fit
         raise NclBenchError(
-            f"--text-encoder: sentence-transformers cannot load {name} ({first_line(error)}); give the name of a model "
+            f"{named('text_encoder')}: sentence-transformers cannot load {name} ({first_line(error)}); give the "
+            "name of a model "
             f"or its folder with weights in safetensors, {MINILM}, or {TFIDF}"
         ) from None
 

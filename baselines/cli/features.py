@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ncl_bench.cli.options import Option, made_from
-from ncl_bench.errors import NclBenchError
+from ncl_bench.errors import NclBenchError, named
 from ncl_bench.extras import require
 
 
@@ -82,5 +82,7 @@ def _shard(given: str) -> tuple[int, int]:
     found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", given)
     number, n = map(int, found.groups()) if found else (0, 0)
     if not 1 <= number <= n:
-        raise NclBenchError(f"--shard is {given}, expected a part and their number, such as 1/8; correct it")
+        raise NclBenchError(
+            f"{named('shard')} is {given}, expected a part and their number, such as 1/8; correct it"
+        )
     return number, n

@@ -14,7 +14,7 @@ from torch.nn import functional
 from baselines.kit.batches import Batch, memory_budget, to_device
 from baselines.kit.distributed import split_by_captions
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.errors import DataError, TrainingError
+from ncl_bench.errors import DataError, TrainingError, named
 
 WORDS_AT_ONCE = 8
 """A compiled pass pads captions to a multiple of so many words, so that it has few shapes."""
@@ -259,7 +259,8 @@ def _compiled(network: Backbone, batch: Batch) -> Output:
         found = _graphs(device.type)(network, padded)
     except TorchDynamoException as error:
         raise TrainingError(
-            f"torch cannot compile backbone {network.name} ({why_not_compiled(error)}); train with --compile off"
+            f"torch cannot compile backbone {network.name} ({why_not_compiled(error)}); train with "
+            f"{named('compile', 'off')}"
         ) from None
     words = {} if network.pools else {"vectors": found.captions.vectors[:, :longest]}
     return Output(

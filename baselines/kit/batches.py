@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 from ncl_bench.arguments import Features as Features
 from ncl_bench.data.columns import FloatArray
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.errors import TrainingError, as_size
+from ncl_bench.errors import TrainingError, as_size, named
 from ncl_bench.processes import ctrl_c_ignored
 
 Ids = NDArray[np.int64]
@@ -341,8 +341,8 @@ def features_on(device: torch.device, dataset: PairedDataset) -> Tensor:
     needed, free = size_of_features(dataset), free_memory(device)
     if free is not None and needed > free:
         raise TrainingError(
-            f"--features gpu needs {as_size(needed)} for the features of {dataset.name}, but {device} has "
-            f"{as_size(free)} free, {as_size(needed - free)} too little; use --features mapped"
+            f"{named('features', 'gpu')} needs {as_size(needed)} for the features of {dataset.name}, but {device} has "
+            f"{as_size(free)} free, {as_size(needed - free)} too little; use {named('features', 'mapped')}"
         )
     # filled in parts, so that main memory never holds a second copy of a mapped file
     resident = torch.empty(features.shape, dtype=dtype, device=device)

@@ -364,7 +364,7 @@ def started_processes() -> Processes:
     if int(said.get("SLURM_STEP_NUM_TASKS", "1")) == 1:
         return Processes()
     if "SLURM_NTASKS_PER_NODE" not in said:
-        raise TrainingError("SLURM_NTASKS_PER_NODE is not set; start the job with --ntasks-per-node")
+        raise TrainingError("SLURM_NTASKS_PER_NODE is not set; start the job with `srun --ntasks-per-node`")
     here, machines = int(said["SLURM_NTASKS_PER_NODE"]), int(said["SLURM_NNODES"])
     rank, local_rank = int(said["SLURM_PROCID"]), int(said["SLURM_LOCALID"])
     return Processes(here, machines, rank, local_rank, _address_on_slurm())
@@ -392,7 +392,7 @@ def check_device(name: str) -> None:
         fix = "Apple's GPUs are not supported; use cpu"
     elif card := re.fullmatch(r"(?:cuda:)?(\d+)", name):
         fix = f"choose the card before the command, CUDA_VISIBLE_DEVICES={card[1]}, and use cuda"
-    raise TrainingError(f"--device is {name!r}; {fix}")
+    raise TrainingError(f"{named('device')} is {name!r}; {fix}")
 
 
 def _check_cuda(device: str, needed: int) -> None:

@@ -25,7 +25,7 @@ from baselines.training.run_folder import Imported, Outcome, RunFolder
 from ncl_bench.arguments import Seed
 from ncl_bench.data import DATASETS, dataset_spec
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.errors import RecipeError, TrainingError, first_problem, unknown_name
+from ncl_bench.errors import RecipeError, TrainingError, first_problem, named, unknown_name
 from ncl_bench.files import atomic_folder, sha256_of_file, write_bytes
 from ncl_bench.noise.draw import Noise, NoiseUnit
 
@@ -94,7 +94,7 @@ def import_checkpoint(file: Path, statement: Provenance, to: Path) -> list[str]:
     """
     _check_statement(statement)
     if to.exists():
-        raise TrainingError(f"{to} exists; choose a new folder with --to")
+        raise TrainingError(f"{to} exists; choose a new folder with {named('to')}")
     options = _backbone_options(statement.settings)
     checkpoint = read_checkpoint(file)
     states = [_scoring_weights(state, file) for state in checkpoint.networks]
@@ -208,7 +208,8 @@ def _backbone_options(settings: Sequence[str]) -> dict[str, Any]:
         section, _, option = name.partition(".")
         if section != "backbone":
             raise RecipeError(
-                f"--set {name}: an import takes only options of the backbone, such as backbone.direction=i2t"
+                f"{named('settings', name)}: an import takes only options of the backbone, such as "
+                "backbone.direction=i2t"
             )
         options[option] = value
     return options
@@ -251,8 +252,8 @@ def _check_statement(statement: Provenance) -> None:
     synthetic = dataset_spec(statement.dataset).noise == "synthetic"
     if synthetic and statement.noise_ratio is None and statement.noise_file is None:
         raise TrainingError(
-            "the noise that the checkpoint was trained on is not given; state it with --noise-ratio "
-            "(0 for clean pairs) or --noise-file"
+            f"the noise that the checkpoint was trained on is not given; state it with {named('noise_ratio')} "
+            f"(0 for clean pairs) or {named('noise_file')}"
         )
     if statement.noise_file is None:
         Noise.asked(statement.noise_ratio, statement.noise_unit, statement.noise_seed)

@@ -63,7 +63,7 @@ def gpu_report(*, profiling: bool = False) -> Iterator[str]:
     """
     if not torch.cuda.is_available():
         fix = "run it on a machine with a GPU and a torch that is built for CUDA"
-        raise NclBenchError(f"doctor --gpu needs a CUDA device, and torch finds none; {fix}")
+        raise NclBenchError(f"`doctor --gpu` needs a CUDA device, and torch finds none; {fix}")
     name = torch.cuda.get_device_name()
     yield f"{name}, torch {torch.__version__}, CUDA {torch.version.cuda}, ncl_bench {__version__}\n"
     yield from (profile_table if profiling else table)(torch.device("cuda"), published())

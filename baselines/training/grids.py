@@ -277,7 +277,8 @@ def _noises_of(dataset: str, noises: Sequence[str] | None) -> Sequence[str]:
     for noise in noises or ():
         if noise != "none":
             raise NclBenchError(
-                f"--noise is {noise}, but {dataset} carries natural noise, and none is added to it; leave it out"
+                f"{named('noises')} is {noise}, but {dataset} carries natural noise, and none is added to it; "
+                "leave it out"
             )
     return ("none",)
 
@@ -354,7 +355,7 @@ def chosen(table: str, what: str, asked: Sequence[T] | None, known: Sequence[T])
     for each in asked or ():
         if each not in known:
             raise NclBenchError(
-                f"--table={table} has no {what} {each}; fix: leave --table out, or choose from "
+                f"{named('table', table)} has no {what} {each}; fix: leave {named('table')} out, or choose from "
                 f"{listed(_nearest_first(str(each), known))}"
             )
     # nothing asked for is all of it

@@ -22,7 +22,7 @@ from baselines.kit.backbone import CosineBackbone
 from baselines.methods import METHODS
 from baselines.recipes import beginning, is_shipped, no_recipe, recipe_names, split_name, written
 from ncl_bench.data import DATASETS
-from ncl_bench.errors import RecipeError, first_problem, shorten, unknown_name
+from ncl_bench.errors import RecipeError, first_problem, named, shorten, unknown_name
 from ncl_bench.plugins import names_of_plugins
 from ncl_bench.schema import Record, checked
 from ncl_bench.yaml import plain_value, read_yaml
@@ -232,14 +232,14 @@ def with_values(recipe: Recipe, values: Mapping[str, Any]) -> tuple[Recipe, dict
         if name != content[section]["name"]:
             # the options of another method or backbone would be unknown there
             content[section] = {"name": name}
-    where = " ".join(f"--set {name}={_short(x)}" for name, x in values.items())
-    where = where if len(where) <= 200 else f"{where[:197]}..."
+    where = " ".join(f"{name}={_short(x)}" for name, x in values.items())
+    where = named("settings", where if len(where) <= 200 else f"{where[:197]}...")
     known = _options(Recipe.from_dict(content, where=where))
     for name, value in values.items():
         if name not in known:
             near = get_close_matches(name, known, n=3, cutoff=0.4)
             meant = f"did you mean {' or '.join(near)}?" if near else f"choose one of: {', '.join(known)}"
-            raise RecipeError(f"--set {_short(name)}: the recipe has no such option; {meant}")
+            raise RecipeError(f"{named('settings', _short(name))}: the recipe has no such option; {meant}")
         section, _, option = name.rpartition(".")
         (content[section] if section else content)[option] = value
     changed = Recipe.from_dict(content, where=where)
@@ -257,12 +257,13 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def named_value(text: str, option: str = "--set", example: str = "method.epochs=10") -> tuple[str, Any]:
+def named_value(text: str, option: str = "settings", example: str = "method.epochs=10") -> tuple[str, Any]:
     """Split a setting such as ``method.epochs=10`` into name and value; option and example are for the error."""
     name, _, value = text.partition("=")
+    where = named(option, _short(text))
     if not (name and value):
-        raise RecipeError(f"{option} {_short(text)}: expected NAME=VALUE, such as {example}")
-    return name, plain_value(value, f"{option} {_short(text)}", RecipeError)
+        raise RecipeError(f"{where}: expected NAME=VALUE, such as {example}")
+    return name, plain_value(value, where, RecipeError)
 
 
 def _options(recipe: Recipe) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from baselines.training.measures import Epoch
 from baselines.training.recipe import Recipe
 from ncl_bench.data.encoding import Encoding
 from ncl_bench.data.keep import Kept
-from ncl_bench.errors import TrainingError
+from ncl_bench.errors import TrainingError, named
 from ncl_bench.files import atomic_path, sha256_of_file, write_bytes, write_text
 from ncl_bench.foreign import reading
 from ncl_bench.noise.draw import Noise
@@ -217,7 +217,7 @@ class RunFolder:
             self._compare(self.read_run(), wanted.identity())
         elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             raise TrainingError(
-                f"{self.path} exists and is not a training run; choose a new folder with --to"
+                f"{self.path} exists and is not a training run; choose a new folder with {named('to')}"
             )
         else:
             self.write_run(wanted)
@@ -258,7 +258,8 @@ class RunFolder:
     def _compare(self, found: RunRecord, asked_for: Mapping[str, Any]) -> None:
         if found.imported is not None:
             raise TrainingError(
-                f"{self.path} holds imported weights, which cannot be trained further; choose a new folder with --to"
+                f"{self.path} holds imported weights, which cannot be trained further; choose a new folder with "
+                f"{named('to')}"
             )
         before = found.identity()
         for key in asked_for:
@@ -266,7 +267,7 @@ class RunFolder:
                 name, there, asked = _difference(key, before[key], asked_for[key])
                 raise TrainingError(
                     f"{self.path} holds a run with another {name} ({_shorten(there)} there, "
-                    f"{_shorten(asked)} requested); choose a new folder with --to"
+                    f"{_shorten(asked)} requested); choose a new folder with {named('to')}"
                 )
 
     def read_run(self) -> RunRecord:

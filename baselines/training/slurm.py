@@ -38,7 +38,7 @@ def read_options(given: Sequence[str]) -> dict[str, Any]:
     Raises:
         RecipeError: an option is not NAME=VALUE.
     """
-    return dict(named_value(option, "--slurm", "partition=gpu") for option in given)
+    return dict(named_value(option, "slurm", "partition=gpu") for option in given)
 
 
 @dataclass(frozen=True)

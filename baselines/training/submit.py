@@ -151,7 +151,7 @@ def submit_zero_shot(
     if not pretrained:
         raise TrainingError(
             f"backbone {job.recipe.backbone['name']} has no pre-trained weights here; train it, or name weights, such "
-            "as --set backbone.pretrained=openai for clip"
+            f"as {named('settings', 'backbone.pretrained=openai')} for clip"
         )
     _check_target(to)
     test = job.load("test")
@@ -193,10 +193,10 @@ def checked_weight(hubs: str | float | None, embeddings: bool) -> float | Litera
 def _check_target(to: Path) -> None:
     if (to / SUBMISSION_FILE).exists():
         raise TrainingError(
-            f"{to} already holds a submission, and test is scored only once; choose a new folder with --to"
+            f"{to} already holds a submission, and test is scored only once; choose a new folder with {named('to')}"
         )
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise TrainingError(f"{to} exists and is not a submission; choose a new folder with --to")
+        raise TrainingError(f"{to} exists and is not a submission; choose a new folder with {named('to')}")
 
 
 @contextmanager
@@ -322,12 +322,12 @@ def _check_dot_products(jobs: Sequence[TrainingJob], methods: Sequence[Method]) 
         if not job.backbone.dot_products:
             raise TrainingError(
                 f"backbone {job.recipe.backbone['name']} does not compare by dot products of embeddings; leave "
-                "--embeddings out"
+                f"{named('embeddings')} out"
             )
     for method in methods:
         if type(method).ranking_scores is not Method.ranking_scores:
             raise TrainingError(
-                f"{type(method).title} ranks by other scores than similarities; leave --embeddings out"
+                f"{type(method).title} ranks by other scores than similarities; leave {named('embeddings')} out"
             )
 
 
@@ -364,6 +364,7 @@ def check_vocabulary(finished: FinishedRun, split: PairedDataset) -> None:
     if trained is not None and trained != here:
         raise TrainingError(
             f"{finished.folder.path} was trained with the vocabulary {trained[:8]}, but {split.name} was prepared here "
-            f"with {here[:8]}, so token ids differ; use the --root of the training, or prepare the dataset with that "
+            f"with {here[:8]}, so token ids differ; use the {named('root')} of the training, or prepare the "
+            "dataset with that "
             "vocabulary (ncl-bench prepare --vocabulary)"
         )

@@ -33,7 +33,7 @@ from baselines.training.slurm import job_pool
 from baselines.training.statement import stated_settings
 from baselines.training.submit import submit
 from baselines.training.train import Trainer, TrainingProgress
-from ncl_bench.errors import NclBenchError
+from ncl_bench.errors import NclBenchError, named
 from ncl_bench.evaluation.evaluate import evaluate_submission, open_submission
 from ncl_bench.evaluation.results import write_result
 from ncl_bench.evaluation.submission import read_submission
@@ -144,7 +144,7 @@ def _refuse_other_training(job: Job) -> None:
     elif stated.settings != stated_settings(asked):
         problem = f"with other settings ({stated.settings or 'none'})"
     if problem:
-        raise NclBenchError(f"{job.submission} was trained {problem}; choose a new folder with --to")
+        raise NclBenchError(f"{job.submission} was trained {problem}; choose a new folder with {named('to')}")
     for member, wanted in zip(job.members, asked, strict=True):
         member.run.refuse_another_recipe(wanted.recipe)
 
@@ -154,7 +154,9 @@ def owned(folder: Path) -> Iterator[None]:
     """Lock the folder of a sweep or a search; refuse a folder that holds something else."""
     held = [path for path in folder.iterdir() if not is_leftover(path)] if folder.is_dir() else []
     if (folder.exists() and not folder.is_dir()) or any(path.name not in _FILES for path in held):
-        raise NclBenchError(f"{folder} exists and holds something else; choose a new folder with --to")
+        raise NclBenchError(
+            f"{folder} exists and holds something else; choose a new folder with {named('to')}"
+        )
     with sole_owner(folder):
         yield
 

@@ -22,7 +22,7 @@ from baselines.training.job import TrainingJob
 from baselines.training.recipe import Between, OneOf, Recipe, with_settings, with_values
 from baselines.training.step import Diverged
 from baselines.training.sweep import Progress, finish_all, owned, train_run
-from ncl_bench.errors import NclBenchError
+from ncl_bench.errors import NclBenchError, named
 from ncl_bench.files import write_text
 from ncl_bench.noise.draw import Noise
 from ncl_bench.tables import as_csv
@@ -86,7 +86,8 @@ def r_sum_on_dev(trial: Trial) -> float:
     same = (job.recipe.model_dump(), job.seed, (job.noise_unit, job.noise_ratio))
     if (there.recipe.model_dump(), there.seed, noise) != same:
         raise NclBenchError(
-            f"{trial.run.path} holds a trial of another recipe, search, noise or seed; choose a new folder with --to"
+            f"{trial.run.path} holds a trial of another recipe, search, noise or seed; choose a new folder with "
+            f"{named('to')}"
         )
     return trial.run.read_outcome().dev["r_sum"] if trial.run.finished else 0.0
 

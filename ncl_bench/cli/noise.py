@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ncl_bench.errors import NoiseError
+from ncl_bench.errors import NoiseError, named
 
 if TYPE_CHECKING:
     from ncl_bench.noise.draw import Noise
@@ -80,14 +80,17 @@ def make(
     if to is None and chosen.name == "similar" and root is not None:
         to, inside = similar_file(root, spec, noise_ratio, seed), root
     if to is None:
-        raise NoiseError("--to is missing; name the .npy file to write, such as --to noise.npy")
+        raise NoiseError(
+            f"{named('to')} is missing; name the .npy file to write, such as {named('to', 'noise.npy')}"
+        )
     if to.suffix != ".npy":
-        raise NoiseError(f"--to is {to}, expected a name that ends in .npy")
+        raise NoiseError(f"{named('to')} is {to}, expected a name that ends in .npy")
     reads_captions = chosen.reads_captions and not spec.embedded
     if reads_captions:
         if root is None:
             raise NoiseError(
-                f"--unit {chosen.name} reads the captions of {spec.name}; name the prepared folder with --root"
+                f"{named('noise_unit', chosen.name)} reads the captions of {spec.name}; name the prepared folder "
+                f"with {named('root')}"
             )
         caption_to_image, record = draw_from_captions(root, spec, chosen.name, noise_ratio, seed, bar)
     else:
@@ -97,7 +100,7 @@ def make(
     np.save(content, units, allow_pickle=False)
     with sole_owner(to, inside=inside):
         if to.exists():
-            raise NoiseError(f"--to {to} exists and is not overwritten; choose another name")
+            raise NoiseError(f"{named('to', to)} exists and is not overwritten; choose another name")
         write_bytes(to, content.getvalue())
     typer.echo(f"{to}: {len(units):,} entries, {_summary(record)}")
     if reads_captions:

@@ -141,7 +141,7 @@ def features_folder(download: Download, wanted: str, folders: Sequence[str]) -> 
         both = ", ".join(map(str, named))
         raise DataError(f"{download.place} holds {wanted} more than once ({both}); give one of these folders")
     where = f", neither itself nor in {names}" if folders else ""
-    raise DataError(f"{download.place} holds no {wanted}{where}; give its folder with --from")
+    raise DataError(f"{download.place} holds no {wanted}{where}; give its folder with {named('place')}")
 
 
 def find_file(download: Download, name: str) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from ncl_bench.data.columns import FloatArray
 from ncl_bench.data.download import DOWNLOAD_AGAIN, Download, require
 from ncl_bench.data.spec import DatasetSpec
-from ncl_bench.errors import DataError
+from ncl_bench.errors import DataError, named
 from ncl_bench.foreign import reading
 from ncl_bench.npy import parse_header
 from ncl_bench.progress import Advance
@@ -189,7 +189,7 @@ def _check_numbers(file: FeatureFile, block: FloatArray, start: int, dtype: np.d
         row = int(np.argmax(np.abs(block).max(axis=(1, 2))))
         raise DataError(
             f"{file.name} row {start + row} holds {np.abs(block[row]).max()}, more than {dtype} can; "
-            + ("prepare with --dtype=float32" if dtype == np.float16 else "download it again")
+            + (f"prepare with {named('dtype', 'float32')}" if dtype == np.float16 else "download it again")
         )
 
 

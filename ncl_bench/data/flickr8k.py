@@ -11,7 +11,7 @@ from ncl_bench.data.download import Download, find_file, read_text
 from ncl_bench.data.encoding import ENCODING_FILE, parse_encoding
 from ncl_bench.data.judgements import Judgements
 from ncl_bench.data.spec import CLEAN_PAIRS, DatasetSpec, Origin, Split
-from ncl_bench.errors import DataError, shorten
+from ncl_bench.errors import DataError, named, shorten
 
 CAPTIONS = "Flickr8k.token.txt"
 LISTS = {split: f"Flickr_8k.{split}Images.txt" for split in ("train", "dev", "test")}
@@ -98,7 +98,7 @@ class Flickr8K(DatasetSpec):
         if names != image_ids:
             raise DataError(
                 f"{download.place}/{paths[1]} holds other images than {LISTS[split]}, or in another order; make the "
-                f"features again with --split {split}={LISTS[split]}"
+                f"features again with {named('lists', f'{split}={LISTS[split]}')}"
             )
         found = self._read_all_captions(download)
         captions = []

@@ -15,7 +15,7 @@ import numpy as np
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.layout import Manifest, read_manifest
 from ncl_bench.data.spec import HubFile
-from ncl_bench.errors import DataError, NclBenchError, first_line
+from ncl_bench.errors import DataError, NclBenchError, first_line, named
 from ncl_bench.extras import require
 from ncl_bench.files import sha256_of_file
 
@@ -32,7 +32,7 @@ def check_upload(name: str) -> tuple[str, ...]:
     origin = dataset_spec(name).origin
     if not origin.upload:
         raise DataError(
-            f"{name} cannot be uploaded: {origin.upload_reason}; prepare it without --push-to-hub"
+            f"{name} cannot be uploaded: {origin.upload_reason}; prepare it without {named('push_to_hub')}"
         )
     return origin.upload
 
@@ -114,7 +114,7 @@ def _image_rows(folder: Path, split: str, each: int, sha256: str) -> Iterator[di
 def downloaded(name: str, place: Any) -> Path:
     """Fetch the archive of a dataset; refuse a ``place`` that is given too."""
     if place is not None:
-        raise DataError(f"--download and --from={place} cannot be combined; leave one out")
+        raise DataError(f"{named('download')} and {named('place', place)} cannot be combined; leave one out")
     return fetch_archive(name)
 
 
@@ -136,7 +136,7 @@ def fetch_archive(name: str, *, api: Any = None, fetch: Any = None) -> Path:
     archive = dataset_spec(name).origin.archive
     if not isinstance(archive, HubFile):
         raise DataError(
-            f"--download cannot fetch {name}; `ncl-bench datasets show {name}` says where to get it"
+            f"{named('download')} cannot fetch {name}; `ncl-bench datasets show {name}` says where to get it"
         )
     require("data", "huggingface_hub", needed_by="--download")
     from huggingface_hub import HfApi, hf_hub_download

@@ -17,7 +17,7 @@ from ncl_bench.data.pictures import check_picture, picture_bytes, picture_path
 from ncl_bench.data.prepared import load_prepared
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.decoding import decoded
-from ncl_bench.errors import DataError
+from ncl_bench.errors import DataError, named
 from ncl_bench.extras import require
 from ncl_bench.files import Journal, sole_owner
 from ncl_bench.foreign import normalized
@@ -87,7 +87,7 @@ def add_images(
             shutil.rmtree(work, ignore_errors=True)
             raise DataError(
                 f"{source} holds no {missing}, nor one with an ending such as .jpg; fetch the image, or say with "
-                "--names which file holds it"
+                f"{named('names')} which file holds it"
             )
         paths = {split: [file_of[image_id] for image_id in ids[split]] for split in ids}
         _check_one_image_each(ids, paths)
@@ -134,7 +134,7 @@ def _check_one_image_each(ids: Mapping[str, Sequence[str]], paths: Mapping[str, 
             if serves.setdefault(path, image_id) != image_id:
                 raise DataError(
                     f"{path} would be the image of {serves[path]} and of {image_id}; name every file by the whole id "
-                    "of its image, or say with --names which file holds it"
+                    f"of its image, or say with {named('names')} which file holds it"
                 )
 
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.errors import DataError, NclBenchError, first_problem, shorten
+from ncl_bench.errors import DataError, NclBenchError, first_problem, named, shorten
 from ncl_bench.files import atomic_folder, write_text
 from ncl_bench.foreign import readable, whole_number
 from ncl_bench.noise.draw import Noise, noise_sha256
@@ -63,7 +63,7 @@ def write_keep(folder: Path, pair_ids: Int64Array, kept: Kept) -> None:
         DataError: the folder exists and is not empty.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise DataError(f"{folder} exists already; choose a new folder with --to")
+        raise DataError(f"{folder} exists already; choose a new folder with {named('to')}")
     with atomic_folder(folder) as temporary:
         rows = ([pair] for pair in pair_ids.tolist())
         write_text(temporary / KEEP_CSV, as_csv([["pair_id"], *rows]))

@@ -15,7 +15,7 @@ from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.prepared import damage, load_prepared, prepared_folder
 from ncl_bench.data.similar_noise import draw_from_captions, load_similar
 from ncl_bench.data.spec import DatasetSpec, SplitName
-from ncl_bench.errors import DataError, NoiseError
+from ncl_bench.errors import DataError, NoiseError, named
 from ncl_bench.files import AnyPath
 from ncl_bench.noise import unit_of
 from ncl_bench.noise.draw import Noise, NoiseUnit
@@ -206,8 +206,8 @@ def _is_embedded(spec: DatasetSpec, root: Path | None) -> bool:
 def _needed(root: Path | None, spec: DatasetSpec) -> Path:
     if not root:
         raise DataError(
-            f"{spec.name} must be prepared: run `ncl-bench prepare {spec.name}`, then name its --to "
-            f"folder with --root or {ROOT_VARIABLE}"
+            f"{spec.name} must be prepared: run `ncl-bench prepare {spec.name}`, then name its {named('to')} "
+            f"folder with {named('root')} or {ROOT_VARIABLE}"
         )
     return root
 

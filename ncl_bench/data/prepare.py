@@ -44,7 +44,7 @@ from ncl_bench.data.verify import (
     vocabulary_warning,
 )
 from ncl_bench.data.vocabulary import load_vocabulary
-from ncl_bench.errors import DataError, as_size
+from ncl_bench.errors import DataError, as_size, named
 from ncl_bench.extras import require
 from ncl_bench.files import AnyPath, Journal, as_path, sha256_of_file, sole_owner, write_text
 from ncl_bench.foreign import readable
@@ -134,7 +134,7 @@ def prepare(
     found = downloaded(name, place) if download else as_path(place)
     chosen = to or os.environ.get(ROOT_VARIABLE)
     if not chosen:
-        raise DataError(f"no output folder given; add --to DIR or set {ROOT_VARIABLE}")
+        raise DataError(f"no output folder given; add {named('to', 'DIR')} or set {ROOT_VARIABLE}")
     options = PrepareOptions(
         dtype,
         tuple(dict.fromkeys(tokenizers)),
@@ -203,16 +203,16 @@ def _with_vocabulary(
 
 def _required(place: Path | None, name: str) -> Path:
     if dataset_spec(name).embedded:
-        raise DataError(f"{name} is embedded and has no download to check; leave --check out")
+        raise DataError(f"{name} is embedded and has no download to check; leave {named('check')} out")
     if place is None:
-        raise DataError(f"{name} is made from downloaded files; give their folder with --from")
+        raise DataError(f"{name} is made from downloaded files; give their folder with {named('place')}")
     return place
 
 
 def _check_same(target: Path, key: str) -> None:
     if read_manifest(target).key != key:
         raise DataError(
-            f"{target} was prepared from other files or with other settings; delete it or choose another --to"
+            f"{target} was prepared from other files or with other settings; delete it or choose another {named('to')}"
         )
 
 
@@ -230,7 +230,7 @@ def _resolved_dtype(wanted: Dtype | None, material: Material) -> Dtype:
     # float64 is stored as float32, in which networks compute
     stored: Dtype = "float16" if found["train"] == "float16" else "float32"
     if wanted == "float32" and stored == "float16":
-        raise DataError("--dtype=float32 cannot restore float16 features; leave it out")
+        raise DataError(f"{named('dtype', 'float32')} cannot restore float16 features; leave it out")
     return wanted or stored
 
 
@@ -273,7 +273,7 @@ def _check_space(work: Path, spec: DatasetSpec, dtype: Dtype) -> None:
         smaller = " or use --dtype=float16" if dtype == "float32" else ""
         raise DataError(
             f"{work.parent} has {as_size(free)} free, {spec.name} as {dtype} needs {as_size(needed)}, "
-            f"{as_size(missing)} more; free space, choose another --to{smaller}"
+            f"{as_size(missing)} more; free space, choose another {named('to')}{smaller}"
         )
 
 

@@ -21,7 +21,7 @@ from ncl_bench.data.vocabulary import (
     vocabulary_from_counts,
     vocabulary_json,
 )
-from ncl_bench.errors import DataError
+from ncl_bench.errors import DataError, named
 from ncl_bench.files import write_bytes
 from ncl_bench.processes import worker_pool
 from ncl_bench.progress import Advance, Progress
@@ -144,7 +144,9 @@ def planned_tokenizations(spec: DatasetSpec, material: Material, options: Prepar
     languages = material.splits["train"].captions
     if options.tokenizers and not languages:
         shipped = ", ".join(sorted(name for _, name in material.vocabularies))
-        raise DataError(f"{spec.name} is published as token ids ({shipped}) only; leave --tokenizer out")
+        raise DataError(
+            f"{spec.name} is published as token ids ({shipped}) only; leave {named('tokenizers')} out"
+        )
     planned: list[TokenKey] = [
         (language, name)
         for language in languages
@@ -155,7 +157,7 @@ def planned_tokenizations(spec: DatasetSpec, material: Material, options: Prepar
     refuse_tokenizers(spec.name, names, options.tokenizer_file)
     if options.vocabulary and not names & {"word", "word-punkt"}:
         raise DataError(
-            f"--vocabulary={options.vocabulary} fits the tokenizers word and word-punkt only; leave it out"
+            f"{named('vocabulary', options.vocabulary)} fits the tokenizers word and word-punkt only; leave it out"
         )
     if options.vocabulary:
         load_vocabulary(options.vocabulary)
@@ -175,7 +177,9 @@ def refuse_tokenizers(dataset: str, names: Set[str], file: Path | None) -> None:
             f"tokenizer ids reads captions that are token ids, {dataset} has text; choose another"
         )
     if file and "bert" not in names:
-        raise DataError(f"--tokenizer-file={file} is for the tokenizer bert; add --tokenizer=bert")
+        raise DataError(
+            f"{named('tokenizer_file', file)} is for the tokenizer bert; add {named('tokenizers', 'bert')}"
+        )
     # made once here, so that a missing package or file is told before anything is written
     for name in names - {"bpe"}:
         tokenizer(name, file=file if name == "bert" else None)

@@ -17,7 +17,7 @@ from ncl_bench.data.load import load_dataset
 from ncl_bench.data.order import order_fingerprint
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.spec import DatasetSpec, SplitName
-from ncl_bench.errors import DataError, ScoresError, unknown_name
+from ncl_bench.errors import DataError, ScoresError, named, unknown_name
 from ncl_bench.evaluation.metrics import (
     CUTOFFS,
     METRICS,
@@ -234,7 +234,8 @@ def _embeddings(
     expected = expected_shape(spec, split)
     if expected[0] != expected[1] and {images.shape, captions.shape} <= {expected, expected[::-1]}:
         raise ScoresError(
-            f"{names[0]} and {names[1]} are two matrices of similarities; give the one of the captions as --t2i"
+            f"{names[0]} and {names[1]} are two matrices of similarities; give the one of the captions as "
+            f"{named('t2i')}"
         )
     for array, name in zip(arrays, names, strict=True):
         if array.ndim != 2 or array.dtype.kind != "f" or array.dtype.itemsize > 8:

@@ -16,7 +16,7 @@ from ncl_bench.data import dataset_spec
 from ncl_bench.data.load import train_noise
 from ncl_bench.data.order import order_of_download
 from ncl_bench.data.spec import DatasetSpec
-from ncl_bench.errors import NoiseError, SubmissionError, first_problem, one_line
+from ncl_bench.errors import NoiseError, SubmissionError, first_problem, named, one_line
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION, expected_shape, known_order, open_scores
 from ncl_bench.evaluation.scores import Similarity, as_array
 from ncl_bench.evaluation.submission import FILL_IN, ORDER, SUBMISSION_FILE, Submission, unfilled
@@ -100,7 +100,7 @@ def begin_submission(
     """
     spec = dataset_spec(dataset)
     if not method.strip():
-        raise SubmissionError("--method is empty; give the name that the leaderboard shows")
+        raise SubmissionError(f"{named('method')} is empty; give the name that the leaderboard shows")
     try:
         method = _Named(method=method).method
     except ValidationError as error:
@@ -210,7 +210,9 @@ def _order(spec: DatasetSpec, download: Path | None, root: Path | None) -> tuple
 def _refuse_files(targets: Sequence[Path], scores: Sequence[Path]) -> None:
     """Refuse to overwrite any file; scores already in place are fine."""
     if targets[0].exists():
-        raise SubmissionError(f"{targets[0]} exists already; remove it or choose another folder with --to")
+        raise SubmissionError(
+            f"{targets[0]} exists already; remove it or choose another folder with {named('to')}"
+        )
     for source, target in zip(scores, targets[1:], strict=False):
         if target.exists() and not _is_copy(source, target):
             raise SubmissionError(f"{target} exists already and is not {source}; remove one of the two")
@@ -242,7 +244,7 @@ def _noise(
         if ratio or (unit, seed) != (None, None):
             raise NoiseError(
                 f"{spec.name} carries natural noise, and the protocol adds no synthetic noise to it; "
-                "leave --noise-ratio, --noise-unit and --noise-seed out"
+                f"leave {named('noise_ratio')}, {named('noise_unit')} and {named('noise_seed')} out"
             )
         return {"unit": "natural", "ratio": None}, f"a fact of {spec.name}"
     asked = Noise.asked(ratio, unit, seed)

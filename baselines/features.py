@@ -44,7 +44,7 @@ from ncl_bench.data.pairs.rows import rows_in
 from ncl_bench.data.pictures import picture_path, read_picture
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.decoding import decoded
-from ncl_bench.errors import DataError, shorten, shown
+from ncl_bench.errors import DataError, named, shorten, shown
 from ncl_bench.files import (
     atomic_folder,
     atomic_path,
@@ -117,7 +117,7 @@ def list_images(
     """
     if lists and split_column is not None:
         raise DataError(
-            f"split_column is {split_column!r}, but the lists say which split an image is in; leave it out"
+            f"{named('split_column')} is {split_column!r}, but the lists say which split an image is in; leave it out"
         )
     if rows_in(source):
         table = read_images(
@@ -169,11 +169,13 @@ def _read_lists(lists: Sequence[str], source: Path, known: set[str]) -> Splits:
     for each in lists:
         split, _, path = each.partition("=")
         if split not in SPLITS or not path:
-            raise DataError(f"--split {each} is no SPLIT=FILE with one of {', '.join(SPLITS)}; correct it")
+            raise DataError(
+                f"{named('lists', each)} is no SPLIT=FILE with one of {', '.join(SPLITS)}; correct it"
+            )
         files[split] = Path(path)
     if missing := [split for split in SPLITS if split not in files]:
         raise DataError(
-            f"--split is missing for {' and '.join(missing)}; give it for every split or for none"
+            f"{named('lists')} is missing for {' and '.join(missing)}; give it for every split or for none"
         )
     split_of: dict[str, str] = {}
     for split, file in files.items():
@@ -259,7 +261,8 @@ def extract(
             (name, reason), *others = damaged.items()
             more = f", and {len(others)} more cannot be read" if others else ""
             raise DataError(
-                f"{images.file(name)} {reason}{more}; or leave such files out with --skip-damaged, which lists them"
+                f"{images.file(name)} {reason}{more}; or leave such files out with {named('skip_damaged')}, which "
+                "lists them"
             )
         readable = [name for name in images.names if name not in damaged]
         splits = complete_splits(readable, images.splits, options.dev, options.test, options.seed)
@@ -462,10 +465,10 @@ def _same(to: Path, key: str) -> Encoding:
     try:
         found = Encoding.model_validate_json((to / ENCODING_FILE).read_bytes())
     except (OSError, ValueError):
-        raise DataError(f"{to} exists and holds no features; choose another --to") from None
+        raise DataError(f"{to} exists and holds no features; choose another {named('to')}") from None
     if found.key != key:
         raise DataError(
-            f"{to} holds features of other images or with other settings; delete it or choose another --to"
+            f"{to} holds features of other images or with other settings; delete it or choose another {named('to')}"
         )
     return found
 
@@ -569,7 +572,7 @@ def _features(encoder: Encoder, pictures: Sequence[NDArray[np.uint8] | str], gri
         if min(found.shape[2:]) < grid:
             rows, columns = found.shape[2:]
             raise DataError(
-                f"--grid is {grid}, {encoder.name} gives {rows} x {columns} regions; choose fewer"
+                f"{named('grid')} is {grid}, {encoder.name} gives {rows} x {columns} regions; choose fewer"
             )
         pooled = torch.nn.functional.adaptive_avg_pool2d(found, grid)
     features: Float32Array = pooled.flatten(2).transpose(1, 2).float().cpu().numpy()
@@ -605,7 +608,9 @@ def _fit(chunks: Mapping[Path, Sequence[str]], train: Sequence[str], kept: int, 
         for _, block, _ in _rows(chunks, train):
             dim = block.shape[2]
             if kept > dim:
-                raise DataError(f"--pca is {kept}, the encoder gives {dim} numbers per region; choose fewer")
+                raise DataError(
+                    f"{named('pca')} is {kept}, the encoder gives {dim} numbers per region; choose fewer"
+                )
             regions = block.reshape(-1, dim).astype(np.float64)
             total = total + regions.sum(axis=0)
             squares = squares + regions.T @ regions
@@ -639,7 +644,8 @@ def _write(
                 projected = ((block - pca.mean) @ pca.components).astype(np.float32) if pca else block
                 if dtype == "float16" and np.abs(projected).max(initial=0) > np.finfo(np.float16).max:
                     raise DataError(
-                        f"features reach {np.abs(projected).max():g}, more than float16 holds; give --dtype float32"
+                        f"features reach {np.abs(projected).max():g}, more than float16 holds; give "
+                        f"{named('dtype', 'float32')}"
                     )
                 if rows is None:
                     shape = (len(names), *projected.shape[1:])

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, ParamSpec, TypeAlias, TypeVar, Union, get_args, get_origin
 
-from ncl_bench.errors import NclBenchError, named, option_of, shorten
+from ncl_bench.errors import NclBenchError, named, shorten
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -82,7 +82,6 @@ def checked_arguments(
                 raise not_installed(missing, needed_by=call.__name__) from None
             except NclBenchError as refusal:
                 refusal.options = None
-                refusal.arguments = {**refusal.arguments, **_options_of(signature)}
                 raise
 
         return checked
@@ -208,14 +207,3 @@ def refuse_unused(
         if value is not None if default is None else value != default:
             told = shorten(str(value) if isinstance(value, Path) else value)
             raise error(f"{named(name)} is {told}, which has no effect {why}; leave it out")
-
-
-def _options_of(signature: inspect.Signature) -> dict[str, str]:
-    """Option of the command line to what a caller from Python writes in its place."""
-    found: dict[str, str] = {}
-    for name, parameter in signature.parameters.items():
-        told = f"{name}=True" if parameter.annotation is bool else f"{name}="
-        found |= {option_of(name): told}
-        if name.endswith("s"):
-            found.setdefault(option_of(name, repeatable=True), told)
-    return found

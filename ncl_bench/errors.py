@@ -14,22 +14,6 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 
-_OPTION = re.compile(
-    r"""`[^`]*` | ncl-bench\ [^;]*
-    | (?P<option> --[a-z0-9]+(?:-[a-z0-9]+)*)
-      (?: = | \ (?=[A-Z]+\b|\w+[.=]) | \ (?P<word> auto|cpu|cuda|gpu|lemon|mapped|off|openai)\b )?""",
-    re.VERBOSE,
-)
-"""An option that a sentence names, up to its value; a command that the sentence shows in full keeps its options."""
-
-_ARGUMENT = re.compile(
-    r"""`[^`]*`  # a command or a key that is quoted
-    | (?<![\w'"/.\ufdd0-]) (?P<argument> [a-z0-9]+(?:_[a-z0-9]+)+ | ^[a-z]+(?=\ (?:is|are)\ ) )
-      (?: ='(?P<value>\w+)' | (?![\w'"/.=]) )""",
-    re.VERBOSE,
-)
-"""An argument that a sentence names, with its value: a word with an underscore, or the first word."""
-
 _OTHER_OPTIONS = {"settings": "--set", "place": "--from"}
 
 
@@ -102,9 +86,6 @@ class NclBenchError(Exception):
     options: Mapping[str, str] | None = MappingProxyType({})
     """Argument to the option of the command that was refused, which the command fills in; None: a call was refused."""
 
-    arguments: Mapping[str, str] = MappingProxyType({})
-    """Option to argument, in words of Python; for sentences that do not mark their arguments yet."""
-
     def __init__(
         self, sentence: str = "", *, argument: str = "", got: object = None, expected: str = "", fix: str = ""
     ) -> None:
@@ -119,8 +100,7 @@ class NclBenchError(Exception):
         return found["argument"] if found else ""
 
     def __str__(self) -> str:
-        text = _ARGUMENT.sub(self._in_terminal, super().__str__())
-        text = _OPTION.sub(self._in_python, one_line(_NAMED.sub(self._by_door, text)))
+        text = one_line(_NAMED.sub(self._by_door, super().__str__()))
         if len(text) <= LONGEST:
             return text
         return (
@@ -137,18 +117,6 @@ class NclBenchError(Exception):
             return argument if is_subject else f"{argument}="
         plain = value in ("True", "False", "None") or re.fullmatch(r"-?[\d.]+|[A-Z]+", value)
         return f"{argument}={value if plain else repr(value)}"
-
-    def _in_python(self, found: re.Match[str]) -> str:
-        if found["word"] and found["option"] in self.arguments:
-            return f"{self.arguments[found['option']]}{found['word']!r}"  # a word is text: device='cpu'
-        told = self.arguments.get(found["option"], found[0])
-        is_subject = found.string.startswith((" is ", " are "), found.end())
-        return told.partition("=")[0] if is_subject else told
-
-    def _in_terminal(self, found: re.Match[str]) -> str:
-        if self.options is None or found["argument"] not in self.options:
-            return found[0]
-        return " ".join(filter(None, (self.options[found["argument"]], found["value"])))
 
 
 class DataError(NclBenchError):

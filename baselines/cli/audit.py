@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from ncl_bench.cli.options import Json, Option, made_from
-from ncl_bench.errors import NclBenchError
+from ncl_bench.errors import NclBenchError, named
 from ncl_bench.extras import require
 from ncl_bench.progress import hint
 
@@ -115,7 +115,7 @@ def _refuse_pairs(runs: list[Path]) -> None:
             raise NclBenchError(
                 f"{given} is an array, expected the folder of a finished run; audit embeddings of your own pairs with "
                 f"`ncl-bench audit --image-embeddings A.npy --caption-embeddings B.npy --to FOLDER`, those of a "
-                "training split with --method lemon and --dataset"
+                f"training split with {named('method', 'lemon')} and {named('dataset')}"
             )
         if given.is_file() or (given.is_dir() and not (given / "run.json").exists()):
             raise NclBenchError(
@@ -161,7 +161,8 @@ def audit_runs(
     if dataset is None:
         if any(value is not None for value in noise.values()):
             raise NclBenchError(
-                "a run records its noise; leave --noise-ratio, --noise-unit and --noise-seed out"
+                f"a run records its noise; leave {named('noise_ratio')}, {named('noise_unit')} and "
+                f"{named('noise_seed')} out"
             )
         _refuse_pairs(runs)
         result = write_audit(runs, to, **given)
@@ -171,8 +172,9 @@ def audit_runs(
         )
         if method is None or len(runs) != 2 or keep is not None or text_encoder is not None:
             raise NclBenchError(
-                "--dataset is for LEMoN on two files of embeddings; give them with --method lemon and without --keep "
-                "and --text-encoder, or leave --dataset out"
+                f"{named('dataset')} is for LEMoN on two files of embeddings; give them with "
+                f"{named('method', 'lemon')} and without {named('keep')} "
+                f"and {named('text_encoder')}, or leave {named('dataset')} out"
             )
         train = load_dataset(dataset, split="train", **noise, noise_file=file, root=given["root"])
         result = write_lemon((runs[0], runs[1]), to, train, **given)

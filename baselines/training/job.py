@@ -22,7 +22,7 @@ from ncl_bench.data.keep import read_keep
 from ncl_bench.data.load import load_dataset
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.spec import SplitName
-from ncl_bench.errors import TrainingError
+from ncl_bench.errors import TrainingError, named
 from ncl_bench.noise.draw import NoiseUnit
 from ncl_bench.schema import Precision
 
@@ -211,7 +211,7 @@ def refuse_unselectable(recipe: Recipe, plans: Sequence[EpochPlan], n_pairs: int
     """
     # earlier epochs are forgotten, so one of the later ones must be selectable
     forgotten = max((index for index, plan in enumerate(plans) if plan.forget_best), default=0)
-    why = "; add one that is not a warm-up, such as --set method.epochs=1"
+    why = f"; add one that is not a warm-up, such as {named('settings', 'method.epochs=1')}"
     if any(plan.select for plan in plans[forgotten:]):
         per_epoch = n_pairs // recipe.batch_size + (n_pairs % recipe.batch_size > 1)  # a lone pair is dropped
         if recipe.steps is None or per_epoch == 0 or _reaches_selection(plans, recipe.steps, per_epoch):

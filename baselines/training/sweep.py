@@ -320,7 +320,9 @@ def of_paper(jobs: Sequence[Job], paper: str) -> list[Job]:
     asked = {name for name in names if paper.casefold() in (name.casefold(), name.split(",")[0].casefold())}
     if not asked:
         choice = (
-            f"choose one of: {'; '.join(names)}" if names else "no paper prints rows of it; leave --paper out"
+            f"choose one of: {'; '.join(names)}"
+            if names
+            else f"no paper prints rows of it; leave {named('paper')} out"
         )
         raise NclBenchError(f"no row of this table is printed by {paper!r}; {choice}")
     return [job for job, papers in found.items() if papers & asked]

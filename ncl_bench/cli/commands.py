@@ -129,7 +129,7 @@ def _told_of_options(work: Callable[..., Any], options: Mapping[str, str]) -> Ca
         try:
             return work(*given, **named)
         except NclBenchError as refusal:
-            refusal.arguments, refusal.options = {}, options
+            refusal.options = options
             raise
 
     return told

@@ -138,7 +138,7 @@ def fetch_archive(name: str, *, api: Any = None, fetch: Any = None) -> Path:
         raise DataError(
             f"{named('download')} cannot fetch {name}; `ncl-bench datasets show {name}` says where to get it"
         )
-    require("data", "huggingface_hub", needed_by="--download")
+    require("data", "huggingface_hub", needed_by=named("download"))
     from huggingface_hub import HfApi, hf_hub_download
 
     api = HfApi() if api is None else api

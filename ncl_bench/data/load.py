@@ -189,7 +189,8 @@ def _read_noise(file: Path, spec: DatasetSpec, unit: str | None, ratio: float) -
     caption_to_image, record = read_noise_file(file, spec, unit)
     if ratio not in (0, record.ratio):
         raise NoiseError(
-            f"noise_ratio is {ratio}, noise file {file} carries {record.ratio:g}; leave noise_ratio out"
+            f"{named('noise_ratio')} is {ratio}, noise file {file} carries {record.ratio:g}; leave "
+            f"{named('noise_ratio')} out"
         )
     return caption_to_image, record
 

@@ -27,7 +27,7 @@ from ncl_bench.data.prepare import prepare
 from ncl_bench.data.spec import SPLITS, Origin
 from ncl_bench.data.tokenize import refuse_tokenizers
 from ncl_bench.data.tokenizers import default_tokenizer
-from ncl_bench.errors import DataError, listed, unknown_name
+from ncl_bench.errors import DataError, listed, named, unknown_name
 from ncl_bench.extras import require
 from ncl_bench.files import sole_owner, write_text
 from ncl_bench.foreign import readable
@@ -125,7 +125,7 @@ def new_dataset(
     if len(given) != 1:
         raise DataError(
             f"{'more than one source' if given else 'no source'} of images and captions is given; give a table or a "
-            "folder, or --clean with the folder of an audit"
+            f"folder, or {named('clean')} with the folder of an audit"
         )
     if features is not None:
         unread = {"encoder": encoder, "skip_damaged": skip_damaged, "device": device}
@@ -134,7 +134,7 @@ def new_dataset(
     # next to the result, so that an interrupted run is found and resumes
     work = root / f".{name}.gathered"
     if (root / name).exists() and not work.exists():  # both exist if a run was interrupted at its very end
-        raise DataError(f"{root / name} exists already; delete it, or choose another name or --to")
+        raise DataError(f"{root / name} exists already; delete it, or choose another name or {named('to')}")
     source, chosen_rows, known = given[0], None, list[Path]()
     if clean is not None and (kept := _kept(Path(clean))):
         if (Path(clean) / KEPT).is_file():  # else the table itself, such as clean.csv, is read as any other
@@ -187,7 +187,9 @@ def new_dataset(
             made_of = f"features in {features} and the captions in {table.name}"
             code = _module_text(spec, made_of if features else f"pictures and captions in {table.name}")
             if file.exists() and readable(file, DataError, "a module").read_bytes() != code.encode():
-                raise DataError(f"{file} exists with other content; delete it or choose another --module")
+                raise DataError(
+                    f"{file} exists with other content; delete it or choose another {named('module')}"
+                )
             _gather(work, spec, table, arrays, source, progress)
             if (place / ENCODING_FILE).is_file():
                 shutil.copy2(place / ENCODING_FILE, work / ENCODING_FILE)
@@ -242,13 +244,15 @@ def _encoded(table: CaptionTable, to: Path, *, skip_damaged: bool, **given: Any)
     require("features", "torch", needed_by="`datasets new` without --features")
     encoders = entry_points(group="ncl_bench.features", name="pictures")
     if not encoders:
-        raise DataError("no installed package encodes pictures; install ncl_bench again, or give --features")
+        raise DataError(
+            f"no installed package encodes pictures; install ncl_bench again, or give {named('features')}"
+        )
     files = {image: table.files[image] for image in table.captions}
     missing = [file for file in files.values() if not file.exists()]
     if missing and not skip_damaged:
         raise DataError(
             f"{len(missing):,} of {len(files):,} images of {table.name} have no file, the first is {missing[0]}; fetch "
-            "them, correct --images, or leave them out with --skip-damaged, which lists them"
+            f"them, correct {named('images')}, or leave them out with {named('skip_damaged')}, which lists them"
         )
     # an entry point, because ncl_bench does not import baselines
     skipped: Mapping[str, str] = encoders["pictures"].load()(table, to, skip_damaged=skip_damaged, **given)
@@ -262,7 +266,7 @@ def _captions_each(table: CaptionTable, images: Iterable[str], wanted: int | Non
     if (wanted or least) > least or (wanted is None and least != most):
         raise DataError(
             f"the images of {table.name} have {least} to {most} captions, but all must have the same number; "
-            f"give --captions-per-image with {least} at most, which keeps the first ones of each"
+            f"give {named('captions_per_image')} with {least} at most, which keeps the first ones of each"
         )
     return wanted or least
 
@@ -329,11 +333,11 @@ def _tokenizers(languages: Sequence[str], wanted: Sequence[str]) -> dict[str, st
         language, separator, name = each.rpartition("=")
         language = language_tag(language) or language
         if separator and language not in languages:
-            raise DataError(f"--tokenizer={each}: {unknown_name('language', language, languages)}")
+            raise DataError(f"{named('tokenizers', each)}: {unknown_name('language', language, languages)}")
         for own in [language] if separator else languages:
             if chosen.setdefault(own, name) != name:
                 raise DataError(
-                    f"--tokenizer gives {chosen[own]} and {name} for {own}; give one, as {own}={name}"
+                    f"{named('tokenizers')} gives {chosen[own]} and {name} for {own}; give one, as {own}={name}"
                 )
     return {language: chosen.get(language) or default_tokenizer(language) for language in languages}
 

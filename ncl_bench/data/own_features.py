@@ -78,7 +78,9 @@ def feature_arrays(
         DataError: a file is missing or damaged, or does not fit.
     """
     if not folder.is_dir():
-        raise DataError(f"--features={folder} is not a folder; give the one that holds the .npy files")
+        raise DataError(
+            f"{named('features', folder)} is not a folder; give the one that holds the .npy files"
+        )
     found = files_of_splits(folder)
     missing = [split for split in SPLITS if found[split] is None]
     if missing == list(SPLITS):
@@ -136,7 +138,7 @@ def _from_split_file(
     if without and not kept:
         raise DataError(
             f"{len(without):,} images of {split} have no caption in {table.name}, the first is {without[0]}; "
-            "add their captions, or give the table with --clean, which leaves such images out"
+            f"add their captions, or give the table with {named('clean')}, which leaves such images out"
         )
     # with --clean, images that lost their captions keep their row in the file, so the rows are chosen here
     rows = np.array([row for row, image in enumerate(ids) if image in table.captions], np.int64)
@@ -161,7 +163,7 @@ def _from_image_files(folder: Path, table: CaptionTable, splits: Splits) -> dict
         raise DataError(
             f"{folder} holds neither train.npy nor {image}.npy, and no file for {len(without):,} of {len(files):,} "
             f"images of {table.name}; the folder holds {listed(sorted(index.paths), most=3)}: name the files by the "
-            "images' ids, or give another --features"
+            f"images' ids, or give another {named('features')}"
         )
     # a.jpg and a.png both find a.npy: neither may get the other's features silently
     served: dict[Path, str] = {}

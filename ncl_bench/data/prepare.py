@@ -270,7 +270,7 @@ def _check_space(work: Path, spec: DatasetSpec, dtype: Dtype) -> None:
     free = shutil.disk_usage(work.parent).free
     missing = needed - done - free
     if missing > 0:
-        smaller = " or use --dtype=float16" if dtype == "float32" else ""
+        smaller = f" or use {named('dtype', 'float16')}" if dtype == "float32" else ""
         raise DataError(
             f"{work.parent} has {as_size(free)} free, {spec.name} as {dtype} needs {as_size(needed)}, "
             f"{as_size(missing)} more; free space, choose another {named('to')}{smaller}"

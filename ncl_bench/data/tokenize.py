@@ -243,10 +243,10 @@ def unknown_share(tokens: TokenTable, vocabulary: Vocabulary) -> float:
 
 def _misfit(dataset: str, split: str, own: Tokenization, unknown: float) -> str:
     fix = {
-        "built": "rare words are left out, so name the language of the captions if it is another (--language of "
-        "`datasets new`), or choose another --tokenizer: char for scripts without blanks, bpe for few or much "
+        "built": "rare words are left out, so name the language of the captions if it is another (`datasets new "
+        "--language`), or choose another tokenizer: char for scripts without blanks, bpe for few or much "
         "inflected captions",
-        "imported": "the vocabulary that --vocabulary names or that lies beside the download was made from other "
+        "imported": "the vocabulary that was given or that lies beside the download was made from other "
         "captions; replace it, or remove it to build one from train",
         "shipped": "the files do not belong together; download them again",
     }[own.origin]

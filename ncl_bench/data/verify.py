@@ -275,7 +275,7 @@ def how_to_get(vocabulary: KnownFile) -> str:
     """How to get a published vocabulary, and where to put it."""
     return (
         f"for the published ids put {vocabulary.name} (sha256 begins {vocabulary.sha256}; from {vocabulary.where}) "
-        "beside the download, or give it with --vocabulary, before you prepare"
+        "beside the download, or give it as `prepare --vocabulary`, before you prepare"
     )
 
 

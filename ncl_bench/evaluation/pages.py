@@ -14,7 +14,7 @@ from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.pictures import read_thumbnail
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.decoding import decoded
-from ncl_bench.errors import DataError, NclBenchError
+from ncl_bench.errors import DataError, NclBenchError, named
 from ncl_bench.evaluation.metrics import Float64Array
 from ncl_bench.evaluation.protocol import Sides, local_split, protocols_of, ranks_under
 from ncl_bench.evaluation.ranks import Counted, Ranks
@@ -193,7 +193,7 @@ def plot_ranks(path: Path, ranks: Ranks, title: str) -> None:
 
 def check_picture(path: Path) -> None:
     """Refuse a file name with an ending not in ``PICTURES``, or any picture if matplotlib is missing."""
-    require("leaderboard", "matplotlib", needed_by="--plot")
+    require("leaderboard", "matplotlib", needed_by=named("plot"))
     if path.suffix.lower() not in PICTURES:
         raise NclBenchError(f"{path} has no ending of a picture; end it with one of: {', '.join(PICTURES)}")
 
@@ -271,9 +271,9 @@ class Pages:
         self.to, self.plot, self.examples, self.root = to, plot, examples, root
         self._drawn: dict[Path, Callable[[Path], None]] = {}
         if examples:
-            require("leaderboard", "jinja2", needed_by="--examples")
+            require("leaderboard", "jinja2", needed_by=named("examples"))
         if plot:
-            require("leaderboard", "matplotlib", needed_by="--plot")
+            require("leaderboard", "matplotlib", needed_by=named("plot"))
 
     def draw(
         self, name: str, sides: Sides, counted: Counted, spec: DatasetSpec, split: str, language: str

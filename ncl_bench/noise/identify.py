@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.errors import NoiseError
+from ncl_bench.errors import NoiseError, named
 from ncl_bench.noise.draw import chosen_captions, clean_pairing, inject_noise, noise_sha256
 from ncl_bench.noise.files import NoisyDataset, find_known_noise, is_constant_in_groups, nominal_ratios
 from ncl_bench.noise.unit import NoiseUnit
@@ -145,7 +145,7 @@ def _from_length(
     if captions_per_image is not None:
         if captions_per_image < 1 or n_entries == 0 or n_entries % captions_per_image:
             raise NoiseError(
-                f"captions_per_image is {captions_per_image}, the noise index has {n_entries} entries; "
+                f"{named('captions_per_image')} is {captions_per_image}, the noise index has {n_entries} entries; "
                 "expected a positive number that divides it"
             )
         return None, captions_per_image == 1, captions_per_image

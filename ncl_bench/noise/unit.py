@@ -130,7 +130,7 @@ def _what_it_is(index: NDArray[np.int64], n_images: int, each: int, unit: Unit) 
     if set(np.unique(index).tolist()) <= {0, 1}:
         return (
             "it holds 0 and 1 alone, a mask of right and wrong pairs; train on the right ones with "
-            "`train.subset(mask)`, or write their rows to a table and give it to `datasets new` as --clean"
+            "`train.subset(mask)`, or write their rows to a table and give it to `datasets new --clean`"
         )
     low, high = int(index.min()), int(index.max())
     if low == 1 and high == n_images:

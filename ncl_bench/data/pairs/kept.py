@@ -7,7 +7,7 @@ import numpy as np
 
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pairs.columns import OwnPairs
-from ncl_bench.errors import DataError
+from ncl_bench.errors import DataError, named
 from ncl_bench.files import write_text
 from ncl_bench.foreign import readable, reading
 from ncl_bench.schema import Record
@@ -54,7 +54,7 @@ def write_kept(folder: Path, kept: KeptRows) -> None:
 def read_kept(folder: Path) -> KeptRows:
     """Read ``kept.json`` of a folder that ``ncl-bench audit`` or ``ncl-bench audit apply`` wrote."""
     path = folder / KEPT
-    fix = "run `ncl-bench audit` again, and give its folder, or its file clean.* with --images"
+    fix = f"run `ncl-bench audit` again, and give its folder, or its file clean.* with {named('images')}"
     with reading(path, fix=fix):
         return KeptRows.model_validate_json(
             readable(path, DataError, "the kept pairs of an audit", fix=fix).read_bytes()

@@ -32,7 +32,7 @@ from ncl_bench.data.pairs.listing import (
     row_files,
 )
 from ncl_bench.data.pairs.names import known_columns, split_of
-from ncl_bench.errors import DataError, listed, shorten, shown
+from ncl_bench.errors import DataError, listed, named, shorten, shown
 from ncl_bench.foreign import readable, reading
 from ncl_bench.tables import MARK, separator_of
 
@@ -241,11 +241,13 @@ def _folder(path: Path) -> UserRows:
         return _pictures_with_texts(path, files)
     if kind == "":
         others = listed(each.name for each in files)
-        hint = f"; it holds {others}: give that file, and the pictures with --images" if files else ""
+        hint = (
+            f"; it holds {others}: give that file, and the pictures with {named('images')}" if files else ""
+        )
         raise DataError(
             f"{path} is a folder without metadata.csv, metadata.jsonl, shards (*.tar), texts beside pictures "
             f"(1.jpg and 1.txt), what datasets saves, or the run.json of a training; expected one of them or {EXPECTED}"
-            f"{hint or ', with the pictures as --images'}"
+            f"{hint or ', with the pictures as ' + named('images')}"
         )
     if ending_of(files[0]) == ".tar":
         return replace(

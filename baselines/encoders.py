@@ -146,23 +146,23 @@ def load_clip(name: str, weights: Path | None = None) -> tuple[Any, clip_models.
     Raises:
         NclBenchError: OpenCLIP is missing, or does not know the names, or the weights cannot be fetched or do not fit.
     """
-    model, _, named = name.removeprefix(CLIP).partition(":")
+    model, _, of_name = name.removeprefix(CLIP).partition(":")
     package = clip_models.open_clip_package()
-    if weights and named:
+    if weights and of_name:
         raise NclBenchError(
             f"{named('encoder', name)} names weights already; leave {named('weights', weights)} out"
         )
-    if weights or named.endswith(".safetensors"):
-        config = clip_models.CLIPConfig(model=model, weights=str(weights or named))
+    if weights or of_name.endswith(".safetensors"):
+        config = clip_models.CLIPConfig(model=model, weights=str(weights or of_name))
     else:
         clip_models.named(model)
         known = package.list_pretrained_tags_by_model(model)
-        if not (named or known):
+        if not (of_name or known):
             raise NclBenchError(
                 f"OpenCLIP has no weights for {model}; give a file: {CLIP}{model}:FILE.safetensors"
             )
         usual = USUAL_WEIGHTS if USUAL_WEIGHTS in known else (known or [""])[0]
-        config = clip_models.CLIPConfig(model=model, pretrained=named or usual)
+        config = clip_models.CLIPConfig(model=model, pretrained=of_name or usual)
     sizes, file = clip_models.architecture(config), clip_models.weights_file(config)
     assert file is not None
     network = package.CLIP(**sizes)

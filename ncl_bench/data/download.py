@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, Protocol
 
-from ncl_bench.errors import DataError
+from ncl_bench.errors import DataError, named
 from ncl_bench.foreign import reading
 
 LARGEST_MEMBER = 64 * 2**30
@@ -133,12 +133,12 @@ def features_folder(download: Download, wanted: str, folders: Sequence[str]) -> 
     """
     found = [PurePosixPath(name).parent for name in download.sizes if PurePosixPath(name).name == wanted]
     # a download may hold the features of several datasets, with files of the same names
-    named = [folder for folder in found if folder.name in ("", *folders)]
-    if len(named) == 1:
-        return "" if named[0].name == "" else f"{named[0]}/"
+    same = [folder for folder in found if folder.name in ("", *folders)]
+    if len(same) == 1:
+        return "" if same[0].name == "" else f"{same[0]}/"
     names = " or ".join(f"{name}/" for name in folders)
-    if named:
-        both = ", ".join(map(str, named))
+    if same:
+        both = ", ".join(map(str, same))
         raise DataError(f"{download.place} holds {wanted} more than once ({both}); give one of these folders")
     where = f", neither itself nor in {names}" if folders else ""
     raise DataError(f"{download.place} holds no {wanted}{where}; give its folder with {named('place')}")

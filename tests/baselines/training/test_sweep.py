@@ -359,7 +359,7 @@ def test_natural_noise_takes_no_other_noise_on_top() -> None:
     assert [job.noise for job in jobs if job.recipe == clean] == [*NOISES]
     assert [job.noise for job in jobs if job.recipe == web] == ["none"]
     sentence = (
-        "--noise is caption-60, but pictograms-web carries natural noise, and none is added to it; leave"
+        "--noises? is caption-60, but pictograms-web carries natural noise, and none is added to it; leave"
     )
     with pytest.raises(NclBenchError, match=sentence):
         jobs_of(Path("to"), [web, clean], ["caption-60"])

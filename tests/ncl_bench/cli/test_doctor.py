@@ -152,8 +152,8 @@ def test_a_profile_without_gpu_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--profile"], r"^doctor --gpu needs a CUDA device"),
-        ([], r"^doctor --gpu needs a CUDA device, and torch finds none; run it on a machine with a GPU"),
+        (["--profile"], r"^`doctor --gpu` needs a CUDA device"),
+        ([], r"^`doctor --gpu` needs a CUDA device, and torch finds none; run it on a machine with a GPU"),
         (["--json"], r"^--gpu prints a table of its own; leave --root, --deep and --json out$"),
     ],
 )

@@ -37,12 +37,12 @@ BOTH: dict[str, tuple[Callable[[], Any], list[str], str, str]] = {
         lambda: baselines.train(RECIPE, to="x", device="cuda"),
         ["train", RECIPE, "--to", "x", "--device", "cuda"],
         "torch finds no CUDA device; start fewer, or use device='cpu'",
-        "--torch finds no CUDA device; start fewer, or use --device cpu",
+        "torch finds no CUDA device; start fewer, or use --device cpu",
     ),
     "train, a setting": (
         lambda: baselines.train(RECIPE, to="x", settings={"method.epoch": 1}),
         ["train", RECIPE, "--to", "x", "--set", "method.epoch=1"],
-        "settings=method.epoch: ",
+        "settings='method.epoch': ",
         "--set method.epoch: ",
     ),
     "score, a setting of a training": (

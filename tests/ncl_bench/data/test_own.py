@@ -290,7 +290,7 @@ def test_what_encodes_pictures_has_no_effect_beside_features() -> None:
     [
         (
             {"tokenizer_file": "t.json"},
-            "^tokenizer_file=t.json is for the tokenizer bert; add tokenizers=bert$",
+            "^tokenizer_file='t.json' is for the tokenizer bert; add tokenizers='bert'$",
         ),
         ({"tokenizers": ["bert"]}, "^tokenizer bert needs a tokenizer.json; give its path$"),
     ],

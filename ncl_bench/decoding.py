@@ -36,7 +36,7 @@ def decoded(
     items: Iterable[tuple[str, Path | bytes]],
     *arguments: Any,
     error: type[NclBenchError] = DataError,
-    fix: str = "fetch it again or leave it out",
+    fix: str = "write or fetch it again",
     workers: int = 1,
 ) -> Iterator[Any]:
     """Call ``function(source, name, *arguments)`` for every item, in worker processes.

@@ -62,10 +62,9 @@ def _replacing(target: Path, make: Callable[[Path], None]) -> Iterator[Path]:
             os.replace(temporary, target)
         finally:
             _remove(temporary)
-    except OSError as error:
-        raise NclBenchError(
-            f"cannot write {target}: {error.strerror or error}; fix that or choose another place"
-        ) from error
+    except (OSError, UnicodeEncodeError) as error:  # a lone surrogate, which JSON and names may hold
+        reason = getattr(error, "strerror", None) or error
+        raise NclBenchError(f"cannot write {target}: {reason}; fix that or choose another place") from error
 
 
 def write_bytes(target: Path, content: bytes) -> None:
@@ -76,7 +75,8 @@ def write_bytes(target: Path, content: bytes) -> None:
 
 def write_text(target: Path, content: str) -> None:
     """Write a UTF-8 file with ``\\n`` line ends atomically."""
-    write_bytes(target, content.encode("utf-8"))
+    with atomic_path(target) as temporary:
+        temporary.write_bytes(content.encode("utf-8"))
 
 
 def sha256_of_file(path: Path) -> str:

@@ -1,10 +1,12 @@
 """Decode a file or folder of rows: from a path to text, Arrow tables or entries of an archive, and nothing else.
 
-Each function takes paths and gives picklable results, so that it can run in a process of its own.
+What unpacks, or runs a library that may crash on damaged bytes, runs in a worker of :mod:`ncl_bench.decoding`.
 """
 
 import gzip
 import io
+import json
+import os
 import tarfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +14,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ncl_bench.data.pairs.listing import PICTURE_ENDINGS, TEXT_ENDINGS
-from ncl_bench.errors import DataError
+from ncl_bench.decoding import decode
+from ncl_bench.errors import DataError, shown
 from ncl_bench.foreign import decoded
 
 _OTHER_KINDS = {
@@ -45,7 +48,7 @@ class Span(NamedTuple):
 
 def text(path: Path) -> str:
     """The text of a file, unpacked; UTF-8, or UTF-16 with its mark."""
-    content = gzip.decompress(path.read_bytes()) if path.name.lower().endswith(".gz") else path.read_bytes()
+    content = decode(unpacked, path) if path.name.lower().endswith(".gz") else path.read_bytes()
     kind = next((kind for head, kind in _OTHER_KINDS.items() if content.startswith(head)), None)
     if kind or content[:200].lstrip().startswith(b"<?xml"):
         # CVAT and other tools of annotation export XML or a ZIP of it
@@ -58,8 +61,18 @@ def text(path: Path) -> str:
     return decoded(content, str(path), DataError)
 
 
+def unpacked(path: Path, _: str) -> bytes:
+    """The bytes that gzip packed; called in a worker."""
+    return gzip.decompress(path.read_bytes())
+
+
 def parquet(path: Path) -> pa.Table:
-    """A Parquet file, checked: that texts are UTF-8 shows only when they are used."""
+    """A Parquet file."""
+    return decode(table_of_parquet, path)
+
+
+def table_of_parquet(path: Path, _: str) -> pa.Table:
+    """A Parquet file, checked: that texts are UTF-8 shows only when they are used; called in a worker."""
     import pyarrow.parquet as pq
 
     table = pq.ParquetFile(path).read()
@@ -69,12 +82,22 @@ def parquet(path: Path) -> pa.Table:
 
 def saved(path: Path) -> dict[str, pa.Table]:
     """Split to the rows of what ``datasets`` saved; a single set has the name ``""``."""
+    index = path / "dataset_dict.json"
+    names = json.loads(index.read_bytes())["splits"] if index.is_file() else [""]
+    for name in names:
+        state = path / name / "state.json"
+        files = [each["filename"] for each in json.loads(state.read_bytes())["_data_files"]]
+        # a folder from somebody else may name any file of this machine
+        if outside := [each for each in (*names, *files) if each and Path(each).name != each]:
+            raise DataError(f"{path} names {shown(outside[0])}, which is not in the folder; save it again")
+    return {name: decode(table_of_saved, path / name) for name in names}
+
+
+def table_of_saved(path: Path, _: str) -> pa.Table:
+    """The rows of one set that ``datasets`` saved; called in a worker."""
     import datasets
 
-    found = datasets.load_from_disk(str(path))
-    return {
-        name: of_dataset(each) for name, each in (found if isinstance(found, dict) else {"": found}).items()
-    }
+    return of_dataset(datasets.Dataset.load_from_disk(str(path)))
 
 
 def of_dataset(found: Any) -> pa.Table:
@@ -86,7 +109,15 @@ def of_dataset(found: Any) -> pa.Table:
 
 def shard(path: Path) -> list[tuple[str, Any]]:
     """Names of the pictures, texts and facts of a shard, each with its :class:`Span` or its bytes."""
-    found: list[tuple[str, Any]] = []
+    return [
+        (os.fsdecode(name), Span(str(path), start, size) if content is None else content)
+        for name, content, start, size in zip(*decode(table_of_shard, path).to_pydict().values(), strict=True)
+    ]
+
+
+def table_of_shard(path: Path, _: str) -> pa.Table:
+    """The files of a shard: name, bytes, and in place of the bytes first byte and size; called in a worker."""
+    found: list[tuple[bytes, bytes | None, int | None, int | None]] = []
     with tarfile.open(path) as archive:
         packed = not isinstance(archive.fileobj, io.BufferedReader)
         for entry in archive:
@@ -94,12 +125,13 @@ def shard(path: Path) -> list[tuple[str, Any]]:
             if not entry.isreg() or ending not in (*PICTURE_ENDINGS, *TEXT_ENDINGS, ".text", ".json"):
                 continue
             if ending in PICTURE_ENDINGS and not packed:
-                found.append((entry.name, Span(str(path), entry.offset_data, entry.size)))
+                found.append((os.fsencode(entry.name), None, entry.offset_data, entry.size))
             elif stream := archive.extractfile(entry):
-                found.append((entry.name, stream.read()))
+                found.append((os.fsencode(entry.name), stream.read(), None, None))
         # tarfile takes a damaged header for the end of the archive and gives the files before it
         archive.fileobj.seek(archive.offset)
         end = archive.fileobj.read(tarfile.BLOCKSIZE)
         if len(end) < tarfile.BLOCKSIZE or end.strip(b"\0"):
             raise tarfile.ReadError("it is cut short, or a header is damaged")
-    return found
+    kinds = {"name": pa.binary(), "content": pa.large_binary(), "start": pa.int64(), "size": pa.int64()}
+    return pa.Table.from_pylist([dict(zip(kinds, each, strict=True)) for each in found], pa.schema(kinds))

@@ -174,6 +174,11 @@ def _joined(
             )
     if len(twice := first.frame.columns[first.frame.columns.duplicated()]):
         raise DataError(f"{label} has two columns {shown(twice[0])}; rename one of them")
+    for other, part in parts if first.arrow is None else ():
+        with reading(other, fix="save it as text in UTF-8"):  # a lone surrogate could be written nowhere
+            "".join(map(str, columns)).encode()
+            for each in part.frame:
+                "".join(cell for cell in part.frame[each].explode() if isinstance(cell, str)).encode()
     labels = [other for other, _ in parts]
     one = len(parts) == 1
     frame = first.frame if one else pd.concat([part.frame for _, part in parts], ignore_index=True)

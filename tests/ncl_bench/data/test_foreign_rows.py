@@ -1,0 +1,184 @@
+"""Rows that make a library hang, swell or crash, and good rows that earlier guards refused."""
+
+import gzip
+import io
+import json
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ncl_bench import decoding
+from ncl_bench.data.pairs.rows import read_rows
+from ncl_bench.errors import DataError
+
+TABLE = "image,caption\na.jpg,A dog runs\n"
+
+
+def zeros(size: int) -> bytes:
+    stream = io.BytesIO()
+    with gzip.GzipFile(fileobj=stream, mode="wb") as packed:
+        for _ in range(size // 10**6):
+            packed.write(bytes(10**6))
+    return stream.getvalue()
+
+
+def shard_that_states(size: int, content: int, kind: bytes = tarfile.REGTYPE, name: str = "0.jpg") -> bytes:
+    """A packed shard whose only member states a size, and holds so many zeros."""
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.type = size, kind
+    head = entry.tobuf(tarfile.GNU_FORMAT)
+    stream = io.BytesIO()
+    with gzip.GzipFile(fileobj=stream, mode="wb") as packed:
+        packed.write(head)
+        for _ in range(content // 10**6):
+            packed.write(bytes(10**6))
+    return stream.getvalue()
+
+
+def parquet_of_one_text(length: int, rows: int) -> bytes:
+    """One long text in all rows, which is stored once."""
+    stream = io.BytesIO()
+    indices = pa.array(np.zeros(rows, np.int32))
+    table = pa.table({"caption": pa.DictionaryArray.from_arrays(indices, pa.array(["x" * length]))})
+    pq.write_table(table, stream, compression="zstd")
+    # without the schema of Arrow every row becomes a text of its own
+    plain = pq.read_table(io.BytesIO(stream.getvalue())).replace_schema_metadata(None)
+    stream = io.BytesIO()
+    pq.write_table(plain, stream, compression="zstd", store_schema=False)
+    return stream.getvalue()
+
+
+def saved(folder: Path) -> Path:
+    datasets.disable_progress_bars()
+    rows = {"image": [f"{n}.jpg" for n in range(50)], "caption": [f"a dog {n}" for n in range(50)]}
+    datasets.Dataset.from_dict(rows).save_to_disk(str(folder / "saved"))
+    return folder / "saved"
+
+
+def with_bytes(old: bytes, new: bytes) -> Callable[[Path], Path]:
+    """A saved folder with other bytes in its Arrow file."""
+
+    def make(folder: Path) -> Path:
+        path = next(saved(folder).glob("*.arrow"))
+        content = path.read_bytes()
+        assert old in content
+        path.write_bytes(content.replace(old, new))
+        return path.parent
+
+    return make
+
+
+def naming(name: str) -> Callable[[Path], Path]:
+    """A saved folder whose index names another file."""
+
+    def make(folder: Path) -> Path:
+        (folder / "outside").mkdir()
+        file = next(saved(folder / "outside").glob("*.arrow"))
+        path = saved(folder) / "state.json"
+        state = json.loads(path.read_bytes())
+        state["_data_files"] = [{"filename": name.format(file)}]
+        path.write_text(json.dumps(state))
+        return path.parent
+
+    return make
+
+
+def split_outside(folder: Path) -> Path:
+    (folder / "outside").mkdir()
+    saved(folder / "outside")
+    (folder / "dict").mkdir()
+    (folder / "dict" / "dataset_dict.json").write_text(json.dumps({"splits": ["../outside/saved"]}))
+    return folder / "dict"
+
+
+def written(name: str, content: Callable[[], bytes]) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        (folder / name).write_bytes(content())
+        return folder / name
+
+    return make
+
+
+OFFSETS = np.arange(51, dtype="<i4")
+HOSTILE: dict[str, Callable[[Path], Path]] = {
+    "a packed table that swells": written("a.csv.gz", lambda: zeros(4 * 10**8)),
+    "a table packed twice": written("a.csv.gz.gz", lambda: gzip.compress(zeros(4 * 10**8))),
+    "packed JSON Lines that swell": written("a.jsonl.gz", lambda: zeros(4 * 10**8)),
+    "a picture of 50 GB in a shard": written("a.tar.gz", lambda: shard_that_states(50 * 10**9, 4 * 10**8)),
+    "a text of 50 GB in a shard": written(
+        "b.tgz", lambda: shard_that_states(50 * 10**9, 4 * 10**8, name="0.txt")
+    ),
+    "a long name of 50 GB in a shard": written(
+        "c.tar.gz", lambda: shard_that_states(50 * 10**9, 4 * 10**8, tarfile.GNUTYPE_LONGNAME)
+    ),
+    "headers of 50 GB in a shard": written(
+        "d.tar.gz", lambda: shard_that_states(50 * 10**9, 4 * 10**8, tarfile.XHDTYPE)
+    ),
+    "one long text in all rows": written("a.parquet", lambda: parquet_of_one_text(10**6, 1_000)),
+    "offsets outside the text": with_bytes(
+        np.cumsum([0, *(len(f"{n}.jpg") for n in range(50))]).astype("<i4").tobytes(),
+        (OFFSETS * 40_000_000).astype("<i4").tobytes(),
+    ),
+    "negative offsets": with_bytes(
+        np.cumsum([0, *(len(f"{n}.jpg") for n in range(50))]).astype("<i4").tobytes(), (-OFFSETS).tobytes()
+    ),
+    "bytes that are not UTF-8": with_bytes(b"a dog 7", b"a \xff\xfeg 7"),
+    "a file outside by its path": naming("{}"),
+    "a file outside by dots": naming("../outside/saved/data-00000-of-00001.arrow"),
+    "a set outside by dots": split_outside,
+    "an index that is no JSON": written("dataset_dict.json", lambda: b"{"),
+    "a name of 300 letters": lambda folder: folder / f"{'a' * 300}.csv",
+    "a lone surrogate in a key": written(
+        "a.json", lambda: b'[{"image": "a.jpg", "cap\\ud800tion": "a dog"}]'
+    ),
+    "a lone surrogate in a caption": written(
+        "a.jsonl", lambda: b'{"image": "a.jpg", "caption": "a \\udfff"}\n'
+    ),
+    "a lone surrogate in a list": written("a.jsonl", lambda: b'{"image": "a.jpg", "caption": ["\\ud800"]}\n'),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_foreign_rows_are_one_sentence(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "MEMORY", 3 * 10**8)
+    monkeypatch.setattr(decoding, "SECONDS", 5)
+    path = HOSTILE[kind](tmp_path)
+    with pytest.raises(DataError) as refused:
+        read_rows(path.parent if path.name == "dataset_dict.json" else path)
+    assert str(refused.value).isprintable()
+    assert str(tmp_path)[-20:] in str(refused.value) or path.name[:20] in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["\ud800", ["a", "\udfff"]], ids=["text", "list"])
+def test_a_lone_surrogate_in_a_frame_is_one_sentence(text: object) -> None:
+    frame = pd.DataFrame({"image": ["a.jpg"], "caption": pd.Series([text], dtype=object)})
+    with pytest.raises(DataError, match=r"the frame cannot be read .*surrogates"):
+        read_rows(frame)
+
+
+@pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY", "PLAIN"])
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_good_encodings_of_parquet_are_read(encoding: str, version: str, tmp_path: Path) -> None:
+    table = pa.table({"image": ["a.jpg", "b.jpg"], "caption": ["a dog", "a cat"]})
+    options = {"use_dictionary": False, "column_encoding": dict.fromkeys(table.column_names, encoding)}
+    pq.write_table(table, tmp_path / "a.parquet", data_page_version=version, **options)
+    assert read_rows(tmp_path / "a.parquet").frame["caption"].tolist() == ["a dog", "a cat"]
+
+
+def test_good_rows_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(TABLE.encode()))
+    assert read_rows(tmp_path / "a.csv.gz").frame["caption"].tolist() == ["A dog runs"]
+    assert len(read_rows(saved(tmp_path)).frame) == 50
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as archive:
+        for name, content in (("0.jpg", b"\xff\xd8\xff"), ("0.txt", b"a dog")):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    assert read_rows(tmp_path / "a.tar.gz").frame["caption"].tolist() == ["a dog"]

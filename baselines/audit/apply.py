@@ -1,6 +1,6 @@
 """Go on without the wrong pairs of an audit: lists in the form of the input, or pairs for ``train --keep``."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.keep import Kept, read_pair_ids, write_keep
 from ncl_bench.data.pairs.columns import read_pairs
 from ncl_bench.data.pairs.kept import KEPT, read_kept, write_kept
-from ncl_bench.errors import TrainingError, named
+from ncl_bench.errors import TrainingError, named, shorten
 from ncl_bench.files import atomic_folder
 from ncl_bench.foreign import readable, reading
 from ncl_bench.noise.draw import noise_sha256
@@ -29,6 +29,7 @@ def apply_audit(
     *,
     threshold: float | None = None,
     ids: Path | None = None,
+    reasons: Sequence[str] = (),
     sure: bool = False,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> Kept | None:
@@ -42,6 +43,8 @@ def apply_audit(
             be wrong, and own pairs with a cause; LEMoN has none).
         ids: runs: keep all pairs but those of this list of ids, or those labelled wrong in what the page downloads;
             replaces ``threshold``. A CSV file with the column ``pair_id``.
+        reasons: own pairs: remove the rows with one of these causes alone, such as "keyword list" (default: all
+            causes); replaces ``threshold``.
         sure: remove more than a quarter of the pairs (default: refuse).
         say: called with a sentence on what is removed.
 
@@ -59,7 +62,7 @@ def apply_audit(
             f"{audit} holds an audit of your own pairs; repeat it with {named('labels')} {ids}, then leave "
             f"{named('ids')} out"
         )
-    if ids is None and threshold is None and result.threshold is None:
+    if ids is None and threshold is None and result.threshold is None and not reasons:
         raise TrainingError(
             f"{audit} does not say how many are wrong; give {named('threshold')} (the slider of the page shows what "
             f"each removes) or {named('ids')}"
@@ -76,6 +79,15 @@ def apply_audit(
     if ids is not None:
         listed = _listed(table["pair_id"].to_numpy(np.int64), ids)
         removed, others = table["pair_id"].isin(listed).to_numpy(), f"are not in {ids}; list fewer"
+        limit = None
+    elif reasons:
+        # a misspelt cause would remove nothing
+        if unknown := set(reasons) - {*result.reasons}:
+            raise TrainingError(
+                f"{audit} names no pair {' or '.join(map(shorten, sorted(unknown)))}; its {named('reasons')} are "
+                f"{', '.join(result.reasons) or 'none'}"
+            )
+        removed, limit = table["reason"].isin(reasons).to_numpy(), None
     elif own and threshold is None:
         # the same rows as the audit's own lists: also those with a reason, and as labels say
         removed = table["suspect"].to_numpy(bool)
@@ -84,7 +96,7 @@ def apply_audit(
         removed = values <= np.float32(limit or 0)
     said = _removes(removed, table, result)
     # a list of ids was ticked by somebody; a threshold may be a slip of the finger
-    if ids is None and removed.mean() > MOST_REMOVED and not sure:
+    if limit is not None and ids is None and removed.mean() > MOST_REMOVED and not sure:
         raise TrainingError(
             f"nothing is written: the threshold {limit:g} {said}; choose a lower {named('threshold')}, or add "
             f"{named('sure')}"
@@ -96,7 +108,7 @@ def apply_audit(
         _write_own(audit, to, table, removed)
     else:
         pair_ids = table["pair_id"].to_numpy(np.int64)[~removed]
-        chosen_by, limit = (result.chosen_by, limit) if ids is None else ("ids", None)
+        chosen_by = "ids" if ids is not None else "reasons" if reasons else result.chosen_by
         kept = _write_kept(result, to, pair_ids, len(table), chosen_by, limit)
     say(f"{to} {said}")
     return kept
@@ -107,7 +119,11 @@ def _read(path: Path, result: AuditResult, own: bool) -> pd.DataFrame:
     from pyarrow.parquet import read_schema
 
     readable(path, TrainingError, "the table of an audit")
-    needed = ["probability", *(("suspect", "left_out", "reason") if own else ("pair_id",))]
+    needed = [
+        "probability",
+        *(("suspect", "left_out") if own else ("pair_id",)),
+        *(["reason"] if result.reasons else []),
+    ]
     needed += ["correction"] if own and result.labels else []  # else a column of this name is the user's own
     with reading(path, TrainingError, fix="run `ncl-bench audit` again"):
         there = read_schema(path).names

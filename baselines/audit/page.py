@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from baselines.audit.assemble import BETTER_ROWS, Audit
 from baselines.audit.labels import (
     FEWEST_TICKS,
     LEAST_SLOPE,
+    NAMED,
     PRIOR_DEVIATION,
     VERSION,
 )
@@ -22,8 +24,8 @@ from ncl_bench.files import write_text
 from ncl_bench.progress import as_typed
 from ncl_bench.rendering import environment
 
-PAGE, TEMPLATE = "index.html", Path(__file__).parent / "page.html.j2"
-SHOWN, MOST_SHOWN, OF_A_REASON, SUREST, NAMED = 200, 1_000, 200, 50, 20
+PAGE, MORE, TEMPLATE = "index.html", "more", Path(__file__).parent / "page.html.j2"
+SHOWN, MOST_SHOWN, OF_A_REASON, SUREST, OF_A_LIST = 200, 1_000, 200, 50, 20
 """Suspects on the page: twice as many as are wrong, within these bounds; pairs of each cause; pairs that fit for
 contrast; and rows that the page names for each reason to leave them out."""
 AT_ONCE = 50
@@ -55,7 +57,7 @@ def write(folder: Path, audit: Audit, table: pd.DataFrame, name: str = "") -> No
     write_table(folder, table)
     said = json.dumps(result.model_dump(mode="json"), indent=2, ensure_ascii=False)
     write_text(folder / RESULT, said + "\n")
-    groups = _groups(audit)
+    groups, later = _groups(audit)
     # a pair in two tabs has one card, so a tick counts once
     shown = list(dict.fromkeys(row for *_, rows in groups for row in rows))
     number = {row: place for place, row in enumerate(shown)}
@@ -70,6 +72,7 @@ def write(folder: Path, audit: Audit, table: pd.DataFrame, name: str = "") -> No
         "atOnce": AT_ONCE,
         "corrects": result.dataset is None,
         "cards": cards,
+        "files": math.ceil(len(later) / MOST_SHOWN),
         "pictures": any(card["picture"] for card in cards),
         "groups": [
             {"title": title, "about": about, "count": count, "cards": [number[row] for row in rows]}
@@ -89,11 +92,11 @@ def write(folder: Path, audit: Audit, table: pd.DataFrame, name: str = "") -> No
             left_out={
                 reason: [
                     f"row {row + 1}" + (f" ({image})" if (image := str(known["image"].iat[row])) else "")
-                    for row in np.flatnonzero(known["left_out"] == reason)[:NAMED].tolist()
+                    for row in np.flatnonzero(known["left_out"] == reason)[:OF_A_LIST].tolist()
                 ]
                 for reason in result.left_out
             },
-            doubled=[*dict(zip(copies["image"], copies["copy_of"], strict=True)).items()][:NAMED]
+            doubled=[*dict(zip(copies["image"], copies["copy_of"], strict=True)).items()][:OF_A_LIST]
             if result.doubled
             else [],
             result_file=RESULT,
@@ -101,13 +104,19 @@ def write(folder: Path, audit: Audit, table: pd.DataFrame, name: str = "") -> No
             n_first=min(SHOWN, result.n_judged),
         )
     )
+    shutil.rmtree(folder / MORE, ignore_errors=True)
+    for start in range(0, len(later), MOST_SHOWN):
+        some = [_card(audit, row, float(values[row])) for row in later[start : start + MOST_SHOWN]]
+        write_text(folder / MORE / f"{start // MOST_SHOWN + 1}.js", f"more({json.dumps(some)});\n")
     write_text(folder / PAGE, page)
 
 
-def _groups(audit: Audit) -> list[tuple[str, str, int, list[int]]]:
-    """Title, explanation, number of pairs and shown rows of each tab; pairs with a cause stand in its tab alone."""
-    wrong = audit.result.wrong or 0
-    n = min(MOST_SHOWN, max(SHOWN, 2 * wrong))
+def _groups(audit: Audit) -> tuple[list[tuple[str, str, int, list[int]]], list[int]]:
+    """Title, explanation, number of pairs and shown rows of each tab, and suspects of further files.
+
+    Pairs with a cause stand in its tab alone.
+    """
+    n = max(SHOWN, 2 * (audit.result.wrong or 0))
     order = audit.order.tolist()
     reasons, labels = (audit.table[name].to_numpy(object) for name in ("reason", "label"))
     plain = [row for row in order if not reasons[row]]
@@ -117,7 +126,10 @@ def _groups(audit: Audit) -> list[tuple[str, str, int, list[int]]]:
         return rows[:most] + [row for row in rows[most:] if labels[row]]
 
     about = f"The {min(n, len(plain)):,} most suspicious pairs; pairs.csv holds all."
-    groups = [("Suspects", about, min(n, len(plain)), first(plain, n))]
+    groups = [("Suspects", about, min(n, len(plain)), first(plain[:n], MOST_SHOWN))]
+    # a labelled pair stays visible, wherever its label has moved it
+    groups[0][-1].extend(row for row in plain[n:] if labels[row])
+    later = [row for row in plain[MOST_SHOWN:n] if not labels[row]]
     for reason in audit.result.reasons:
         rows = [row for row in order if reasons[row] == reason]
         about = f"{len(rows):,} pairs, found by a rule and not by their score."
@@ -125,7 +137,7 @@ def _groups(audit: Audit) -> list[tuple[str, str, int, list[int]]]:
     # the other end of the order shows what right pairs look like
     surest = plain[::-1][:SUREST]
     groups.append(("Fit best", "For contrast: the pairs that fit best.", len(surest), surest))
-    return groups
+    return groups, later
 
 
 def _card(audit: Audit, row: int, value: float) -> dict[str, Any]:
@@ -143,6 +155,7 @@ def _card(audit: Audit, row: int, value: float) -> dict[str, Any]:
         "picture": audit.pictures.picture(row),
         "better": [table["caption"].iat[other] for other in better if other >= 0],
         "reason": known["reason"],
+        "named": bool(known["named"]),
         "label": known["label"],
         "correction": known["correction"],
         "value": None if np.isnan(value) else value,
@@ -177,15 +190,19 @@ def _curve(values: NDArray[np.float32]) -> str:
 
 def _for_ticks(audit: Audit) -> dict[str, Any] | None:
     """What the page needs to repeat :func:`~baselines.audit.labels.weigh`; None if labels cannot correct the order."""
-    odds, aside = (audit.table[name].to_numpy(np.float64, na_value=np.nan)[audit.rows] for name in TICKED)
+    odds, aside, named = (
+        audit.table[name].to_numpy(np.float64, na_value=np.nan)[audit.rows] for name in (*TICKED, "named")
+    )
     if np.isnan(odds).any():
         return None
+    odds, aside = odds[named == 0], aside[named == 0]
     by_score = np.argsort(-odds, kind="stable")
     # the page sums over these pairs, evenly along the order, in place of all
     sample = by_score[:: math.ceil(len(by_score) / MOST_SAMPLED)]
     return {
         "judged": [_rounded(value) for value in audit.judged],
         "sample": np.stack([odds, aside], axis=1)[sample].round(5).tolist(),
+        "named": {"count": int(named.sum()), "sure": NAMED},
         "fewest": FEWEST_TICKS,
         "mean": audit.prior,
         "deviation": PRIOR_DEVIATION.tolist(),

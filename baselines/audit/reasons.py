@@ -9,18 +9,22 @@ from html import unescape
 import numpy as np
 from numpy.typing import NDArray
 
+from baselines.audit.junk import JUNK, KEYWORDS, cut_at_a_length, junk_of
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.scripts import LATIN, marks, script_of, terms
 
 ORDER, REPEATED, BOILERPLATE, LANGUAGE = "order", "repeated caption", "boilerplate", "language"
 CUT_OFF, NEAR_EQUAL, COPY = "cut off", "near-equal pictures", "copy"
 NO_WORDS, REPEATED_PICTURE = "no words", "repeated picture"
-REASONS = (ORDER, COPY, NO_WORDS, BOILERPLATE, REPEATED, REPEATED_PICTURE, LANGUAGE, CUT_OFF, NEAR_EQUAL)
+REASONS: tuple[str, ...] = (ORDER, COPY, NO_WORDS, BOILERPLATE, *JUNK[:-1], REPEATED, REPEATED_PICTURE)
+REASONS += (LANGUAGE, KEYWORDS, CUT_OFF, NEAR_EQUAL)
 """Where several hold, the first is named."""
 JUDGED_ALL_THE_SAME = ("", NEAR_EQUAL, COPY)
 """Reasons that say nothing against the caption; the share of wrong pairs counts these rows."""
-FEWEST_PARTNERS, LEAST_PART, OVER_USUAL = 8, 0.002, 10
-"""A pasted caption is on 8 pictures, 0.2 % of all, and 10 times as many as the usual caption of the set; a pasted
+DESCRIBES_NONE = (ORDER, NO_WORDS, BOILERPLATE, *JUNK, REPEATED, CUT_OFF)
+"""Reasons that say that the caption is wrong, whatever its similarity: these rows are counted as wrong."""
+FEWEST_PARTNERS, LEAST_PART, OVER_USUAL = 5, 0.002, 5
+"""A pasted caption is on 5 pictures, 0.2 % of all, and 5 times as many as 95 % of the captions of the set; a pasted
 picture has as many captions."""
 NEAR, MOST_PICTURES = 0.2, 50_000
 """Near-equal pictures are at most a fifth as far apart (1 - cosine of pooled features) as the usual picture is from its
@@ -106,9 +110,17 @@ def reasons_of(
     main, language = languages(plain)
     if main == "en":
         found[[_is_cut_off(text) for text in texts]] = CUT_OFF
+    stops = frozenset(STOP_WORDS.get(main, "").split())
+    if stops:
+        found[cut_at_a_length(texts, plain)] = CUT_OFF
+    shown = [_URL.sub(" ", unescape(caption)) for caption in captions]
+    junk = junk_of(shown, [_TAG.sub(" ", each) for each in shown], plain, stops)
+    found[junk[KEYWORDS]] = KEYWORDS
     found[[each not in ("", main) for each in language]] = LANGUAGE
     found[_repeated(image_of, kinds)] = REPEATED_PICTURE
     found[_repeated(kinds, image_of)] = REPEATED
+    for kind in reversed(JUNK[:-1]):
+        found[junk[kind]] = kind
     found[[_is_boilerplate(caption, each) for caption, each in zip(captions, plain, strict=True)]] = (
         BOILERPLATE
     )
@@ -151,7 +163,7 @@ def _repeated(kinds: Int64Array, partners: Int64Array) -> NDArray[np.bool_]:
     of_each = np.bincount(np.unique(np.stack([kinds, partners]), axis=1)[0])
     # a large set has more captions that are equal by chance
     least = max(FEWEST_PARTNERS, LEAST_PART * len(np.unique(partners)))
-    usual = np.median(of_each[of_each > 0])
+    usual = np.quantile(of_each[of_each > 0], 0.95, method="lower")
     many: NDArray[np.bool_] = (of_each >= np.maximum(least, OVER_USUAL * usual))[kinds]
     return many
 

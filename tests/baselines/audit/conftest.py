@@ -8,5 +8,6 @@ import pytest
 @pytest.fixture(autouse=True, scope="session")
 def _no_sentence_encoder() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("baselines.audit.sentences.PACKAGE", "absent_package")
+        for name in ("PACKAGE", "E5_PACKAGE"):
+            patch.setattr(f"baselines.audit.sentences.{name}", "absent_package")
         yield

@@ -52,7 +52,7 @@ def test_ranks_lists_and_better_captions(given: dict[str, object], tmp_path: Pat
     }
     summary = table.attrs["summary"]
     numbers = ("wrong", "low", "high", "n_rows", "n_judged", "n_pictures", "n_suspects")
-    assert [summary[name] for name in numbers] == [8, 4, 16, 80, 80, 80, 8]
+    assert [summary[name] for name in numbers] == [8, 4, 23, 80, 80, 80, 8]
     suspects = pd.read_csv(tmp_path / "audit" / "suspects.csv")["caption"].tolist()
     assert suspects == [f"thing {row}" for row in (4, 9, 13, 40, 56, 58, 64, 78)]
     assert len(pd.read_csv(tmp_path / "audit" / "clean.csv")) == N - len(suspects)

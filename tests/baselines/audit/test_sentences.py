@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from torch.nn.functional import gelu, layer_norm, linear, scaled_dot_product_attention
 
-from baselines.audit.sentences import MINILM, TFIDF, Bert, default_encoder, sentence_vectors
+from baselines.audit.sentences import E5, MINILM, TFIDF, Bert, advice, default_encoder, sentence_vectors
 from ncl_bench.errors import NclBenchError
 
 DIM, HEADS, LAYERS, INNER = 8, 2, 2, 12
@@ -125,6 +125,9 @@ def test_tfidf_judges_other_languages_and_sets_without_the_package(monkeypatch: 
     monkeypatch.setattr("baselines.audit.sentences.PACKAGE", "json")  # any installed one
     assert default_encoder(english) == MINILM
     assert default_encoder(german) == TFIDF
+    assert f"{E5} finds more" in advice(german)
+    monkeypatch.setattr("baselines.audit.sentences.E5_PACKAGE", "json")
+    assert default_encoder(german) == E5
 
 
 def test_what_is_missing_is_named() -> None:

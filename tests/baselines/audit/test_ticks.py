@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from baselines.audit.labels import FEWEST_TICKS, PRIOR_DEVIATION, Label, Suspicion, weigh
+from baselines.audit.labels import FEWEST_TICKS, NAMED, PRIOR_DEVIATION, Label, Suspicion, weigh
 
 N = 300
 
@@ -66,3 +66,23 @@ def test_too_few_pairs_for_a_share_get_one_from_labels() -> None:
     assert made(wrong, ticked(wrong, before.order[: FEWEST_TICKS - 1]), none).wrong is None
     after = made(wrong, ticked(wrong, before.order[:60]), none)
     assert after.low <= wrong.sum() <= after.high
+
+
+def test_pairs_that_fit_never_raise_the_upper_end() -> None:
+    wrong = np.arange(N) % 4 == 0
+    before = made(wrong, {})
+    fits = {int(pair): Label("matches") for pair in before.order[:30]}
+    assert made(wrong, fits).high <= before.high
+
+
+def test_what_a_rule_names_stands_first_counts_and_teaches_nothing() -> None:
+    random = np.random.default_rng(0)
+    score, views = random.normal(size=N), (random.normal(size=N), random.normal(size=N))
+    named = np.arange(N) < 20
+    given = score, 1 / (1 + np.exp(2.5 - score)), views, (40.0, 30.0, 60.0)
+    plain, ticked = (
+        weigh(*given, labels, named=named) for labels in ({}, {pair: Label("wrong") for pair in range(20)})
+    )
+    assert set(plain.order[:20].tolist()) == set(range(20))
+    assert (plain.probability[:20] == NAMED).all()
+    np.testing.assert_array_equal(ticked.probability[20:], plain.probability[20:])

@@ -1,0 +1,365 @@
+"""Captions that describe no picture, as crawlers and captioning models leave them behind, by kind.
+
+A kind is told by what its texts have in common: who speaks to whom, the part of digits and signs, separators without
+function words, repeated runs of words. What is usual in the set decides too: keywords are no fault where all captions
+are keywords, and a cut is one where many captions end at the same length in words that seldom end one.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ncl_bench.data.scripts import LATIN, script_of, terms
+
+REFUSAL, PRODUCT, CODE, CREDIT = "refusal of a model", "price or number", "code", "date or credit"
+KEYWORDS, TEMPLATE, LOOP = "keyword list", "template error", "loop"
+JUNK = (TEMPLATE, REFUSAL, CODE, CREDIT, PRODUCT, LOOP, KEYWORDS)
+"""Where several hold, the first is named."""
+
+_REFUSALS = {  # what a model says of itself, and no caption of a picture; a blank stands for any blanks
+    "en": r"i cannot|i can't|i can not|i couldn't|i could not|i am unable|i'm unable|i am not able"
+    r"|i'm not able|i'm sorry"
+    "|i am sorry|i apologi[sz]e|i'm afraid|i don't have|i do not have|i won't|i will not|i don't see"
+    "|i do not see"
+    "|i see no|i must decline|i'd be happy|i would be happy|i'd need|i would need|i need more|i'm just an?"
+    "|i am an ai"
+    "|as an? (ai|language|artificial|text|assistant|multimodal)|language model|(my|safety"
+    "|content) (guidelines|policy)"
+    r"|^\W*(sorry|apologies|unfortunately)(,| but| i| for| the| this| we| no)|my (apologies|capabilities"
+    r"|programming)"
+    "|please (provide|upload|share|attach|send|try|describe|clarify|supply|note that i|let me)|let me know"
+    "|(image|photo|picture|file|text|description|content|link|context|question|request|prompt)s? (that )?you"
+    "|you('ve| have)? (provided|uploaded|shared|attached|sent|describe|given|are asking)|(can|may) i (help"
+    "|assist)"
+    "|happy to (help|assist)|feel free to|(no|without|any) (image|picture|photo|file|attachment)s? (was|were"
+    "|is|has|have|provided|attached|uploaded|given|available|found)"
+    "|(?:^|[^e] )(unable|not able|not possible|cannot|can't|failed) (to )?(be )?(view|see|access|describ"
+    "|identif|provid|assist"
+    "|process|analy[sz]|determin|generat|load|display|comply|fulfil|interpret|help|creat)"
+    "|(sure|certainly|absolutely|of course)[!,] (here|i|the|this|let)|here('s| is| are) (a|an|the|some|your"
+    "|one)"
+    " (possible |short |brief |detailed |suggested |concise )*(caption|description|alt|summary|sentence)",
+    "de": "tut mir leid|ich kann|ich könnte|kann ich|ich bin nicht|ich sehe|ich habe kein|leider|als (ki"
+    "|sprachmodell)"
+    "|sprachmodell|entschuldigung|ich entschuldige|bitte (lade|laden|gib|geben|teile|teilen|stell|stellen"
+    "|senden)",
+    "fr": "désolée?|je ne (peux|suis|vois|dispose|parviens)|je n'ai|je m'excuse|je regrette|malheureusement"
+    "|en tant qu'(ia|assistant|intelligence|un modèle)|modèle de langage|veuillez|aucune image n",
+    "es": "lo siento|no puedo|no veo|no tengo|no me es posible|lamento|lamentablemente|desafortunadamente"
+    "|disculpa"
+    "|como (ia|modelo|asistente|una ia)|modelo de lenguaje|por favor,? (proporcion|sub|compart|adjunt|env)",
+    "it": "mi dispiace|mi scuso|non posso|non riesco|non vedo|non sono in grado|purtroppo|come (ia|modello"
+    "|assistente)"
+    "|modello linguistico|per favore,? (fornisc|caric|condivid|alleg|inv)|si prega di",
+    "pt": "desculpe|lamento|sinto muito|não posso|não consigo|não vejo|não tenho|infelizmente|como (ia|modelo"
+    "|uma ia)"
+    "|modelo de linguagem|por favor,? (forne|envi|carreg|partilh|compartilh)",
+    "nl": "het spijt me|ik kan|kan ik|ik zie|ik heb geen|ik ben niet|helaas|als (ai|taalmodel)|taalmodel"
+    "|mijn excuses"
+    "|(gelieve|kunt u|kun je)",
+    "sv": "jag kan|jag ser|jag har|jag är|kan jag|tyvärr|förlåt|beklagar|som (en )?(ai|språkmodell)"
+    "|språkmodell",
+    "da": "jeg kan|jeg ser|jeg har|jeg er|kan jeg|desværre|beklager|undskyld|som (en )?(ai|sprogmodel)"
+    "|sprogmodel",
+    "nb": "dessverre|som (en )?språkmodell|vennligst",
+    "fi": "en voi|en pysty|en näe|en osaa|valitettavasti|pahoittelen|pahoittelut|anteeksi|olen pahoillani"
+    "|kielimalli",
+    "pl": "nie mogę|nie jestem|nie widzę|nie potrafię|przykro mi|przepraszam|niestety|jako (ai|model)"
+    "|model językowy|proszę",
+    "cs": "nemohu|nemůžu|nevidím|nejsem|nedokážu|omlouvám|bohužel|je mi líto|jazykový model|prosím",
+    "hu": "nem tudo[km]|nem látok|nem áll módomban|sajnálom|sajnos|elnézést|bocsánat|nyelvi modell|kérem"
+    "|kérjük",
+    "ro": "nu pot|nu văd|nu sunt|îmi pare rău|din păcate|îmi cer scuze|model de limbaj|vă rog|vă rugăm",
+    "tr": "üzgünüm|özür dilerim|maalesef|ne yazık ki|yapamam|edemem|edemiyorum|göremiyorum|yardımcı olamam"
+    "|dil modeli|lütfen",
+    "id": "maaf|saya tidak|saya belum|sayangnya|model bahasa|tidak (dapat|bisa) (saya|mem|men|mel|meng)"
+    "|sebagai (ai|model)|mohon",
+    "ru": "не могу|не вижу|не способ|извините|простите|сожале|увы|языков(ая|ой) модел|пожалуйста",
+    "zh": "抱歉|对不起|對不起|不好意思|我无法|我無法|我不能|无法(识别|查看|描述|提供|处理|生成|访问)"
+    "|作为(一个|一名)?(人工|AI|语言)|语言模型|語言模型|很遗憾|请(上传|提供)",
+    "ja": "申し訳|すみません|ごめんなさい|できません|できかねます|言語モデル|残念ながら|提供してください",
+    "ko": "죄송|미안|할 수 없|수 없습니다|불가능합니다|언어 모델|유감",
+    "ar": "آسف|عذر[اًا]+|أعتذر|لا أستطيع|لا يمكنني|لا أرى|نموذج لغوي|للأسف|يرجى",
+    "th": "ขออภัย|ขอโทษ|เสียใจ|ไม่สามารถ|โมเดลภาษา|กรุณา",
+    "hi": "माफ़|माफ|क्षमा|खेद|असमर्थ|नहीं (कर|देख|दे) सक|भाषा मॉडल|कृपया",
+}
+_REFUSAL = re.compile(
+    "|".join(rf"(?<!\w)(?:{each})" for each in _REFUSALS.values()).replace(" ", r"\s+"), re.IGNORECASE
+)
+_PICTURED = (
+    "image|photo|picture|caption|sentence|description|words?|text|bild|foto|satz|image|phrase|légende|imagen"
+    "|frase|oración"
+    "|imagem|legenda|immagine|didascalia|afbeelding|zin|billede|bilde|kuva|obraz|zdjęci|obrázek|kép|imagine"
+    "|resim|görsel"
+    "|fotoğraf|gambar|изображени|картин|фото|图|圖|画像|写真|이미지|사진|صورة|ภาพ|चित्र|तस्वीर"
+)
+_ORDERED = (
+    "describe|write|generate|create|provide|give|summari[sz]e|list|explain|translate|answer|complete|return"
+    "|identify|produce"
+    "|caption|rewrite|you are|your task|beschreibe?n?|schreibe?|erstelle?|décri\\w+|écri\\w+|génér\\w+"
+    "|descri\\w+|escrib\\w+"
+    "|gener\\w+|scriv\\w+|escrev\\w+|beschrijf|schrijf|beskriv|skriv|kuvaile|kirjoita|opisz|napisz|popiš\\w*"
+    "|napiš\\w*"
+    "|írd? le|írj|descrie|scrie|açıkla|tanımla|yaz|jelaskan|deskripsikan|tulis|опиши\\w*|напиши\\w*|描述|生成|写"
+    "|説明|설명|صف|อธิบาย|वर्णन"
+)
+_TEMPLATE = re.compile(
+    r"\{\{?\s*[\w .|'\"\[\]-]{0,40}\}?\}|\$\{|%\(?\w*\)?[sd](?!\w)|<\|[^|>]{1,40}\|?>|</?s>"
+    r"|(?-i:\[/?[A-Z_]{2,20}\d*\]|<[A-Z][A-Z_ ]+\d*>)"
+    r"|<(?:image|img_?\d*|caption|text|object|name|unk|pad|eos|bos|sep|cls|mask|prompt|title|subject|blank"
+    r"|\w+_\w+|[a-z]{3,}(?: [a-z]{2,})+)>"
+    r"|\[[^\][]*\b(?:insert|your|caption|image|photo|description|object|subject|name|title|placeholder"
+    r"|redacted|text|here|\w+_\w+)"
+    r"\b[^\][]*\]|#{2,}\s*\w+\s*:?|\blorem ipsum\b|(?-i:\b\w*(?:Error|Exception)\b)(?:\s*:|\s+\d|$)|^(?:error"
+    r"|warning|exception)\b\s*[:(]"
+    r"|\btraceback \(|\\[ntur\"x]"
+    r"|^\W*(?:caption|captions|description|output|answer|response|assistant|user|system|prompt|instructions?"
+    r"|human|bot|model|alt"
+    r"|alt[ -]?text|question|q|a|input|result|label|text|image|title|gpt|ai|bildunterschrift|beschreibung"
+    r"|légende|descripción"
+    r"|didascalia|legenda|bijschrift|opis|kuvateksti)\s*\d*\s*[:=>]"
+    r"|_{3,}|\.{4,}|\bX{3,}\b|\bxxx+\b",
+    re.IGNORECASE,
+)
+_NOTHING = re.compile(
+    r"\b(?:undefined|null|nan|nil|placeholder|n/a|fixme|nonetype|(?-i:TODO|TBD|NULL|None(?!\s+of)))\b|^error\b",
+    re.IGNORECASE,
+)
+"""What a program writes for a value that is missing; a name like others where captions are no sentences."""
+_PROMPT = re.compile(
+    rf"^\W*(?:please |bitte |por favor |请|請)?(?:{_ORDERED})(?!\w*ing).*(?:{_PICTURED})", re.IGNORECASE
+)
+_CODE = re.compile(
+    r"\w\(\w*[^()]*\)\s*[;{.:=]|\w+\(\)|[\w\])'\"]\s*(?:=>|->|==|!=|:=|\+=|&&|\|\|)\s*"
+    r"|\b[a-z]{2,}[A-Z]\w*\b.*[.({=;]"
+    r"|[{;]\s*$|^\s*(?://|/\*|#!|#include|<!--|<\?|\$ |> |>>> )|\b\w+\s*=\s*[\"'\d\[{]|\b\w+ = \w+"
+    r"|\b[\w-]+\s*:\s*[^\s;]+;"
+    r"|^(?:import|from|def|class|return|print|const|let|var|function|public|private|static|void|package|using"
+    r"|echo)\s+[\w.*{$]+"
+    r"(?:\s*[;(:={]|\s+(?:import|as|extends|implements)\b|$)"
+    r"|\b(?:SELECT|INSERT|UPDATE|DELETE|CREATE|DROP|ALTER)\b.*\b(?:FROM|INTO|SET|TABLE|WHERE|VALUES|DATABASE"
+    r"|INDEX)\b"
+    r"|^(?:sudo|git|npm|npx|pip3?|cd|ls|docker|kubectl|curl|wget|apt(?:-get)?|brew|yarn|cargo|chmod|mkdir|rm"
+    r"|cp|mv|ssh|grep|cat|python3?"
+    r"|node|make|java|gcc|conda|tar)\s+(?:-{1,2}\w|[a-z]+(?:\s+-|\s+\S*[./_=-])|\S*[./~])|(?:^"
+    r"|\s)--[a-z][\w-]+|<\w+\s[^<>]*=[^<>]*>"
+    r"|\bat\s+[\w$.]+\([\w.]+:\d+\)|\bfor\s+\w+\s+in\s+range\b|^\W*[\w.]+\([^()]*\)|\w\.\w+\(|\b(?:public"
+    r"|private|protected|static|async|const|final)\s+(?:static|void|class|int|function|async)\b|\bif\s*\(.*\)"
+    r"|\\(?:frac|begin|text|sum|alpha)\b"
+)
+_NAME = re.compile(r"\b[a-z]+_[a-z_]+\w*\b|\b[a-z]{2,}[A-Z]\w*\b")
+_MONTH = r"[^\W\d_]{3,12}\.?"
+_DATE = re.compile(
+    rf"\b\d{{1,4}}[./-]\d{{1,2}}[./-]\d{{1,4}}\b|\b\d{{1,2}}(?:st|nd|rd|th|er|\.)?\s+(?:de |of "
+    rf"|di )?{_MONTH},?\s+(?:de |del )?\d{{4}}\b"
+    rf"|\b{_MONTH}\s+\d{{1,2}}(?:st|nd|rd|th)?,?\s+\d{{4}}\b|\b{_MONTH},?\s+(?:de )?(?:19|20)\d\d\b|\b(?:19"
+    rf"|20)\d\d\b"
+    r"|\d{2,4}\s*[年년]|\b\d{1,2}[:h]\d{2}(?::\d{2})?\s*(?:[ap]\.?m\.?)?|\d{1,2}\s*月\s*\d{1,2}",
+    re.IGNORECASE,
+)
+_CREDIT = re.compile(
+    r"(?:(?<!\w)©|\(c\)|[ck]opyright)[\s:by©(c)-]*(?-i:\d{4}|[A-ZÀ-Þ])|copyrighted|copyright (?:reserved"
+    r"|notice|holder|owner)|all rights reserved|alle rechte|(?:todos los|todos os) (?:derechos|direitos)"
+    r"|tous droits|tutti i diritti"
+    r"|\b(?:image|photo|picture|video|illustration|graphic|art|photograph|bild|foto|photographie|imagen"
+    r"|imagem|immagine|fotografía"
+    r"|fotografia|fotografie|beeld|kuva|zdjęcie|fot|kép|fotó|fotoğraf|gambar|фото|снимок)s?\.?\s*(?:credits?"
+    r"|courtesy|source|©|:|/"
+    r"|nachweis|credit:|reproduced|supplied|provided by|taken by)"
+    r"|(?:photo|image|picture|photograph|illustration|foto|bild|shot|taken|captured)\w*\s+(?:by|von|de|di"
+    r"|door|af|av|par|por|van|oleh)"
+    r"(?-i:\s+[A-ZÀ-ÞŁŚŻŽČŠ]|\s+@)|\bcourtesy\b|\bcredits?\s*:|\b(?:getty|shutterstock|reuters|alamy|istock"
+    r"|unsplash|wikimedia|(?:via|on|from) flickr|afp"
+    r"|pexels|pixabay|dpa|epa|ap photo|associated press|adobe stock|depositphotos|dreamstime)\b|\bcc[ -]by\b"
+    r"|creative commons (?:attribution|licen|zero|by)|\blicen[sc]ed\b"
+    r"|bildnachweis|bildquelle|\b(?:source|quelle|fuente|fonte|bron|källa|kilde|lähde|źródło|zdroj|forrás"
+    r"|sursă|kaynak|sumber|источник)\s*:"
+    r"|crédit|crédito|photographed by|posted (?:on|by)|published|uploaded|last updated|\bvia @|摄影|攝影|版权|圖片來源"
+    r"|图片来源|图源|撮影|提供元"
+    r"|사진\s*[=:]|제공|تصوير|حقوق|ภาพโดย|साभार|фотограф|все права",
+    re.IGNORECASE,
+)
+_MONEY = (
+    r"(?:[$€£¥₹₽₩₺฿₴]|US\$|R\$|USD|EUR|GBP|CHF|SEK|NOK|DKK|PLN|CZK|HUF|RON|TRY|IDR|INR|JPY|CNY|RMB|AUD"
+    r"|CAD|zł|kr\.?|Kč|Ft|lei|TL|Rp\.?|руб\.?|元|円|원|บาท)"
+)
+_PRICE = re.compile(
+    rf"(?<!\w){_MONEY}\s?\d|\d\s?(?:,-|{_MONEY})(?!\w)|\d+\s?%\s*(?:off|rabatt|de (?:réduction|descuento"
+    rf"|desconto)|discount|sale|korting|sconto)"
+    r"|\b(?:sku|isbn|ean|upc|gtin|asin|mpn|art(?:ikel|icle|ículo|icolo)?|item|model|modell?o?|part|prod(?:uct"
+    r"|ukt)?|order|bestell|ref(?:erence"
+    r"|erencia|erentie)?|réf(?:érence)?|código|codice|catalog(?:ue)?|lot|serial|style|no|nr|cód|tuote|kod"
+    r"|арт(?:икул)?|货号|型号|品番)"
+    r"(?:nummer|[\s._-]*(?:no|nr|num(?:ber)?|code|id|n°|nº|#))*[\s.:#°º-]*(?=[\w-]*\d)[\w-]*\d{2,}"
+    r"|(?<![\w-])(?=[\w/-]*\d)(?-i:[A-Z0-9]{1,}[A-Z0-9]*(?:[-/][A-Z0-9]+){1,}"
+    r"|[A-Z]{2,}\d{3,}[A-Z0-9]*)(?![\w-])|(?<![\w-])\d{5,}(?![\w-])",
+    re.IGNORECASE,
+)
+_MONEYED = re.compile(rf"(?<!\w){_MONEY}\s?\d")
+_CALLED = re.compile("[^\\w\\s.,'’\"“”!?:&()\\-–—#/;|\N{DEGREE SIGN}]")
+_SEPARATOR = re.compile(r"\s*(?:[,;|/·•、，؛،>\t\n]|\s[-–—]\s|\s(?=#))\s*")
+FEWEST_SIGNS, MOST_OF_SIGNS, MOST_OF_DIGITS = 3, 0.06, 0.3
+"""Part of the letters, digits and signs of a caption."""
+LEAST_ITEMS, LEAST_BARE = 4, 6
+"""Keywords: items between separators, and words without any function word where no separator stands."""
+LEAST_FIRST = 0.01
+"""Part of the captions that begin with a word, from which on it is a usual beginning, such as an article."""
+FEWEST_FUNCTION_WORDS = 0.9
+"""Part of the captions of a set that hold a function word, above which keywords are a fault."""
+LEAST_OF_EXCESS = 0.35
+"""Part of the captions of one length, beyond the usual number, that end in a word that seldom ends one."""
+FEWEST_SEEN = 3
+"""Other captions with a word, from which on it is known how seldom it ends one."""
+SELDOM = 0.12
+"""Part of a word's occurrences that end a caption, up to which it is a sign of a cut."""
+
+
+def junk_of(
+    captions: Sequence[str], texts: Sequence[str], plain: Sequence[str], stops: frozenset[str]
+) -> dict[str, NDArray[np.bool_]]:
+    """Kind to whether each caption is of it.
+
+    Args:
+        captions: with their tags, as they are shown, without URLs.
+        texts: the same without tags.
+        plain: their lower-case words, with blanks.
+        stops: function words of the language of the set; empty where none is known.
+    """
+    split = [each.split() for each in plain]
+    rated = [each for each in split if len(each) >= LEAST_ITEMS]
+    spoken = bool(stops) and sum(not stops.isdisjoint(each) for each in rated) >= FEWEST_FUNCTION_WORDS * max(
+        1, len(rated)
+    )
+    first = Counter(each[0] for each in split if each)
+    usual = {word for word, n in first.items() if n >= LEAST_FIRST * len(split)}
+    verbs = _verbs(split, usual & stops) if spoken else frozenset()
+    function = [sum(word in stops for word in each) / max(1, len(each)) for each in split]
+    rules: dict[str, Callable[[int], bool]] = {
+        REFUSAL: lambda row: _REFUSAL.search(texts[row]) is not None,
+        TEMPLATE: lambda row: bool(
+            _TEMPLATE.search(captions[row])
+            or (spoken and _PROMPT.search(texts[row]))
+            or (spoken and _NOTHING.search(texts[row]))
+        ),
+        CODE: lambda row: _is_code(texts[row]) or (spoken and _NAME.search(texts[row]) is not None),
+        CREDIT: lambda row: _is_credit(texts[row], stops),
+        PRODUCT: lambda row: (
+            _is_product(texts[row], function[row]) if spoken else _MONEYED.search(texts[row]) is not None
+        ),
+        LOOP: lambda row: _is_loop(terms(texts[row]), spoken),
+        KEYWORDS: lambda row: spoken and _is_list(texts[row], split[row], stops, verbs | usual),
+    }
+    return {kind: np.array([rule(row) for row in range(len(captions))], bool) for kind, rule in rules.items()}
+
+
+def _is_code(text: str) -> bool:
+    signs = len(_CALLED.findall(text))
+    many = signs >= FEWEST_SIGNS and signs > MOST_OF_SIGNS * len(text) and text.isascii()
+    return many or _CODE.search(text) is not None
+
+
+def _is_credit(text: str, stops: frozenset[str]) -> bool:
+    """Whether a date or a credit is all that a caption says: little is left without names and numbers."""
+    if not (_CREDIT.search(text) or _DATE.search(text)):
+        return False
+    left = [
+        word for word in re.findall(r"[^\W\d_]+", _DATE.sub(" ", _CREDIT.sub(" ", text))) if word.islower()
+    ]
+    credited = _CREDIT.search(text) is not None
+    return len(left) <= (4 if credited else 3)
+
+
+def _is_product(text: str, function: float) -> bool:
+    digits = sum(letter.isdigit() for letter in text) / max(1, sum(letter.isalnum() for letter in text))
+    return digits >= MOST_OF_DIGITS or (_PRICE.search(text) is not None and function <= 0.3)
+
+
+def _is_loop(words: Sequence[str], spoken: bool) -> bool:
+    """Whether a run of words follows itself twice, or once where it is nearly all that the caption says."""
+    n = len(words)
+    for size in range(1, n // 2 + 1):
+        # lists of names may repeat one, and people say "very very very"
+        whole = spoken and size > 2 and 2 * size >= 0.8 * n
+        least = size * (1 if whole else 2 if size > 1 and spoken else 3)
+        run = 0
+        for word, later in zip(words, words[size:], strict=False):
+            run = run + 1 if word == later else 0
+            if run >= least:
+                return True
+    return False
+
+
+def _verbs(split: Sequence[Sequence[str]], articles: Collection[str]) -> frozenset[str]:
+    """Words of a set that often stand before an article: verbs, of which lists of keywords have few."""
+    before, every = Counter[str](), Counter[str]()
+    for each in split:
+        every.update(each)
+        before.update(word for word, after in pairwise(each) if after in articles)
+    return frozenset(word for word, n in every.items() if before[word] >= max(2, 0.2 * n))
+
+
+def _is_list(text: str, words: Sequence[str], stops: frozenset[str], told: Collection[str]) -> bool:
+    """Whether a text is a list of short items, or bare words of which none begins a caption or is a verb (``told``)."""
+    items = [each for each in _SEPARATOR.split(text.strip(" .,;#|")) if each.strip()]
+    lengths: list[float] = [len(re.findall(r"\w+", each)) for each in items]
+    function = sum(word in stops for word in words)
+    if script_of(text) != LATIN and items:
+        lengths = [max(length, len(each) / 4) for length, each in zip(lengths, items, strict=True)]
+    if len(items) >= LEAST_ITEMS and np.mean(lengths) <= 2.5 and function <= len(items) / 5:
+        return True
+    bare = len(words) >= LEAST_BARE and not function and not text.rstrip().endswith(".")
+    return bare and not any(word.endswith("ing") or word in told for word in words)
+
+
+def cut_at_a_length(texts: Sequence[str], plain: Sequence[str]) -> NDArray[np.bool_]:
+    """Captions that end at a length at which suspiciously many end, in a word that seldom ends one.
+
+    Lengths are counted in letters, and in words. A cut word occurs nowhere else, or is one that goes on elsewhere.
+    """
+    split = [each.split() for each in plain]
+    # a caption that many pictures have is no cut
+    unique = np.zeros(len(texts), bool)
+    unique[np.unique(np.array(plain, object).astype(str), return_index=True)[1]] = True
+    is_open = np.array([text.rstrip()[-1:].isalnum() for text in texts], bool) & unique
+    found = np.zeros(len(texts), bool)
+    for lengths in (np.array([len(text.strip()) for text in texts]), np.array([len(each) for each in split])):
+        counts = np.bincount(lengths[unique], minlength=1).astype(float)
+        opened = np.bincount(lengths[is_open], minlength=len(counts))
+        for length in range(1, len(counts)):
+            near = np.r_[counts[max(0, length - 3) : length], counts[length + 1 : length + 4]]
+            usual = float(np.median(near)) if len(near) else 0.0
+            # many more than at lengths nearby, and most of the excess ends in the middle
+            if counts[length] > 2 * usual + 5 and opened[length] >= LEAST_OF_EXCESS * (
+                counts[length] - usual
+            ):
+                rows = np.flatnonzero((lengths == length) & is_open)
+                torn = rows[_torn(split, lengths == length, rows)]
+                if len(torn) >= max(5, LEAST_OF_EXCESS * (counts[length] - usual)):
+                    found[torn] = True
+    return found
+
+
+def _torn(
+    split: Sequence[Sequence[str]], among: NDArray[np.bool_], rows: NDArray[np.intp]
+) -> NDArray[np.bool_]:
+    """Whether the last word of each row is one that goes on in the other captions, or the beginning of another word."""
+    every, last = Counter[str](), Counter[str]()
+    for each, inside in zip(split, among.tolist(), strict=True):
+        if each and not inside:
+            every.update(set(each))
+            last[each[-1]] += 1
+    beginnings = {word[:size] for word in every for size in range(1, len(word))}
+    words = [split[row][-1] if split[row] else "" for row in rows.tolist()]
+    return np.array(
+        [
+            last[word] <= SELDOM * every[word]
+            if every[word] >= FEWEST_SEEN
+            else word in beginnings or len(word) < 3
+            for word in words
+        ],
+        bool,
+    )

@@ -1,0 +1,142 @@
+"""What the audit says of captions of no picture, planted among a user's pairs, beside captions of other pictures.
+
+    python tests/benchmarks/audit_junk.py captions.csv photos --work work [--truth truth.csv]
+
+``captions.csv`` has the columns ``image`` and ``caption``; ``truth.csv`` the column ``image`` of pairs that are wrong
+already. Prints for each kind how many of 67 planted captions have a reason and how many others do; how many ranges of
+``--draws`` hold swaps and junk together; how many right and wrong pairs have a suggestion; and how many wrong pairs are
+among the next 100 before and after 50 ticks from the top.
+"""
+
+import argparse
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from junk_captions import JUNK
+from sklearn.metrics import average_precision_score
+
+from baselines.audit import find_wrong_pairs
+from baselines.audit.judge import judge_pairs
+from baselines.audit.labels import Label, weigh
+from baselines.audit.sentences import sentence_vectors
+
+PLANTED, TICKS, NEXT = 67, 50, 100
+Captions = list[str]
+Random = np.random.Generator
+
+
+def accidents(captions: Captions, random: Random) -> dict[str, Callable[[int], str]]:
+    """Kind to what becomes of a row's caption: those of :data:`JUNK`, loops, and cuts."""
+
+    def looped(row: int) -> str:
+        words = captions[row].rstrip(" .").split()
+        return " ".join([*words, *(words[1 : 2 + int(random.integers(2, 5))] * 3)])
+
+    return {
+        **{kind: lambda row, make=make: make(random) for kind, make in JUNK.items()},  # type: ignore[misc]
+        "captioner's loop": looped,
+        "cut at 30 letters": lambda row: captions[row][:30],
+        "cut to three words": lambda row: " ".join(captions[row].split()[:3]),
+        "file name": lambda row: f"IMG_{row:04d}.jpg",
+    }
+
+
+def planted(kind: str, captions: Captions, able: np.ndarray, random: Random) -> tuple[Captions, np.ndarray]:
+    """The captions with 67 of one kind, and the rows that changed."""
+    changed, rule = list(captions), accidents(captions, random)[kind]
+    if kind.startswith("cut at"):  # in the middle of a word
+        able = np.array([row for row in able if captions[row][29:31].isalpha() and len(captions[row]) > 31])
+    rows = random.permutation(able)[:PLANTED]
+    for row in rows.tolist():
+        changed[row] = rule(row)
+    return changed, rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("captions", type=Path)
+    parser.add_argument("images", type=Path)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--truth", type=Path)
+    parser.add_argument("--text-encoder", default="all-minilm-l6-v2")
+    parser.add_argument("--draws", type=int, default=20)
+    given = parser.parse_args()
+    # encodes the pictures once
+    table = find_wrong_pairs(
+        given.captions, images=given.images, to=given.work / "audit", text_encoder=given.text_encoder
+    )
+    n, captions = len(table), table["caption"].tolist()
+    wrong = np.zeros(n, bool)
+    if given.truth is not None:
+        wrong = table["image"].isin(pd.read_csv(given.truth)["image"]).to_numpy()
+    features = np.load(given.work / "audit" / "work" / "features" / "all_ims.npy", mmap_mode="r")
+    vectors = dict(zip(captions, sentence_vectors(captions, given.text_encoder), strict=True))
+    number = 0
+
+    def judged(changed: Captions):
+        nonlocal number
+        number += 1
+        if new := sorted(set(changed) - set(vectors)):
+            vectors.update(zip(new, sentence_vectors(new, given.text_encoder), strict=True))
+        work = given.work / f"judge {number}"
+        work.mkdir(parents=True, exist_ok=True)
+        np.save(work / "captions.npy", np.stack([vectors[caption] for caption in changed]))
+        return judge_pairs(features, np.arange(n), changed, work=work, text_encoder=given.text_encoder)
+
+    clean = judged(captions)
+    if wrong.any():
+        score = clean.table["score"].to_numpy()
+        print(f"average precision of {wrong.sum()} wrong pairs: {average_precision_score(wrong, score):.3f}")
+    print(f"as given: {(clean.table['reason'] != '').sum()} named of {n:,}")
+    suggested = clean.better[:, 0] >= 0
+    print(
+        f"with a suggestion: {suggested[~wrong].mean():.1%} of the others, {suggested[wrong].mean():.1%} of the wrong"
+    )
+    right = np.flatnonzero(~wrong)
+    for kind in accidents(captions, np.random.default_rng(0)):
+        changed, rows = planted(kind, captions, right, np.random.default_rng(1))
+        reason = judged(changed).table["reason"].to_numpy()
+        others = np.delete(reason, rows)
+        print(
+            f"{kind}: {(reason[rows] != '').sum()} of {len(rows)} named, {(others != '').sum()} others",
+            end=" ",
+        )
+        print(dict(Counter(each for each in reason[rows].tolist() if each)), flush=True)
+    held = []
+    for draw in range(given.draws):
+        random = np.random.default_rng(draw)
+        changed, rows = list(captions), random.permutation(right)
+        junk, swapped = np.split(rows[: PLANTED + 75], [PLANTED])
+        makers = accidents(captions, random)
+        for place, row in enumerate(junk.tolist()):
+            changed[row] = makers[[*JUNK][place % len(JUNK)]](row)
+        for row, other in zip(swapped.tolist(), np.roll(swapped, 1).tolist(), strict=True):
+            changed[row] = captions[other]
+        found = judged(changed)
+        _, low, high = found.numbers
+        truth = int(wrong.sum()) + len(junk) + len(swapped)
+        held.append(low <= truth <= high)
+        print(f"draw {draw}: {low:.0f} to {high:.0f}, planted and given {truth}", flush=True)
+    print(f"{sum(held)} of {len(held)} ranges hold swaps and junk together")
+    if wrong.any():
+        found = clean
+        parts = [found.table[name].to_numpy(float) for name in ("score", "probability", *found.views)]
+        settings = parts[0], parts[1], (parts[2], parts[3]), found.numbers
+        before = weigh(*settings, {}, found.lean, found.named).order
+        first = before[:TICKS]
+        labels = {int(row): Label("wrong" if wrong[row] else "matches") for row in first}
+        after = weigh(*settings, labels, found.lean, found.named).order
+        rest = after[~np.isin(after, first)]
+        print(
+            f"{TICKS} ticks: {wrong[before[TICKS : TICKS + NEXT]].sum()} wrong among the next {NEXT} before, "
+            f"{wrong[rest[:NEXT]].sum()} after"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -2,7 +2,6 @@
 
 import csv
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,15 +73,11 @@ def test_kappa() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", "has no column pair_id or label"),
         ("pair_id,label\n", "holds no labels"),
         (
             "pair,label\n0,wrong\n",
             "has no column pair_id, expected a CSV file .*; its first line holds pair, label",
         ),
-        ("pair_id,label\n,wrong\n", "line 2: pair_id is ''"),
-        (f"pair_id,label\n{'9' * 5_000},wrong\n", "line 2: pair_id is '9"),
-        ("pair_id,label\n-1,wrong\n", "pair_id is '-1'"),
         ("pair_id,label\n6078,wrong\n", "expected a pair from 0 to 6077"),
         ("pair_id,label\n5,bad\n", "label 'bad', expected .* one of: matches, partly, wrong, cannot say"),
         ("pair_id,label\n5,wrong\n5,matches\n", "line 3: pair 5 has a label already"),
@@ -124,15 +119,6 @@ def test_a_merge_does_not_overwrite_what_it_merges(tmp_path: Path, monkeypatch: 
     assert first.read_text(encoding="utf-8") == "pair_id,label\n1,wrong\n"
 
 
-@pytest.mark.parametrize("row", [f"1,{'x' * 200_000}", f"1,{'x' * 100_000}", f"{'1' * 5_000},wrong"])
-def test_an_endless_cell_is_refused_in_a_short_sentence(tmp_path: Path, row: str) -> None:
-    file = tmp_path / "labels.csv"
-    file.write_text(f"pair_id,label\n{row}\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"expected a|quotation marks are wrong") as error:
-        read_pair_labels(file, WEB)
-    assert len(str(error.value)) < 400 + len(str(file))
-
-
 def test_the_page_shows_each_pair(train: PairedDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(labels, "pictures", lambda train, pairs, packages: ["data:,"] * len(pairs))
     text = labels.page(train, [4, 7], None)
@@ -145,14 +131,3 @@ def test_pairs_of_another_dataset_are_shown_with_its_pictures() -> None:
     digits = load_dataset("digits", split="train")
     assert [source[:15] for source in labels.pictures(digits, [0, 9], None)] == ["data:image/png;"] * 2
     assert len(labels.sample(digits, 20)) == 20
-
-
-def test_missing_pictures_and_captions_are_named(
-    train: PairedDataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ncl_bench.data.pictograms.png", lambda image_id: None)
-    bare = replace(train, images=None)
-    with pytest.raises(DataError, match=f"no picture of image {train.image_ids[3]}; add the images"):
-        labels.pictures(bare, [3], None)
-    with pytest.raises(DataError, match="has token ids instead of captions"):
-        labels.sample(replace(train, captions=None), 20)

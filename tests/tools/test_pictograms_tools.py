@@ -12,13 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ncl_bench.data.pictograms import FILES, NEAR_PAIRS, rows
-from ncl_bench.errors import DataError
 from tools.pictograms import items as texts
-from tools.pictograms.__main__ import main
 from tools.pictograms.build import FeatureProjection, fit_projection, read_projection
 from tools.pictograms.items import Rendering, caption
 from tools.pictograms.near import near_pairs_table
-from tools.pictograms.packages import PACKAGES, read_package
+from tools.pictograms.packages import PACKAGES
 from tools.pictograms.pictures import draw, encode, encoder, make_blocks, read_block
 from tools.pictograms.split import KINDS, clusters, concept, near_pairs
 
@@ -66,25 +64,6 @@ def test_a_dozen_pictures_of_each_source_give_the_shipped_numbers(tmp_path) -> N
     gaps = np.abs(read_projection()(block.grids) - shipped)
     assert (gaps > 0).mean() < 0.02  # where rounding falls depends on the CPU
     assert gaps.max() <= 3
-
-
-def test_a_missing_or_another_package_is_refused(tmp_path) -> None:
-    with pytest.raises(DataError, match=r"is missing; fix: run `npm pack lucide-static@1.62.0`"):
-        read_package(tmp_path, "lucide")
-    (tmp_path / PACKAGES["lucide"].file).write_bytes(b"another")
-    with pytest.raises(DataError, match="expected 386f9080"):
-        read_package(tmp_path, "lucide")
-
-
-def test_every_package_is_listed_with_its_command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.argv", ["pictograms", "packages"])
-    main()
-    listed = capsys.readouterr().out.splitlines()
-    assert len(listed) == len(PACKAGES)
-    for line, package in zip(listed, PACKAGES.values(), strict=True):
-        assert all(fact in line for fact in (package.obtain, package.file, package.sha256))
 
 
 # Texts

@@ -26,10 +26,11 @@ def as_csv(rows: Iterable[Iterable[object]], delimiter: str = ",") -> str:
 
     Args:
         rows: the cells; None is empty.
-        delimiter: between cells; between tabs no cell is quoted, as in the published files.
+        delimiter: between cells; between tabs no cell is quoted, as in the published files, unless one holds a tab or a
+            line end.
     """
-    safe = ([csv_cell(cell) for cell in row] for row in rows)
-    if delimiter == "\t":
+    safe = [[csv_cell(cell) for cell in row] for row in rows]
+    if delimiter == "\t" and not any(set("\t\n") & set(str(cell)) for row in safe for cell in row):
         return "".join("\t".join("" if cell is None else str(cell) for cell in row) + "\n" for row in safe)
     lines, stream = [], io.StringIO(newline="")
     # a writer that ends lines with \r\n quotes cells that hold either

@@ -17,6 +17,7 @@ from ncl_bench.data.pairs.columns import OwnPairs, columns_of, image_column_of, 
 from ncl_bench.data.pairs.names import SPLIT_OF, column, known_columns
 from ncl_bench.data.pairs.pictures import image_names, picture_files
 from ncl_bench.data.pairs.rows import read_rows, with_splits
+from ncl_bench.data.pairs.rows import split_column as stated_in
 from ncl_bench.data.scripts import LANGUAGE_OF, LATIN, script_of_most
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError, listed, named, shorten, shown
@@ -184,7 +185,7 @@ def read_captions(
         raise DataError(
             f"{rows.name} has no column {shown(split_column)}, only {listed(columns)}; correct {named('split_column')}"
         )
-    split_column = split_column or next(iter(known_columns(columns, "split")), None)
+    split_column = split_column or stated_in(rows.frame)
     chosen: dict[str, str] = {}
     if languages is not None:
         no_captions = {*rows.pictures, image_column_of(rows, image_column), split_column}

@@ -16,7 +16,7 @@ import pandas as pd
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pairs.listing import PICTURE_ENDINGS
 from ncl_bench.data.pairs.names import IN_ORDER, column, known_columns
-from ncl_bench.data.pairs.rows import EXPECTED, NUMBER, URL, UserRows, read_rows
+from ncl_bench.data.pairs.rows import EXPECTED, NUMBER, URL, UserRows, read_rows, split_column
 from ncl_bench.errors import DataError, listed, named, shorten, shown
 
 NO_CAPTION = {
@@ -172,12 +172,12 @@ def _once(pairs: OwnPairs) -> OwnPairs:
     rows = pairs.form
     doubled_texts = pd.Series(pairs.captions).duplicated(keep=False).to_numpy()
     in_rows = pairs.image_column in rows.pictures
-    split = known_columns(list(map(str, rows.frame)), "split")[:1]
+    split = split_column(rows.frame)
     first: dict[tuple[object, ...], int] = {}
     again: list[int] = []
     for row in np.flatnonzero(doubled_texts).tolist():
         name = identity(rows.frame[pairs.image_column].iloc[row]) if in_rows else pairs.images[row]
-        key = (name, pairs.captions[row], *(rows.frame[each].iloc[row] for each in split))
+        key = (name, pairs.captions[row], rows.frame[split].iloc[row] if split else "")
         if rows.part_of[first.setdefault(key, row)] != rows.part_of[row] and name:
             again.append(row)
             other = rows.files[rows.part_of[first[key]]]

@@ -23,7 +23,7 @@ ROLES = {
         *("caption", "text", "title", "alt", "sentence", "comment", "description"),
         *("captions", "texts", "sentences"),
     ),
-    "split": ("split",),
+    "split": ("split", "subset", "partition", "data_split", "set", "fold", "phase"),
     "url": ("url", "image_url", "link"),
     "picture": ("image", "img", "picture", "photo", "jpg", "png", "webp"),
 }

@@ -31,7 +31,7 @@ from ncl_bench.data.pairs.listing import (
     is_table,
     row_files,
 )
-from ncl_bench.data.pairs.names import known_columns, split_of
+from ncl_bench.data.pairs.names import SPLIT_OF, known_columns, split_of
 from ncl_bench.errors import DataError, listed, named, shorten, shown
 from ncl_bench.foreign import readable, reading
 from ncl_bench.tables import MARK, separator_of
@@ -219,7 +219,7 @@ def with_splits(rows: UserRows, labels: Sequence[str], label_of: Int64Array) -> 
         label_of: int64 ``(rows,)``, the row's label.
     """
     stated = [split_of(label) for label in labels]
-    if known_columns([str(each) for each in rows.frame], "split") or not any(stated) or not len(rows.frame):
+    if split_column(rows.frame) or not any(stated) or not len(rows.frame):
         return rows
     there = np.array(stated, object)[label_of]
     counts = {str(split): int((there == split).sum()) for split in dict.fromkeys(there.tolist())}
@@ -235,6 +235,15 @@ def with_splits(rows: UserRows, labels: Sequence[str], label_of: Int64Array) -> 
         rows = replace(rows, frame=rows.frame.assign(split=there), changed=rows.changed | {"split"})
         told = f"The splits are those of the names: {', '.join(f'{name} {n:,} rows' for name, n in counts.items())}."
     return replace(rows, remarks=(*rows.remarks, told))
+
+
+def split_column(frame: pd.DataFrame) -> str | None:
+    """The column ``split``, or one of another name, such as ``subset``, whose cells are all names of splits."""
+    for name in known_columns([str(each) for each in frame], "split"):
+        cells = {str(cell).strip().casefold() for cell in frame[name].unique()}
+        if name.strip().casefold() == "split" or cells <= SPLIT_OF.keys():
+            return name
+    return None
 
 
 def _folder(path: Path) -> UserRows:

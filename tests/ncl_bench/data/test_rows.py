@@ -1,0 +1,491 @@
+"""Rows of people's files: a row's split, part and order are what its names say, and what is chosen is said."""
+
+import base64
+import io
+import json
+import os
+import re
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import datasets
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from ncl_bench.data.own_tables import read_captions
+from ncl_bench.data.pairs.columns import read_pairs
+from ncl_bench.data.pairs.pictures import find_pictures
+from ncl_bench.data.pairs.write import save
+from ncl_bench.errors import DataError
+
+N = 12
+OFFICIAL = {"train": 8, "dev": 2, "test": 2}
+SPLIT = ["train"] * 8 + ["dev"] * 2 + ["test"] * 2
+TEXTS = [f"the drawing of number {n}" for n in range(N)]
+
+
+def picture(shade: int) -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", (4, 4), (shade, 0, 0)).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def pair(n: int) -> dict[str, object]:
+    return {"image": {"bytes": picture(n), "path": None}, "caption": TEXTS[n]}
+
+
+def rows(numbers: Any = range(N)) -> pd.DataFrame:
+    return pd.DataFrame([pair(n) for n in numbers])
+
+
+def of(split: str) -> list[int]:
+    return [n for n in range(N) if SPLIT[n] == split]
+
+
+def photos(folder: Path, names: list[str]) -> Path:
+    for n, name in enumerate(names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(picture(n))
+    return folder
+
+
+def written(folder: Path, files: dict[str, Any]) -> Path:
+    """A folder of Parquet files of these rows, of texts, or of bytes."""
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        if name.endswith(".parquet"):
+            rows(content).to_parquet(folder / name)
+        else:
+            (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder
+
+
+def csv(numbers: Any, image: str = "image", **more: Any) -> str:
+    frame = pd.DataFrame({image: [f"{n}.png" for n in numbers], "caption": [TEXTS[n] for n in numbers]})
+    return frame.assign(**more).to_csv(index=False)
+
+
+def named_splits(train: str, dev: str, test: str) -> Callable[[Path], Any]:
+    """Parquet files of these names."""
+    return lambda folder: written(folder, {train: of("train"), dev: of("dev"), test: of("test")})
+
+
+def dataset(numbers: Any) -> datasets.Dataset:
+    features = datasets.Features({"image": datasets.Image(), "caption": datasets.Value("string")})
+    return datasets.Dataset.from_list([pair(n) for n in numbers], features=features)
+
+
+def dataset_dict(folder: Path) -> datasets.DatasetDict:
+    names = {"train": "train", "dev": "validation", "test": "test"}
+    return datasets.DatasetDict({name: dataset(of(split)) for split, name in names.items()})
+
+
+def saved(folder: Path) -> Path:
+    dataset_dict(folder).save_to_disk(str(folder / "saved"))
+    return folder / "saved"
+
+
+def image_folder(folder: Path) -> Path:
+    names = {"train": "train", "dev": "validation", "test": "Test"}
+    for n in range(N):
+        written(folder, {f"{names[SPLIT[n]]}/{n}.png": picture(n), f"{names[SPLIT[n]]}/{n}.txt": TEXTS[n]})
+    return folder
+
+
+def metadata_folder(folder: Path) -> Path:
+    for split, name in {"train": "train", "dev": "val", "test": "test"}.items():
+        photos(folder / name, [])
+        for n in of(split):
+            written(folder, {f"{name}/{n}.png": picture(n)})
+        written(folder, {f"{name}/metadata.csv": csv(of(split), "file_name")})
+    return folder
+
+
+def shard(path: Path, numbers: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w") as archive:
+        for n in numbers:
+            for ending, content in (("png", picture(n)), ("txt", TEXTS[n].encode())):
+                entry = tarfile.TarInfo(f"{n:04}.{ending}")
+                entry.size = len(content)
+                archive.addfile(entry, io.BytesIO(content))
+    return path
+
+
+def shards(folder: Path) -> Path:
+    for split, name in {"train": "train-0", "dev": "val-0", "test": "test-0"}.items():
+        shard(folder / f"{name}.tar", of(split))
+    return folder
+
+
+def table(text: str, name: str = "captions.csv", names: list[str] | None = None) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        photos(folder, names or [f"{n}.png" for n in range(N)])
+        (folder / name).write_bytes(text.encode())
+        return folder / name
+
+    return make
+
+
+def split_column(cells: dict[str, str], column: str = "split") -> Callable[[Path], Path]:
+    return table(csv(range(N), **{column: [cells[each] for each in SPLIT]}))
+
+
+def linked(source: str, target: str, files: dict[str, Any]) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        written(folder / "set", files)
+        os.symlink(target, folder / "set" / source)
+        return folder / "set"
+
+    return make
+
+
+HALVES = {"a/train-00000-of-00002.parquet": range(6), "a/train-00001-of-00002.parquet": range(6, N)}
+LABEL_STUDIO = json.dumps([{"id": 1, "data": {"image": "0.png"}, "annotations": []}])
+
+
+class Case(NamedTuple):
+    """What a source is read as: rows, the splits' sizes, and words of remarks; or words of the refusal."""
+
+    make: Callable[[Path], Any]
+    n: int = N
+    splits: dict[str, int] | None = None
+    remarks: tuple[str, ...] = ()
+    refused: str = ""
+
+
+CASES = {
+    # splits
+    "a DatasetDict": Case(dataset_dict, splits=OFFICIAL),
+    "a saved DatasetDict": Case(saved, splits=OFFICIAL),
+    "Parquet of the Hub": Case(
+        named_splits(*(f"data/{name}-00000-of-00001.parquet" for name in ("train", "validation", "test"))),
+        splits=OFFICIAL,
+        remarks=("3 files are read in this order", "The splits are those of the names: "),
+    ),
+    "Parquet in folders": Case(
+        named_splits("train/0.parquet", "dev/0.parquet", "test/0.parquet"), splits=OFFICIAL
+    ),
+    "years": Case(named_splits("train2014.parquet", "val2014.parquet", "test2014.parquet"), splits=OFFICIAL),
+    "an ImageFolder with texts": Case(image_folder, splits=OFFICIAL),
+    "an ImageFolder with metadata": Case(metadata_folder, splits=OFFICIAL),
+    "shards": Case(shards, splits=OFFICIAL),
+    "a CSV for each split": Case(
+        lambda folder: (
+            photos(folder, [f"{n}.png" for n in range(N)])
+            and written(folder, {f"{s}.csv": csv(of(s)) for s in ("train", "dev", "test")})
+        ),
+        splits=OFFICIAL,
+    ),
+    "folders of pictures in a table": Case(
+        table(
+            pd.DataFrame({"image": [f"{SPLIT[n]}/{n}.png" for n in range(N)], "caption": TEXTS}).to_csv(
+                index=False
+            ),
+            names=[f"{SPLIT[n]}/{n}.png" for n in range(N)],
+        ),
+        splits=OFFICIAL,
+        remarks=("The splits are those of the names",),
+    ),
+    "val": Case(split_column({"train": "Train", "dev": "val", "test": "TEST"}), splits=OFFICIAL),
+    "validation": Case(
+        split_column({"train": "restval", "dev": "Validation", "test": "test"}), splits=OFFICIAL
+    ),
+    "another column of splits": Case(
+        split_column({"train": "train", "dev": "val", "test": "test"}, "subset"), splits=OFFICIAL
+    ),
+    "a column that is no split": Case(split_column({"train": "a", "dev": "b", "test": "c"}, "subset")),
+    "an unknown split": Case(
+        split_column({"train": "train", "dev": "minival", "test": "test"}), refused="minival"
+    ),
+    "one split alone": Case(
+        lambda folder: written(folder, {"train-00000-of-00001.parquet": range(N)}),
+        remarks=("names train alone",),
+    ),
+    "a class called train": Case(
+        lambda folder: written(
+            folder,
+            {
+                f"{place}/{n}.{end}": content
+                for n, place in enumerate(("bus", "train", "tram"))
+                for end, content in (("png", picture(n)), ("txt", TEXTS[n]))
+            },
+        ),
+        n=3,
+        remarks=("train is not taken for a split",),
+    ),
+    # parts
+    "a missing part": Case(
+        lambda folder: written(folder, {f"d-0000{n}-of-00003.parquet": [n] for n in (0, 2)}),
+        refused="part 1 is missing",
+    ),
+    "a missing shard": Case(
+        lambda folder: shard(folder / "x-00001-of-00002.tar", range(3)).parent, refused="part 0 is missing"
+    ),
+    "leftovers with another number": Case(
+        lambda folder: written(folder, HALVES | {"a/train-00000-of-00001.parquet": range(N)}),
+        refused="2 sets of one name",
+    ),
+    "leftovers with hashes": Case(
+        lambda folder: written(
+            folder, HALVES | {f"a/train-0000{n}-of-00002-ab{n}.parquet": [n] for n in (0, 1)}
+        ),
+        refused="sets of one name",
+    ),
+    "leftovers without numbers": Case(
+        lambda folder: written(folder, HALVES | {"a/train.parquet": range(N)}), refused="2 sets of one name"
+    ),
+    "two configurations": Case(
+        lambda folder: written(folder, {f"{c}/train-00000-of-00001.parquet": range(N) for c in ("de", "en")}),
+        refused="2 sets of one name",
+    ),
+    "parts that count from 1": Case(
+        lambda folder: written(folder, {f"x-{n}-of-2.parquet": range(6 * n - 6, 6 * n) for n in (1, 2)})
+    ),
+    "the same pairs in two files": Case(
+        lambda folder: written(folder, {"a.parquet": range(N), "old/b.parquet": range(N)}),
+        remarks=(r"12 rows of old/b\.parquet are left out: a\.parquet holds the same picture and caption",),
+    ),
+    "metadata at two levels": Case(
+        lambda folder: written(
+            photos(folder, [f"in/{n}.png" for n in range(N)]),
+            {
+                "metadata.csv": csv(range(N), "file_name").replace("\n", "\nin/").removesuffix("in/"),
+                "in/metadata.csv": csv(range(N), "file_name"),
+            },
+        ),
+        remarks=("12 rows of metadata.csv are left out: in/metadata.csv holds|12 rows of in/metadata.csv",),
+    ),
+    "a link to the folder itself": Case(linked("again", ".", {"a.parquet": range(N)})),
+    "a link to a folder above": Case(linked("up", "..", {"a.parquet": range(N)})),
+    "latest": Case(linked("latest", "a", HALVES)),
+    "a latest that comes first": Case(linked("0latest", "a", HALVES)),
+    "a link to a file": Case(linked("latest.parquet", "z.parquet", {"z.parquet": range(N)})),
+    "natural order": Case(
+        lambda folder: written(folder, {f"metadata_{n}.parquet": [n] for n in range(N)}),
+        remarks=(r"in this order: metadata_0\.parquet, metadata_1\.parquet, metadata_2",),
+    ),
+    # quotation marks
+    "TSV of pandas": Case(
+        lambda folder: (
+            table("", "x.tsv")(folder),
+            pd.read_csv(io.StringIO(csv(range(N))))
+            .assign(caption=[f'it says ""{n}""'[:-1] + '"' for n in range(N)])
+            .to_csv(folder / "x.tsv", sep="\t", index=False),
+            folder / "x.tsv",
+        )[-1],
+    ),
+    "sep=;": Case(table("sep=;\r\n" + csv(range(N)).replace(",", ";"))),
+    "ids with a point": Case(
+        table("image,caption\n" + "".join(f"{n}.0,{TEXTS[n]}\n" for n in range(N))),
+    ),
+    "UTF-16": Case(
+        lambda folder: (
+            table("")(folder),
+            (folder / "captions.csv").write_text(csv(range(N)), "utf-16"),
+            folder / "captions.csv",
+        )[-1]
+    ),
+    # what is no caption
+    "nan": Case(
+        table(csv(range(N)).replace(TEXTS[3], "nan").replace(TEXTS[4], "NONE")),
+        remarks=("2 of 12 captions are a word for a missing value",),
+    ),
+    "marks": Case(
+        table(
+            csv(range(N))
+            .replace("the drawing", "<start> the drawing")
+            .replace("\n", " <end>\n")
+            .replace("caption <end>", "caption")
+        ),
+        remarks=("12 of 12 captions stand between marks",),
+    ),
+    "bytes": Case(
+        table(re.sub("(the .*)", r"b'\1'", csv(range(N)))), remarks=("12 of 12 captions are printed bytes",)
+    ),
+    "settings of a generator": Case(
+        lambda folder: written(
+            folder, {"0.png": picture(0), "0.txt": "a cat\nNegative prompt: dogs\nSteps: 20, Sampler: Euler"}
+        ),
+        n=3,
+        remarks=("2 of 3 captions look like settings",),
+    ),
+    # forms
+    ".caption": Case(
+        lambda folder: written(
+            folder, {f"{n}.{e}": c for n in range(N) for e, c in (("png", picture(n)), ("caption", TEXTS[n]))}
+        )
+    ),
+    "base64": Case(
+        lambda folder: pd.DataFrame(
+            {"image": [base64.b64encode(picture(n)).decode() for n in range(N)], "caption": TEXTS}
+        )
+    ),
+    "base64 as a data URL in CSV": Case(
+        table(
+            pd.DataFrame(
+                {
+                    "image": [
+                        f"data:image/png;base64,{base64.b64encode(picture(n)).decode()}" for n in range(N)
+                    ],
+                    "caption": TEXTS,
+                }
+            ).to_csv(index=False)
+        )
+    ),
+    "pictures of Pillow": Case(
+        lambda folder: pd.DataFrame(
+            {"image": [Image.open(io.BytesIO(picture(n))) for n in range(N)], "caption": TEXTS}
+        )
+    ),
+    "arrays": Case(
+        lambda folder: pd.DataFrame(
+            {"image": [np.full((4, 4, 3), [n, 0, 0], np.uint8) for n in range(N)], "caption": TEXTS}
+        )
+    ),
+    "lists of one picture": Case(
+        lambda folder: (
+            pq.write_table(
+                pa.table({"images": [[picture(n)] for n in range(N)], "caption": TEXTS}), folder / "x.parquet"
+            ),
+            folder / "x.parquet",
+        )[-1]
+    ),
+    "lists of pictures": Case(
+        lambda folder: pd.DataFrame(
+            {"image": [[picture(n), picture(n)] for n in range(N)], "caption": TEXTS}
+        ),
+        refused="explode",
+    ),
+    "a sample that is stored twice": Case(
+        lambda folder: shard(folder / "a.tar", [*range(N), 3]),
+        remarks=("1 samples of a.tar are stored twice",),
+    ),
+    "image_id of COCO as text": Case(
+        table(
+            json.dumps(
+                {
+                    "images": [{"id": n, "file_name": f"{n}.png"} for n in range(N)],
+                    "annotations": [{"image_id": str(n), "caption": TEXTS[n]} for n in range(N)],
+                }
+            ),
+            "c.json",
+        )
+    ),
+    "Label Studio": Case(table(LABEL_STUDIO, "c.json"), refused="Label Studio; export it as CSV or JSON-MIN"),
+    "XML of CVAT": Case(
+        table("<?xml version='1.0'?><annotations/>", "c.csv"), refused="is XML, expected a table"
+    ),
+    "Excel": Case(
+        lambda folder: (written(folder, {"c.csv": b"PK\x03\x04xxxx"}), folder / "c.csv")[-1],
+        refused="an Excel file",
+    ),
+    "a name twice in JSON": Case(
+        table('{"image": "0.png", "caption": "a", "caption": "b"}', "c.jsonl"), refused="twice"
+    ),
+    "an open quotation mark": Case(
+        table('image,caption\n0.png,"a dog\n1.png,a cat"\n'), refused="looks like rows"
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_form_is_read_as_its_names_say(case: str, tmp_path: Path) -> None:
+    make, n, splits, remarks, refused = CASES[case]
+    source = make(tmp_path)
+    if refused:
+        with pytest.raises(DataError, match=refused):
+            table_ = read_captions(source, work=tmp_path / ".work")
+        return
+    pairs = read_pairs(source)
+    found = find_pictures(pairs, None, tmp_path / ".pictures")
+    red = [Image.open(file).convert("RGB").getpixel((0, 0))[0] for file in found.files.values()]
+    numbers = [
+        int(text.split()[-1].strip("'\"")) for text in pairs.captions if text[-1].strip("'\"").isdigit()
+    ]
+    assert len(pairs.captions) == n
+    if len(numbers) == n:
+        assert [red[image] for image in found.image_of.tolist()] == numbers
+    table_ = read_captions(source, work=tmp_path / ".work")
+    assert (table_.splits and {name: len(own) for name, own in table_.splits.items()}) == splits
+    told = "\n".join(table_.remarks)
+    for words in remarks:
+        assert re.search(words, told), told
+    # what is written again is read as the same pairs, with their splits
+    again = save(pairs.form, tmp_path / ".clean" / "clean", np.arange(n))
+    back = read_pairs(again)
+    assert sorted(back.captions) == sorted(pairs.captions)
+    if isinstance(splits, dict) and "folders of pictures" not in case:
+        kept = read_captions(again, images=tmp_path if isinstance(source, Path) else None).splits
+        assert kept is not None
+        assert {name: len(own) for name, own in kept.items()} == splits
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "captions"),
+    [
+        # as pandas writes between tabs: a cell with a mark, a tab or a line break is quoted
+        ("c.tsv", 'image\tcaption\n0.png\t"says ""stop"""\n1.png\ta "b" c\n', ['says "stop"', 'a "b" c']),
+        ("c.tsv", '"image"\t"caption"\n"0.png"\t"a dog"\n', ["a dog"]),
+        ("c.tsv", 'image\tcaption\n0.png\t"a\nx"\n', ["a x"]),
+        # in published files the mark is an ordinary character
+        ("c.tsv", 'image\tcaption\n0.png\t"a red bus"\n1.png\tb\n', ['"a red bus"', "b"]),
+        ("c.tsv", 'image\tcaption\n0.png\t"a\n1.png\t"B "c"\n', ['"a', '"B "c"']),
+        ("c.csv", 'image, caption\n0.png, "one, two"\n', ["one, two"]),
+        ("c.csv", "image,caption\n0.png,'@home\n1.png,'-tis\n2.png,'=)\n", ["'@home", "'-tis", "'=)"]),
+        ("c.csv", "image;caption\n0.png;one, two\n", ["one, two"]),
+        ("c.csv", "image,caption\n0.png,NA\n1.png,\n2.png\n", ["NA", "", ""]),
+        ("c.csv", "image,caption\n0.png,0012\n1.png,a\n,\n\n", ["0012", "a"]),
+    ],
+)
+def test_cells_of_text_are_what_their_writer_meant(
+    name: str, text: str, captions: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(text)
+    pairs = read_pairs(tmp_path / name)
+    assert pairs.captions == captions
+    assert read_pairs(save(pairs.form, tmp_path / "clean", np.arange(len(captions)))).captions == captions
+
+
+TYPED = pa.table(
+    {
+        "image": ["0.png", "1.png", "2.png"],
+        "captions": [["one", "two"], ["three"], ["four"]],
+        "at": pa.array([0, 1, None], pa.timestamp("ns")),
+        "score": pa.array([0.1234567890123456, None, 1e-300]),
+        "half": pa.array([1.5, 2.5, None], pa.float32()),
+        "id": pa.array([2**60 + 1, None, 3]),
+        "name": pa.array(["a", "b", "a"]).dictionary_encode(),
+    }
+)
+
+
+def test_parquet_stays_parquet_with_every_cell_in_its_type(tmp_path: Path) -> None:
+    pq.write_table(TYPED, tmp_path / "rows.parquet")
+    form = read_pairs(tmp_path / "rows.parquet").form
+    written = pq.read_table(save(form, tmp_path / "clean", np.array([1, 2]), "captions", {1: "another"}))
+    assert written["captions"].to_pylist() == ["another", "three"]
+    others = written.drop_columns("captions")
+    assert others.equals(TYPED.drop_columns("captions").take([0, 1]).cast(others.schema))
+    assert others.schema.field("at").type == pa.timestamp("ns")
+    assert others.schema.field("half").type == pa.float32()
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.json"])
+def test_json_keeps_every_value(name: str, tmp_path: Path) -> None:
+    facts = [
+        {"image": "0.png", "captions": ["one", "two"], "at": "2024-01-02", "score": 0.1234567890123456},
+        {"image": "1.png", "captions": ["three"], "none": None, "deep": {"a": [1, 2.5]}, "big": 2**70},
+    ]
+    lines = "\n".join(map(json.dumps, facts)) if name.endswith("l") else json.dumps(facts)
+    (tmp_path / name).write_text(lines)
+    pairs = read_pairs(tmp_path / name)
+    text = save(pairs.form, tmp_path / "clean", np.array([0, 2])).read_text()
+    found = [json.loads(line) for line in text.splitlines()] if name.endswith("l") else json.loads(text)
+    assert found == [facts[0] | {"captions": "one"}, facts[1] | {"captions": "three"}]

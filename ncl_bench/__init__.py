@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ncl_bench.data import DATASETS
     from ncl_bench.data.load import load_dataset
-    from ncl_bench.data.own import new_dataset
+    from ncl_bench.data.own import new_dataset, new_dataset_of_features
     from ncl_bench.data.paired import PairedDataset
     from ncl_bench.data.prepare import prepare
     from ncl_bench.errors import NclBenchError
@@ -31,6 +31,7 @@ __all__ = [
     "inject_noise",
     "load_dataset",
     "new_dataset",
+    "new_dataset_of_features",
     "prepare",
     "without_hubs",
     "write_scores",
@@ -49,6 +50,7 @@ _HOMES = {
     "inject_noise": "ncl_bench.noise.draw",
     "load_dataset": "ncl_bench.data.load",
     "new_dataset": "ncl_bench.data.own",
+    "new_dataset_of_features": "ncl_bench.data.own",
     "prepare": "ncl_bench.data.prepare",
     "without_hubs": "ncl_bench.evaluation.hubs",
     "write_scores": "ncl_bench.evaluation.scores",

@@ -63,13 +63,34 @@ def show(
 
 @datasets_app.command()
 @made_from(
+    "ncl_bench:new_dataset_of_features",
     "ncl_bench:new_dataset",
+    "ncl_bench.data.own:Columns",
+    "ncl_bench.data.own:SplitDraw",
+    "ncl_bench.data.own:Words",
+    "ncl_bench.data.own:PictureEncoding",
     to=DATA_ROOT,
-    pairs=Option(kind=Path),
+    pairs=Option(kind=Path, default=None),
+    features=Option("--features", default=None),
+    captions=Option("--captions", kind=Path, default=None),
+    columns=None,
+    splits=None,
+    words=None,
+    encoding=None,
     languages=Option(metavar="LANGUAGE[=COLUMN]"),
     tokenizers=Option(metavar="[LANGUAGE=]NAME"),
 )
-def new(name: str, **given: Any) -> None:
+def new(
+    name: str,
+    clean: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of an audit of own pairs, in place of a table: the pairs that it kept, with the features that "
+            "it computed; or its file clean.* with --images."
+        ),
+    ] = None,
+    **given: Any,
+) -> None:
     """Make your own dataset of images and captions: encode the pictures, split, and write its module and folder.
 
     The same command resumes an interrupted one.
@@ -82,12 +103,12 @@ def new(name: str, **given: Any) -> None:
     """
     if given["features"] is None:
         require("features", "torch", needed_by="`datasets new` without --features")  # brings `data` too
-    from ncl_bench.data.own import new_dataset
+    from ncl_bench.data.own import dataset_of_options
     from ncl_bench.progress import bar, hint
 
     root = given["to"]
     given["module"] = module = given["module"] or Path(f"{name}.py")
-    spec, remarks = new_dataset(name, **given, progress=bar)
+    spec, remarks = dataset_of_options(name, clean=clean, **given, progress=bar)
     _report(root / name)
     sizes = " / ".join(f"{spec.images[split]:,}" for split in ("train", "dev", "test"))
     each, n_test, n_dev = spec.captions_per_image, spec.images["test"], spec.images["dev"]
@@ -102,7 +123,8 @@ def new(name: str, **given: Any) -> None:
         f"the best epoch is chosen on the first {min(n_dev, 1_000):,} images of dev"
     )
     typer.echo(f"wrote {module} and {root / name}")
-    ratio = " --noise-ratio 0.4" if given["noise"] == "synthetic" else ""
+    # pairs that were just cleaned hold no noise to draw
+    ratio = " --noise-ratio 0.4" if given["noise"] == "synthetic" and clean is None else ""
     hint(
         f"next: ncl-bench --plugin {quote(str(module))} train ncr/{name}_vse_infinity{ratio} "
         f"--root {quote(str(root))} --to runs/ncr"

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.lib.format import open_memmap
 
-from ncl_bench.arguments import Count, Seed, checked_arguments, refuse_unused
+from ncl_bench.arguments import Count, Seed, checked_arguments
 from ncl_bench.data import DATASETS, register
 from ncl_bench.data.captions import ScanLayout
 from ncl_bench.data.columns import Int64Array
@@ -22,7 +23,7 @@ from ncl_bench.data.own_features import FeatureArrays, feature_arrays, files_of_
 from ncl_bench.data.own_tables import CaptionTable, complete_splits, read_captions
 from ncl_bench.data.pairs.columns import OwnPairs, read_pairs
 from ncl_bench.data.pairs.kept import KEPT, KeptRows, read_kept
-from ncl_bench.data.pairs.rows import rows_in
+from ncl_bench.data.pairs.names import IN_ORDER
 from ncl_bench.data.prepare import prepare
 from ncl_bench.data.spec import SPLITS, Origin
 from ncl_bench.data.tokenize import refuse_tokenizers
@@ -40,32 +41,128 @@ FEATURES, PICTURES = "features", "pictures"
 """Folders of encoded pictures, and of pictures that rows hold, in the folder of unfinished work."""
 
 
-@checked_arguments(DataError)
-def new_dataset(
+@dataclass(frozen=True)
+class Columns:
+    """What the columns of a table hold, where their names do not say it.
+
+    Attributes:
+        image_column: column of image paths or pictures (default: image, file_name, path, filename or alike).
+        caption_column: column of captions (default: caption, text, title, alt or alike).
+        split_column: column of splits (default: split, if there is one).
+        languages: language of a column of captions, such as ``en`` or ``en=text``; the first one is the dataset's
+            default (default: the column caption in English, or all columns named by languages).
+        rows_in_order: take files that are numbered by row, or rows of features without ids, for those of the table's
+            rows in their order (default: refuse them).
+    """
+
+    image_column: str | None = None
+    caption_column: str | None = None
+    split_column: str | None = None
+    languages: Sequence[str] = ()
+    rows_in_order: bool = False
+
+
+@dataclass(frozen=True)
+class SplitDraw:
+    """How splits are drawn that no column, file or folder states.
+
+    Attributes:
+        dev: number of dev images to draw if no split is given (default: a tenth).
+        test: number of test images to draw if no split is given (default: a tenth).
+        seed: seed of the random split.
+    """
+
+    dev: Count | None = None
+    test: Count | None = None
+    seed: Seed = 0
+
+
+@dataclass(frozen=True)
+class Words:
+    """How captions become words.
+
+    Attributes:
+        tokenizers: tokenizer of all captions or of one language: word, word-punkt, jieba, char, bpe or bert (default:
+            jieba for Chinese, char for other languages written without blanks, else word).
+        tokenizer_file: file tokenizer.json of the tokenizer ``bert``.
+    """
+
+    tokenizers: Sequence[str] = ()
+    tokenizer_file: Path | str | None = None
+
+
+@dataclass(frozen=True)
+class PictureEncoding:
+    """How pictures become features.
+
+    Attributes:
+        encoder: image encoder: efficientnet-lite0, or a timm model with a grid of features (default:
+            efficientnet-lite0, or that of the audit).
+        skip_damaged: skip and list files that are not readable images.
+        device: device of the encoder; ``auto`` takes a GPU if there is one.
+    """
+
+    encoder: str | None = None
+    skip_damaged: bool = False
+    device: str = "auto"
+
+
+for _settings in (Columns, SplitDraw, Words, PictureEncoding):
+    _settings.__init__ = checked_arguments(DataError)(_settings.__init__)  # type: ignore[method-assign]
+
+
+def dataset_of_options(
     name: str,
-    pairs: "Path | str | pd.DataFrame | Any" = None,
+    pairs: Any = None,
     *,
-    to: Path | str,
-    images: Path | str | None = None,
     clean: Path | str | None = None,
     features: Path | str | None = None,
     captions: Path | str | None = None,
-    image_column: str | None = None,
-    caption_column: str | None = None,
-    split_column: str | None = None,
-    module: Path | str | None = None,
+    **given: Any,
+) -> tuple[ScanLayout, tuple[str, ...]]:
+    """Use new_dataset(name, pairs, ...) with the folder of an audit as pairs, or new_dataset_of_features(name,
+    features, captions, ...), and group options as columns=Columns(), splits=SplitDraw(), words=Words() and
+    encoding=PictureEncoding()."""
+    source = [each for each in (pairs, captions, clean) if each is not None]
+    if len(source) != 1:
+        raise DataError(
+            f"{'more than one source' if source else 'no source'} of images and captions is given; give a table or a "
+            f"folder, or {named('clean')} with the folder of an audit"
+        )
+    groups: dict[str, Any] = {}
+    for group, kind in {
+        "columns": Columns,
+        "splits": SplitDraw,
+        "words": Words,
+        "encoding": PictureEncoding,
+    }.items():
+        groups[group] = kind(
+            **{each.name: given.pop(each.name) for each in fields(kind) if each.name in given}
+        )
+    if features is None:
+        return new_dataset(name, source[0], **groups, **given)
+    encoding, images = groups.pop("encoding"), given.pop("images", None)
+    if encoding != PictureEncoding():
+        raise DataError(
+            f"{named('features')} are given, so no picture is encoded; leave the options of encoding out"
+        )
+    return new_dataset_of_features(name, features, source[0], images=images, **groups, **given)
+
+
+@checked_arguments(DataError, formerly=dataset_of_options)
+def new_dataset(
+    name: str,
+    pairs: "Path | str | pd.DataFrame | Any",
+    *,
+    to: Path | str,
+    images: Path | str | None = None,
+    columns: Columns = Columns(),
+    splits: SplitDraw = SplitDraw(),
+    words: Words = Words(),
+    encoding: PictureEncoding = PictureEncoding(),
     captions_per_image: Count | None = None,
-    languages: Sequence[str] = (),
-    dev: Count | None = None,
-    test: Count | None = None,
-    seed: Seed = 0,
     noise: Literal["synthetic", "natural"] = "synthetic",
-    tokenizers: Sequence[str] = (),
-    tokenizer_file: Path | str | None = None,
-    encoder: str | None = None,
-    skip_damaged: bool = False,
-    device: str = "auto",
-    rows_in_order: bool = False,
+    module: Path | str | None = None,
     progress: Progress = silent,
 ) -> tuple[ScanLayout, tuple[str, ...]]:
     """Make a dataset of images and captions: encode the pictures, split and prepare; the same call resumes.
@@ -75,38 +172,18 @@ def new_dataset(
         pairs: table with one row per caption (.csv, .tsv, .txt, .jsonl, .json, .parquet; columns: image, caption or one
             per language, and optionally split), or a folder with metadata.csv, WebDataset shards or what ``datasets``
             saved. From Python also a ``pandas.DataFrame`` or a ``datasets.Dataset``; see
-            :mod:`ncl_bench.data.pairs.forms`.
+            :mod:`ncl_bench.data.pairs.rows`. The folder of an audit of own pairs stands for the pairs that it kept,
+            with the features that it computed; so does its file clean.* with ``images``.
         to: folder of prepared datasets; the dataset is written to its subfolder of this name.
         images: folder of the pictures (default: the folder of the table).
-        clean: folder of an audit of own pairs, in place of a table: the pairs that it kept, with the features that it
-            computed; or its file clean.* with ``images``.
-        features: folder of features in place of pictures, with train.npy, dev.npy and test.npy and their ids, or with
-            one .npy file per image (default: the pictures are encoded). Arrays of ``{split}.npy`` or
-            ``{split}_ims.npy`` are ``(images, dim)`` or ``(images, regions, dim)``, with the ids in
-            ``{split}_ids.txt``, one per line; that of an image, named by its id, is ``(dim,)`` or ``(regions, dim)``.
-            64-bit numbers are stored as 32-bit.
-        captions: the table, beside ``features``.
-        image_column: column of image paths or pictures (default: image, file_name, path, filename or alike).
-        caption_column: column of captions (default: caption, text, title, alt or alike).
-        split_column: column of splits (default: split, if there is one).
-        module: Python file to write (default: NAME.py).
+        columns: what the columns hold, where their names do not say it.
+        splits: how splits are drawn that nothing states.
+        words: how captions become words.
+        encoding: how pictures become features.
         captions_per_image: captions to keep per image, the first ones; needed if images have different numbers of
             captions.
-        languages: language of a column of captions, such as ``en`` or ``en=text``; the first one is the dataset's
-            default (default: the column caption in English, or all columns named by languages).
-        dev: number of dev images to draw if no split is given (default: a tenth).
-        test: number of test images to draw if no split is given (default: a tenth).
-        seed: seed of the random split.
         noise: noise of the pairs: ``synthetic`` (pairs are correct, noise is drawn) or ``natural`` (many are wrong).
-        tokenizers: tokenizer of all captions or of one language: word, word-punkt, jieba, char, bpe or bert (default:
-            jieba for Chinese, char for other languages written without blanks, else word).
-        tokenizer_file: file tokenizer.json of the tokenizer ``bert``.
-        encoder: image encoder: efficientnet-lite0, or a timm model with a grid of features (default:
-            efficientnet-lite0, or that of the audit).
-        skip_damaged: skip and list files that are not readable images.
-        device: device of the encoder; ``auto`` takes a GPU if there is one.
-        rows_in_order: take files that are numbered by row, or rows of features without ids, for those of the table's
-            rows in their order (default: refuse them).
+        module: Python file to write (default: NAME.py).
         progress: shows what is done.
 
     Returns:
@@ -115,75 +192,155 @@ def new_dataset(
     Raises:
         DataError: something is missing, damaged or does not fit together.
     """
+    return _made(
+        name,
+        pairs,
+        None,
+        images,
+        columns,
+        splits,
+        words,
+        encoding,
+        captions_per_image,
+        noise,
+        to,
+        module,
+        progress,
+    )
+
+
+@checked_arguments(DataError)
+def new_dataset_of_features(
+    name: str,
+    features: Path | str,
+    captions: "Path | str | pd.DataFrame | Any",
+    *,
+    to: Path | str,
+    images: Path | str | None = None,
+    columns: Columns = Columns(),
+    splits: SplitDraw = SplitDraw(),
+    words: Words = Words(),
+    captions_per_image: Count | None = None,
+    noise: Literal["synthetic", "natural"] = "synthetic",
+    module: Path | str | None = None,
+    progress: Progress = silent,
+) -> tuple[ScanLayout, tuple[str, ...]]:
+    """Make a dataset of features and captions: split and prepare; the same call resumes.
+
+    Args:
+        name: as for :func:`new_dataset`.
+        features: folder of features in place of pictures, with train.npy, dev.npy and test.npy and their ids, or with
+            one .npy file per image (default: the pictures are encoded). Arrays of ``{split}.npy`` or
+            ``{split}_ims.npy`` are ``(images, dim)`` or ``(images, regions, dim)``, with the ids in
+            ``{split}_ids.txt``, one per line; that of an image, named by its id, is ``(dim,)`` or ``(regions, dim)``.
+            64-bit numbers are stored as 32-bit.
+        captions: the table, beside ``features``.
+        images: folder of the pictures, where files are named by a table of URLs.
+        to, columns, splits, words, captions_per_image, noise, module, progress: as for :func:`new_dataset`.
+
+    Returns:
+        As for :func:`new_dataset`.
+
+    Raises:
+        DataError: as there.
+    """
+    none = PictureEncoding()
+    return _made(
+        name,
+        captions,
+        Path(features),
+        images,
+        columns,
+        splits,
+        words,
+        none,
+        captions_per_image,
+        noise,
+        to,
+        module,
+        progress,
+    )
+
+
+def _made(
+    name: str,
+    source: Any,
+    features: Path | None,
+    images: Path | str | None,
+    columns: Columns,
+    splits: SplitDraw,
+    words: Words,
+    encoding: PictureEncoding,
+    captions_per_image: int | None,
+    noise: Literal["synthetic", "natural"],
+    to: Path | str,
+    module: Path | str | None,
+    progress: Progress,
+) -> tuple[ScanLayout, tuple[str, ...]]:
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise DataError(
             f"the name is {name!r}, expected small letters, digits and _, a letter first; choose another"
         )
     if name in DATASETS:
         raise DataError(f"a dataset {name!r} exists already; choose another name")
-    given = [each for each in (pairs, captions, clean) if each is not None]
-    if len(given) != 1:
-        raise DataError(
-            f"{'more than one source' if given else 'no source'} of images and captions is given; give a table or a "
-            f"folder, or {named('clean')} with the folder of an audit"
-        )
-    if features is not None:
-        unread = {"encoder": encoder, "skip_damaged": skip_damaged, "device": device}
-        refuse_unused(new_dataset, unread, "beside features, as no picture is encoded", DataError)
     root, file = Path(to), Path(module or f"{name}.py")
     # next to the result, so that an interrupted run is found and resumes
     work = root / f".{name}.gathered"
     if (root / name).exists() and not work.exists():  # both exist if a run was interrupted at its very end
         raise DataError(f"{root / name} exists already; delete it, or choose another name or {named('to')}")
-    source, chosen_rows, known = given[0], None, list[Path]()
-    if clean is not None and (kept := _kept(Path(clean))):
-        if (Path(clean) / KEPT).is_file():  # else the table itself, such as clean.csv, is read as any other
+    kept = _kept(Path(source)) if isinstance(source, str | Path) else None
+    chosen_rows, known = None, list[Path]()
+    if kept:
+        if (Path(source) / KEPT).is_file():  # else the table itself, such as clean.csv, is read as any other
             source, chosen_rows = Path(kept.path), partial(_kept_rows, kept)
-        image_column = image_column or kept.image_column
-        if not languages and language_tag(kept.caption_column) is None:  # other languages are read too
-            caption_column = caption_column or kept.caption_column
-        images, encoder = images or kept.images, encoder or kept.encoder
-        rows_in_order = rows_in_order or kept.rows_in_order
+        # other languages are read too
+        plain = not columns.languages and language_tag(kept.caption_column) is None
+        columns = replace(
+            columns,
+            image_column=columns.image_column or kept.image_column,
+            caption_column=columns.caption_column or (kept.caption_column if plain else None),
+            rows_in_order=columns.rows_in_order or kept.rows_in_order,
+        )
+        images, encoding = images or kept.images, replace(encoding, encoder=encoding.encoder or kept.encoder)
         known = [Path(kept.features)] if kept.features else []
     with sole_owner(work, inside=root):
         try:
-            # pictures are not unpacked if features are given
             table = read_captions(
                 source,
-                languages,
+                **vars(columns),
                 images=None if images is None else Path(images),
-                image_column=image_column,
-                caption_column=caption_column,
-                split_column=split_column,
-                rows_in_order=rows_in_order,
-                drawn=dev is not None or test is not None,
+                drawn=splits.dev is not None or splits.test is not None,
                 chosen_rows=chosen_rows,
-                work=None if features else work / PICTURES,
+                work=None if features else work / PICTURES,  # pictures are not unpacked if features are given
                 progress=progress,
             )
-            chosen = _tokenizers(table.languages, tokenizers)
-            own_file = None if tokenizer_file is None else Path(tokenizer_file)
+            chosen = _tokenizers(table.languages, words.tokenizers)
+            own_file = None if words.tokenizer_file is None else Path(words.tokenizer_file)
             refuse_tokenizers(name, {*chosen.values()}, own_file)  # before minutes of encoding
-            place = Path(features or work / FEATURES)
-            drawn: dict[str, Any] = {"dev": dev, "test": test, "seed": seed}
-            if features is not None and any(files_of_splits(place).values()):
-                refuse_unused(new_dataset, drawn, f"as {features} has a file for each split", DataError)
-            else:
-                complete_splits(list(table.captions), table.splits, **drawn)
+            place, remarks = features or work / FEATURES, list(table.remarks)
+            if features is None or not any(files_of_splits(place).values()):
+                complete_splits(list(table.captions), table.splits, **vars(splits))
+            elif splits != SplitDraw():
+                given = next(key for key, value in vars(splits).items() if value != getattr(SplitDraw, key))
+                raise DataError(
+                    f"{named(given)} has no effect, as {features} has a file for each split; leave it out"
+                )
             skipped: Mapping[str, str] = {}
             if features is None:
                 _captions_each(table, table.captions, captions_per_image)  # before minutes of encoding
-                how: dict[str, Any] = {
-                    "encoder": encoder,
-                    "skip_damaged": skip_damaged,
-                    "device": device,
-                    "known": known,
-                }
-                skipped = _encoded(table, place, **how, **drawn, progress=progress)
+                skipped = _encoded(
+                    table, place, known=known, progress=progress, **vars(encoding), **vars(splits)
+                )
             arrays = feature_arrays(
-                place, table, **drawn, kept=clean is not None, rows_in_order=rows_in_order
+                place, table, **vars(splits), kept=kept is not None, rows_in_order=columns.rows_in_order
             )
+            if features is not None and any(each.in_order for each in arrays.values()):
+                remarks.append(IN_ORDER.format("Features"))
             spec = _spec(name, table, arrays, captions_per_image, noise, chosen)
+            if told := [each for each in remarks if each.endswith(IN_ORDER[2:])]:
+                assert spec.origin is not None
+                origin = replace(spec.origin, summary=" ".join([spec.origin.summary, *told]))
+                spec = replace(spec, origin=origin)
             made_of = f"features in {features} and the captions in {table.name}"
             code = _module_text(spec, made_of if features else f"pictures and captions in {table.name}")
             if file.exists() and readable(file, DataError, "a module").read_bytes() != code.encode():
@@ -209,7 +366,7 @@ def new_dataset(
         left_out.append(f"{n:,} images of {table.name}, which have no features in {features}")
     if table.ignored:
         left_out.append(f"columns of {table.name}, which are no captions: {listed(table.ignored)}")
-    return spec, (*table.remarks, *(f"left out: {what}" for what in left_out))
+    return spec, (*remarks, *(f"left out: {what}" for what in left_out))
 
 
 def _forget(work: Path) -> None:
@@ -227,10 +384,8 @@ def _forget(work: Path) -> None:
 
 def _kept(clean: Path) -> KeptRows | None:
     """What an audit kept, by its folder, or by the folder of a table such as its file ``clean.csv``."""
-    alone = clean.is_file() or (not (clean / KEPT).is_file() and rows_in(clean))
-    if alone and not (clean.parent / KEPT).is_file():
-        return None
-    return read_kept(clean.parent if alone else clean)
+    places = (clean, clean.parent) if clean.stem in ("clean", "suspects", "corrected") else (clean,)
+    return next((read_kept(place) for place in places if (place / KEPT).is_file()), None)
 
 
 def _kept_rows(kept: KeptRows, pairs: OwnPairs) -> Int64Array:
@@ -364,6 +519,14 @@ def _gather(
         with progress(f"gathering {split}", len(each.ids)) as advance:
             row = 0
             for block in each.blocks():
+                flat = block.reshape(len(block), -1)
+                # here, where the user's file is known, and not in the copy that `prepare` checks
+                if len(wrong := np.flatnonzero(~np.isfinite(flat).all(axis=1) | ~flat.any(axis=1))):
+                    place = row + int(wrong[0])
+                    raise DataError(
+                        f"{each.files[place if each.rows is None else 0]}: the features of {each.ids[place]} "
+                        "are all zero or not finite; compute them again"
+                    )
                 target[row : row + len(block)] = block.reshape(-1, *each.shape)
                 row += len(block)
                 advance(len(block))

@@ -26,13 +26,17 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class FeatureArrays:
-    """Features of one split: ids in order, shape of one image, and a reader; ``rows`` are those of a file to read."""
+    """Features of one split: ids in order, shape of one image, and a reader; ``rows`` are those of a file to read.
+
+    ``in_order`` says that nothing but the order of rows names their images.
+    """
 
     ids: list[str]
     shape: tuple[int, int]
     dtype: np.dtype[Any]
     files: Sequence[Path]
     rows: Int64Array | None = None
+    in_order: bool = False
 
     def blocks(self) -> Iterator[Array]:
         """Iterate over the features in blocks, from one file per split or one per image."""
@@ -150,7 +154,7 @@ def _from_split_file(
             "correct one of them"
         )
     shape = (1, array.shape[1]) if array.ndim == 2 else (array.shape[1], array.shape[2])
-    return FeatureArrays(ids, shape, array.dtype, [file], rows)
+    return FeatureArrays(ids, shape, array.dtype, [file], rows, not ids_file.is_file())
 
 
 def _from_image_files(folder: Path, table: CaptionTable, splits: Splits) -> dict[str, FeatureArrays]:

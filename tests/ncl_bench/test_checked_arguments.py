@@ -91,6 +91,8 @@ VALID = {
     "to_bank_of_images": CAPTIONS,
     "images": IMAGES,
     "captions": CAPTIONS,
+    "pairs": "captions.csv",
+    "features": "features",
     "model": None,
     "folder": "submission",
     "to": "to",
@@ -141,6 +143,7 @@ ARGUMENTS = [
     not in {
         ("ncl_bench.evaluate_embeddings", "images"),
         ("ncl_bench.evaluate_embeddings", "captions"),
+        ("ncl_bench.new_dataset_of_features", "captions"),
         ("ncl_bench.evaluate_model", "model"),
         ("ncl_bench.PairedDataset.pickled_as", "again"),
     }

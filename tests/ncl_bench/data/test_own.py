@@ -217,7 +217,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "rows and ids": (dev(np.ones((2, 4), np.float32)), r"shape \(2, 4\), expected"),
     "other width": (dev(np.ones((3, 5), np.float32)), "differ in shape or dtype"),
     "integers": (whole_numbers, "the features are int64, expected float32 or float16"),
-    "zeros": (dev(np.zeros((3, 4), np.float32)), "holds only zeros in 3 of 3 rows"),
+    "zeros": (dev(np.zeros((3, 4), np.float32)), "features/dev.npy: the features of dev/0.jpg are all zero"),
     "no dev": (Path("features/dev.npy").unlink, "but none for dev; add those files"),
     "no ids": (without_ids, "have no caption|nothing says which image each row"),
     "no arrays": (
@@ -280,7 +280,7 @@ def test_what_encodes_pictures_has_no_effect_beside_features() -> None:
     split_files(arrays(4))
     table("image,caption", english)
     for name, value in {"encoder": "x", "device": "tpu", "skip_damaged": True}.items():
-        with pytest.raises(DataError, match=f"^{name} is '?{value}'?, which has no effect beside features"):
+        with pytest.raises(DataError, match=r"^features are given, so no picture is encoded"):
             new_dataset("pets", "captions.csv", features="features", to="data", **{name: value})
     assert not Path("data").exists()
 
@@ -310,9 +310,7 @@ def test_a_tokenizer_is_refused_before_pictures_are_encoded(
 def test_what_draws_splits_has_no_effect_beside_splits(name: str, value: int) -> None:
     split_files(arrays(4))
     table("image,caption", english)
-    with pytest.raises(
-        DataError, match=f"^{name} is {value}, which has no effect as features has a file for each"
-    ):
+    with pytest.raises(DataError, match=f"^{name}= has no effect, as features has a file for each"):
         new(**{name: value})
     assert not Path("data/pets").exists()
 

@@ -5,6 +5,7 @@ import json
 import re
 import tarfile
 from collections.abc import Iterator
+from functools import wraps
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from support.drawings import drawing, tiny_encoder
 from support.own_forms import FORMS, NAMES, TEXTS, N, photos, png
 from typer.testing import CliRunner
 
+import baselines.encoders
 import baselines.features
 from baselines.audit.judge import Judged
 from ncl_bench import load_dataset, new_dataset
@@ -41,7 +43,9 @@ def judged(features: object, image_of: object, captions: list[str], **_: object)
 @pytest.fixture(autouse=True)
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A tiny encoder, a judge that knows, few pictures, and an empty folder and registry."""
-    monkeypatch.setattr("baselines.encoders.load_encoder", lambda *_: tiny_encoder())
+    # the command makes its options of the signature
+    tiny = wraps(baselines.encoders.load_encoder)(lambda *_: tiny_encoder())
+    monkeypatch.setattr("baselines.encoders.load_encoder", tiny)
     monkeypatch.setattr("baselines.audit.judge.judge_pairs", judged)
     monkeypatch.setattr("baselines.audit.find.FEWEST_PICTURES", 2)
     monkeypatch.chdir(tmp_path)

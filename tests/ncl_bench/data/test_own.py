@@ -224,7 +224,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
         lambda: [Path(f"features/{split}.npy").unlink() for split in SIZES],
         "nor train/0.jpg.npy, and no file for 13 of 13 images of captions.csv; the folder holds dev_ids.txt, ",
     ),
-    "pickled": (dev(np.array([{}, {}, {}])), "pickled objects, which are never loaded"),
+    "pickled": (dev(np.array([{}, {}, {}])), "it holds object, expected plain numbers"),
     "module": (lambda: Path("pets.py").write_text("precious"), "pets.py exists with other content"),
     "prepared": (lambda: Path("data/pets").mkdir(parents=True), "data/pets exists already"),
 }

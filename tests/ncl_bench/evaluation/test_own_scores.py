@@ -118,13 +118,13 @@ def held(matrix: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 EVALUATE = {
     "two.pt --dataset digits": "two.pt holds 2 arrays (a (2,), b (3,))",
     "mixed.pt --dataset digits": "mixed.pt holds more than tensors",
-    "array.pt --dataset digits": "array.pt cannot be opened with weights_only=True",
-    "cut.pt --dataset digits": "cut.pt cannot be opened with weights_only=True",
+    "array.pt --dataset digits": "array.pt cannot be read",
+    "cut.pt --dataset digits": "cut.pt cannot be read",
     "nowhere.pt --dataset digits": "nowhere.pt does not exist",
     "two.safetensors --dataset digits": "two.safetensors holds 2 arrays (a (2,), b (2, 3))",
     "cut.safetensors --dataset digits": "cut.safetensors cannot be read",
     "half.safetensors --dataset digits": "in a number type of numpy such as float32",
-    "empty.npy --dataset digits": "empty.npy is empty",
+    "empty.npy --dataset digits": "empty.npy cannot be read",
     "- --dataset digits": "- does not exist",
     "bare --dataset digits": "bare is a folder, expected an .npy file",
     "scores.npy --similarity dot --dataset digits": "--similarity",
@@ -177,8 +177,8 @@ def test_what_cannot_be_evaluated_or_submitted_is_one_sentence(run: Run, held: P
     before = sorted(held.rglob("*"))
     for command, words in REFUSED.items():
         ran = run(*shlex.split(command))
-        if not ((ran.code, ran.out, ran.err.count("\n")) == (2, "", 1) and words in ran.err):
-            print("XX", command, ran, words, file=open("/tmp/xx", "a"))
+        assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1), command
+        assert words in ran.err, command
     assert sorted(held.rglob("*")) == before
 
 

@@ -13,10 +13,8 @@ from pathlib import Path
 import pytest
 import submitit  # noqa: F401  # sets up logging, which closes absl's stream unless that is sys.stderr, as it is now
 import yaml
-from typer.testing import CliRunner
 
 from baselines.training.slurm import Jobs, job_pool, read_options
-from ncl_bench.cli import app
 from ncl_bench.errors import NclBenchError
 from ncl_bench.evaluation.submission import SUBMISSION_FILE
 
@@ -83,34 +81,6 @@ def begun(folder: str) -> None:
 def test_options_are_read_as_numbers_and_texts() -> None:
     found = read_options(["partition=gpu", "time=600", "constraint=a100&80gb"])
     assert found == {"partition": "gpu", "time": 600, "constraint": "a100&80gb"}
-
-
-@pytest.mark.parametrize("command", ["sweep", "tune"])
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (
-            ["--slurm", "partition=gpu"],
-            "--slurm partition=gpu only applies to SLURM jobs; fix: add --executor slurm",
-        ),
-        (
-            ["--executor", "slurm", "--slurm", "gpu"],
-            "--slurm gpu: expected NAME=VALUE, such as partition=gpu",
-        ),
-        (
-            ["--executor", "slurm", "--slurm", "time=&a [*a]"],
-            "--slurm time=&a [*a] cannot be read (line 1: aliases",
-        ),
-        (["--executor", "slurm"], '--slurm: Could not detect "srun"'),
-    ],
-)
-def test_the_command_says_what_is_wrong(
-    command: str, options: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    arguments = [command, "ncr/digits_vse_infinity", *options, "--to", str(tmp_path / "out")]
-    found = CliRunner().invoke(app, arguments)
-    assert sentence in str(found.exception)
 
 
 def test_without_submitit_a_sentence_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,6 +99,10 @@ def no_recipe(name: str) -> str:
     names = recipe_names()
     method, dataset, _ = split_name(name)
     of_method = [each for each in names if each.startswith(f"{method}/")]
+    if dataset and not any(
+        split_name(each)[1] == dataset for each in of_method
+    ):  # its recipes on another dataset
+        of_method = sorted({f"{method}/{dataset}_{split_name(each)[2]}" for each in of_method})
     near = get_close_matches(name, of_method or names, n=3, cutoff=0.7)
     hints = [f"did you mean {' or '.join(near)}?"] if near else []
     if of_method and not near:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ncl_bench.data.columns import Int64Array, TokenTable
 from ncl_bench.data.layout import Dtype, Tokenization
 from ncl_bench.data.spec import DatasetSpec, Material, Split, TokenKey
-from ncl_bench.data.tokenizers import Tokenizer, tokenizer, train_bpe
+from ncl_bench.data.tokenizers import Tokenizer, tokenizer, train_bpe, turkic
 from ncl_bench.data.vocabulary import (
     Vocabulary,
     load_vocabulary,
@@ -263,6 +263,11 @@ def _tokenize(
     language, name = key
     own = token_name(language, name, tuple(material.splits["train"].captions))
     texts = {split: content.captions[str(language)] for split, content in material.splits.items()}
+    if language in (
+        "tr",
+        "az",
+    ):  # `lower` makes two letters of one capital i there, and the wrong one of the other
+        texts = {split: list(map(turkic, captions)) for split, captions in texts.items()}
     file = _tokenizer_file(folder, name, own, texts["train"], options)
     found: dict[str, tuple[list[str], TokenTable]] = {}
     for split, captions in texts.items():

@@ -38,6 +38,11 @@ class Tokenizer:
         return self.split(unicodedata.normalize("NFC", caption))
 
 
+def turkic(caption: str) -> str:
+    """Write the capitals of ``i`` and of the dotless ``ı`` small, as Turkish and Azerbaijani do."""
+    return unicodedata.normalize("NFC", caption).replace("\u0130", "i").replace("I", "\u0131")
+
+
 def tokenizer(name: str, *, file: Path | None = None) -> Tokenizer:
     """Make a tokenizer.
 

@@ -12,9 +12,10 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from ncl_bench import load_dataset, new_dataset
+from ncl_bench import load_dataset, new_dataset, new_dataset_of_features
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS, register
+from ncl_bench.data.own import Columns, SplitDraw
 from ncl_bench.data.own_tables import read_captions
 from ncl_bench.data.prepare import prepare
 from ncl_bench.data.spec import protocol_images
@@ -304,6 +305,38 @@ def test_a_tokenizer_is_refused_before_pictures_are_encoded(
     with pytest.raises(DataError, match=sentence):
         new_dataset("pets", "captions.csv", to="data", **options)
     assert not list(Path("data").glob("*"))
+
+
+def test_a_split_that_nobody_states_is_drawn_from_train_alone() -> None:
+    image_files(arrays(4))
+    rows = [
+        f"{image},a pet,{'test' if split == 'test' else 'train'}" for split in IDS for image in IDS[split]
+    ]
+    Path("captions.csv").write_text("\n".join(["image,caption,split", *rows]) + "\n")
+    new_dataset_of_features("pets", "features", "captions.csv", to="data", splits=SplitDraw(dev=2))
+    found = {split: load_dataset("pets", split=split, root="data").image_ids.tolist() for split in SIZES}
+    assert {split: len(ids) for split, ids in found.items()} == {"train": 7, "dev": 2, "test": 4}
+    assert found["test"] == IDS["test"]
+
+
+def test_order_that_the_user_vouches_for_is_said_on_the_card() -> None:
+    split_files(arrays(4), ids=False)
+    table("image,caption", english)
+    spec, remarks = new_dataset_of_features(
+        "pets", "features", "captions.csv", to="data", columns=Columns(rows_in_order=True)
+    )
+    told = "Features belong to the rows by their order alone"
+    assert told in " ".join(remarks)
+    assert told in spec.origin.summary
+    assert told in Path("data/pets/README.md").read_text()
+
+
+def test_arguments_of_the_last_release_are_taken_with_a_warning() -> None:
+    split_files(arrays(4))
+    table("image,caption", english)
+    with pytest.warns(DeprecationWarning, match="Use new_dataset"):
+        new_dataset("pets", captions="captions.csv", features="features", to="data", tokenizers=["word"])
+    assert DATASETS["pets"].tokenizers == {"en": "word"}
 
 
 @pytest.mark.parametrize(("name", "value"), [("dev", 1), ("test", 1), ("seed", 3)])

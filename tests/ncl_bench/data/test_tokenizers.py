@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nltk.tokenize import NLTKWordTokenizer
 from support.damaged import JSON, assert_damage_is_refused, assert_refused
 
-from ncl_bench.data.tokenizers import _jieba, split_words, tokenizer, train_bpe
+from ncl_bench.data.tokenizers import _jieba, split_words, tokenizer, train_bpe, turkic
 from ncl_bench.data.vocabulary import (
     SPECIAL_WORDS,
     Vocabulary,
@@ -278,3 +278,8 @@ def test_damaged_tokenizers_are_read_or_refused(tmp_path: Path) -> None:
     assert_damage_is_refused([good], read, JSON)
     unknown = good.replace(b'"unk_token":"<unk>"', b'"unk_token":"<uni>"')
     assert_refused(read, unknown, "cannot tokenize 'A dog runs")
+
+
+def test_turkish_capitals_keep_their_letters() -> None:
+    # a decomposed capital is the same letter
+    assert tokenizer("word")(turkic("I\u0307K\u0130 ISPARTA")) == ["iki", "\u0131sparta"]

@@ -71,7 +71,13 @@ def note_split(split_of: dict[str, str], image: str, split: str, where: str) -> 
         )
 
 
-def draw_splits(names: Sequence[str], dev: int | None, test: int | None, seed: int) -> Splits:
+def draw_splits(
+    names: Sequence[str],
+    dev: int | None,
+    test: int | None,
+    seed: int,
+    drawn: Collection[str] = ("dev", "test"),
+) -> Splits:
     """Draw dev and test; the rest is train. Each split keeps the order of the names.
 
     Args:
@@ -79,12 +85,14 @@ def draw_splits(names: Sequence[str], dev: int | None, test: int | None, seed: i
         dev: number of dev images to draw; None draws a tenth, rounded down.
         test: number of test images to draw; None draws a tenth, rounded down.
         seed: seed of the draw.
+        drawn: the splits to draw; the other one stays empty.
 
     Raises:
         DataError: a split would be empty.
     """
     tenth = len(names) // 10
-    sizes = {"dev": tenth if dev is None else dev, "test": tenth if test is None else test}
+    given = {"dev": dev, "test": test}
+    sizes = {split: tenth if size is None else size for split, size in given.items() if split in drawn}
     sizes["train"] = len(names) - sum(sizes.values())
     for split, size in sizes.items():
         if size < 1:
@@ -95,7 +103,7 @@ def draw_splits(names: Sequence[str], dev: int | None, test: int | None, seed: i
     # RandomState keeps its draws over NumPy's versions, so a seed names the same splits for ever
     order = np.random.RandomState(seed).permutation(len(names))
     # test first: another size of dev leaves it as it is
-    cuts = np.cumsum([sizes["test"], sizes["dev"]])
+    cuts = np.cumsum([sizes.get("test", 0), sizes.get("dev", 0)])
     rows = dict(zip(("test", "dev", "train"), np.split(order, cuts), strict=True))
     # in the order of the table, which people recognise
     return {split: [names[row] for row in sorted(rows[split])] for split in SPLITS}
@@ -127,13 +135,8 @@ def complete_splits(
     if not lacking:
         return splits
     # an official test image never becomes one of dev
-    drawn = draw_splits(splits["train"], dev, test, seed)
-    kept = {name for split in lacking for name in drawn[split]}
-    return (
-        splits
-        | {split: drawn[split] for split in lacking}
-        | {"train": [name for name in splits["train"] if name not in kept]}
-    )
+    drawn = draw_splits(splits["train"], dev, test, seed, lacking)
+    return splits | {split: drawn[split] for split in ("train", *lacking)}
 
 
 def read_images(source: Any, **given: Any) -> CaptionTable:

@@ -19,5 +19,5 @@ def read_once(root: Path, *, published: bool, **options: Any) -> Content:
 
 @pytest.fixture(autouse=True)
 def one_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("board", "calls", "own_rows"):
+    for module in ("board", "build"):
         monkeypatch.setattr(f"leaderboard.{module}.read_content", read_once)

@@ -4,16 +4,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from baselines.audit.find import find_wrong_pairs
+    from baselines.audit.call import find_wrong_embeddings, find_wrong_pairs
     from baselines.calls import Execution, Run, Sweep, score, sweep, train
 
-__all__ = ["Execution", "Run", "Sweep", "find_wrong_pairs", "score", "sweep", "train"]
+__all__ = [
+    "Execution",
+    "Run",
+    "Sweep",
+    "find_wrong_embeddings",
+    "find_wrong_pairs",
+    "score",
+    "sweep",
+    "train",
+]
 
 _HOMES = {
     "Execution": "baselines.calls",
     "Run": "baselines.calls",
     "Sweep": "baselines.calls",
-    "find_wrong_pairs": "baselines.audit.find",
+    "find_wrong_embeddings": "baselines.audit.call",
+    "find_wrong_pairs": "baselines.audit.call",
     "score": "baselines.calls",
     "sweep": "baselines.calls",
     "train": "baselines.calls",

@@ -19,6 +19,7 @@ from ncl_bench.arguments import (
     Seed,
     as_path,
     checked_arguments,
+    checked_fields,
 )
 from ncl_bench.errors import NclBenchError, named
 
@@ -37,6 +38,7 @@ _OF_TRAINING = ("method.", "steps=", "gradient_clip=", "clean_only=")
 """Beginnings of settings that a network without training does not read."""
 
 
+@checked_fields
 @dataclass(frozen=True)
 class Execution:
     """How a training is computed, on which no option of its recipe depends.
@@ -53,9 +55,6 @@ class Execution:
     features: Features = "auto"
     compile: Literal["off", "on"] = "off"
     history: bool = True
-
-
-Execution.__init__ = checked_arguments()(Execution.__init__)  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True)
@@ -176,12 +175,21 @@ class Run:
         return write_audit([self.path], Path(to or self.path / "audit"), self.root, device=device, **options)
 
     @checked_arguments()
-    def plot(self, *, device: str = "auto") -> list[Path]:
-        """Draw the curves and, where the run has the data, the papers' figures, as SVG and CSV; return the files."""
+    def plot(
+        self, *, noise_file: AnyPath | None = None, keep: AnyPath | None = None, device: str = "auto"
+    ) -> list[Path]:
+        """Draw the curves and, where the run has the data, the papers' figures, as SVG and CSV; return the files.
+
+        Args:
+            noise_file: noise file of the training, if its noise came from one.
+            keep: folder of ``ncl-bench audit apply`` that the training kept (default: all pairs).
+            device: device of the networks; ``auto`` takes a GPU if there is one.
+        """
         from baselines.plot import plot_run
         from ncl_bench.progress import say
 
-        return plot_run(self._folder, self.root, device=device, say=say)
+        given = {"noise_file": as_path(noise_file), "keep": as_path(keep)}
+        return plot_run(self._folder, self.root, **given, device=device, say=say)
 
 
 def _formerly_train(*recipe: Any, **given: Any) -> Run:

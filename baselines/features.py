@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -28,8 +28,9 @@ from numpy.typing import NDArray
 
 from baselines import encoders
 from baselines.encoders import Encoder
+from baselines.feature_options import FeatureOptions as FeatureOptions
 from ncl_bench import __version__
-from ncl_bench.arguments import Count, Seed
+from ncl_bench.arguments import Count
 from ncl_bench.data.encoding import ENCODING_FILE, Encoding, Preprocessing, Projection, parse_encoding
 from ncl_bench.data.own_tables import (
     CaptionTable,
@@ -188,31 +189,6 @@ def _read_lists(lists: Sequence[str], source: Path, known: set[str]) -> Splits:
                 )
             note_split(split_of, name, split, str(file))
     return {split: [name for name, own in split_of.items() if own == split] for split in files}
-
-
-@dataclass(frozen=True)
-class FeatureOptions:
-    """Options of the encoding.
-
-    Attributes:
-        grid: regions per side: 4 gives 16 regions, 1 a single vector per image.
-        pca: principal components to keep, fitted on the training images (default: all).
-        dtype: number type of the features.
-        dev: number of dev images to draw if no split is given (default: a tenth).
-        test: number of test images to draw if no split is given (default: a tenth).
-        seed: seed of the random split.
-        batch_size: images per batch of the encoder.
-        skip_damaged: skip and list files that are not readable images.
-    """
-
-    grid: Count = 4
-    pca: Count | None = None
-    dtype: Literal["float32", "float16"] = "float16"
-    dev: Count | None = None
-    test: Count | None = None
-    seed: Seed = 0
-    batch_size: Count = 32
-    skip_damaged: bool = False
 
 
 def extract(

@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ncl_bench.data import DATASETS
     from ncl_bench.data.load import load_dataset
-    from ncl_bench.data.own import new_dataset, new_dataset_of_features
+    from ncl_bench.calls import new_dataset, new_dataset_of_features, prepare
     from ncl_bench.data.paired import PairedDataset
-    from ncl_bench.data.prepare import prepare
     from ncl_bench.errors import NclBenchError
-    from ncl_bench.evaluation.call import evaluate, evaluate_embeddings, evaluate_model, evaluate_submission
-    from ncl_bench.evaluation.compare import compare
+    from ncl_bench.evaluation.call import compare, evaluate, evaluate_embeddings, evaluate_model, evaluate_submission
     from ncl_bench.evaluation.hubs import without_hubs
     from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
     from ncl_bench.evaluation.scores import write_scores
@@ -42,16 +40,16 @@ _HOMES = {
     "NclBenchError": "ncl_bench.errors",
     "PROTOCOL_VERSION": "ncl_bench.evaluation.protocol",
     "PairedDataset": "ncl_bench.data.paired",
-    "compare": "ncl_bench.evaluation.compare",
+    "compare": "ncl_bench.evaluation.call",
     "evaluate": "ncl_bench.evaluation.call",
     "evaluate_embeddings": "ncl_bench.evaluation.call",
     "evaluate_model": "ncl_bench.evaluation.call",
     "evaluate_submission": "ncl_bench.evaluation.call",
     "inject_noise": "ncl_bench.noise.draw",
     "load_dataset": "ncl_bench.data.load",
-    "new_dataset": "ncl_bench.data.own",
-    "new_dataset_of_features": "ncl_bench.data.own",
-    "prepare": "ncl_bench.data.prepare",
+    "new_dataset": "ncl_bench.calls",
+    "new_dataset_of_features": "ncl_bench.calls",
+    "prepare": "ncl_bench.calls",
     "without_hubs": "ncl_bench.evaluation.hubs",
     "write_scores": "ncl_bench.evaluation.scores",
 }

@@ -14,10 +14,11 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, ParamSpec, TypeAlias, TypeVar, Union, get_args, get_origin
 
-from ncl_bench.errors import NclBenchError, named, shorten
+from ncl_bench.errors import NclBenchError
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 AnyPath: TypeAlias = str | PathLike[str]
 """Path as a user gives it."""
 Seed = Annotated[int, range(2**32)]
@@ -87,6 +88,12 @@ def checked_arguments(
         return checked
 
     return decorated
+
+
+def checked_fields(kind: type[T]) -> type[T]:
+    """Decorate a dataclass: its fields are checked as the arguments of a call."""
+    kind.__init__ = checked_arguments()(kind.__init__)  # type: ignore[method-assign]
+    return kind
 
 
 def _path(value: Any) -> Any:
@@ -188,22 +195,3 @@ def _words(kind: Any) -> str:
     if (origin or kind) in _SIMPLE:
         return _SIMPLE[origin or kind][2]
     return getattr(origin or kind, "__name__", "something else")
-
-
-def refuse_unused(
-    call: Callable[..., Any], given: Mapping[str, Any], why: str, error: type[NclBenchError]
-) -> None:
-    """Refuse arguments that a call does not read in this case.
-
-    Args:
-        call: the public call; an argument with its default was left out.
-        given: what it does not read, by name.
-        why: end of the sentence, such as ``beside features``.
-        error: what is raised.
-    """
-    parameters = inspect.signature(call).parameters
-    for name, value in given.items():
-        default = parameters[name].default
-        if value is not None if default is None else value != default:
-            told = shorten(str(value) if isinstance(value, Path) else value)
-            raise error(f"{named(name)} is {told}, which has no effect {why}; leave it out")

@@ -33,24 +33,7 @@ def apply_audit(
     sure: bool = False,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> Kept | None:
-    """Remove pairs by an audit: those up to a threshold, or those that were ticked as wrong.
-
-    Args:
-        audit: folder that ``ncl-bench audit`` wrote.
-        to: folder to write; it must not exist, or be empty. Own pairs: ``clean``, ``suspects`` and ``corrected`` in the
-            form of the input. Runs: what ``train --keep`` and ``load_dataset(keep=...)`` read.
-        threshold: keep the pairs whose fit (own pairs: rank) is above it (default: as many pairs go as are estimated to
-            be wrong, and own pairs with a cause; LEMoN has none).
-        ids: runs: keep all pairs but those of this list of ids, or those labelled wrong in what the page downloads;
-            replaces ``threshold``. A CSV file with the column ``pair_id``.
-        reasons: own pairs: remove the rows with one of these causes alone, such as "keyword list" (default: all
-            causes); replaces ``threshold``.
-        sure: remove more than a quarter of the pairs (default: refuse).
-        say: called with a sentence on what is removed.
-
-    Returns:
-        What was kept of a training split; None for own pairs.
-    """
+    """Do what :func:`baselines.audit.call.apply_audit` says."""
     if None not in (threshold, ids):
         raise TrainingError(
             f"{named('threshold')} and {named('ids')} each say which pairs to keep; give one of them"

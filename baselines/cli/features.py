@@ -2,36 +2,68 @@
 
 import os
 import re
-from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ncl_bench.cli.options import Option, made_from
+from baselines.feature_options import FeatureOptions
+from ncl_bench.cli.options import made_from
 from ncl_bench.errors import NclBenchError, named
 from ncl_bench.extras import require
 
 
 @made_from(
-    "baselines.features:extract",
-    "baselines.features:list_images",
-    "baselines.features:FeatureOptions",
-    "baselines.encoders:load_encoder",
-    to=Option("--to"),
-    lists=Option("--split", "SPLIT=FILE"),
-    name=Option("--encoder"),
-    weights=Option("--weights"),
-    device=Option("--device", "[auto|cpu|cuda]", default="auto"),
-    workers=Option(help="Threads that decode images (default: one per core).", default=None),
-    encoder=None,
-    options=None,
-    known=None,
-    work=None,
+    FeatureOptions,
 )
 def features(
-    source: Path,
-    to: Path,
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="Folder of images; or a table (.csv, .tsv, .txt, .jsonl, .json, .parquet) with a column of images and "
+            "optionally `split`, a folder with metadata.csv, WebDataset shards or what `datasets` saved."
+        ),
+    ],
+    to: Annotated[Path, typer.Option(help="Folder to write.")],
+    images: Annotated[
+        Path | None, typer.Option(help="Folder of the pictures (default: the folder of the table).")
+    ] = None,
+    lists: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--split",
+            metavar="SPLIT=FILE",
+            help="File with the image names of a split, one per line; give it for train, dev and test; repeatable.",
+        ),
+    ] = None,
+    image_column: Annotated[
+        str | None,
+        typer.Option(
+            help="Column of image paths or pictures (default: image, file_name, path, filename or alike)."
+        ),
+    ] = None,
+    split_column: Annotated[
+        str | None, typer.Option(help="Column of splits (default: split, if there is one).")
+    ] = None,
+    encoder: Annotated[
+        str,
+        typer.Option(help="Image encoder: efficientnet-lite0, or a timm model with a grid of features."),
+    ] = "efficientnet-lite0",
+    weights: Annotated[
+        Path | None,
+        typer.Option(
+            help="Encoder weights, as safetensors or a state dict (default: the published weights)."
+        ),
+    ] = None,
+    device: Annotated[
+        str,
+        typer.Option(
+            metavar="[auto|cpu|cuda]", help="Device of the networks; auto takes a GPU if there is one."
+        ),
+    ] = "auto",
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Threads that decode images (default: one per core).")
+    ] = None,
     shard: Annotated[
         str | None,
         typer.Option(
@@ -49,21 +81,23 @@ def features(
     """
     require("features", "torch", needed_by="features")  # one command for all that it needs
     from baselines.encoders import load_encoder
-    from baselines.features import FeatureOptions, extract, extract_shard, list_images
+    from baselines.features import extract, extract_shard, list_images
     from ncl_bench.progress import bar
 
     listed = list_images(
         source,
-        given["lists"],
-        **{name: given[name] for name in ("images", "image_column", "split_column")},
+        lists or (),
+        images=images,
+        image_column=image_column,
+        split_column=split_column,
         work=to.parent / f".{to.name}.partial" / "pictures",
         progress=bar,
     )
     for remark in listed.remarks:
         typer.echo(remark)
-    options = FeatureOptions(**{each.name: given[each.name] for each in fields(FeatureOptions)})
-    network = load_encoder(given["name"], given["weights"], given["device"])
-    threads = given["workers"] or os.cpu_count() or 1
+    options = FeatureOptions(**given)
+    network = load_encoder(encoder, weights, device)
+    threads = workers or os.cpu_count() or 1
     if shard is not None:
         n = extract_shard(listed, network, to, _shard(shard), options, workers=threads, progress=bar)
         typer.echo(

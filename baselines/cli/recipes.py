@@ -23,9 +23,6 @@ def list_recipes(
     Example: ncl-bench recipes --match digits
     """
     if context.invoked_subcommand:
-        from ncl_bench.arguments import refuse_unused
-
-        refuse_unused(list_recipes, {"match": match}, f"beside {context.invoked_subcommand}", NclBenchError)
         return
     if loaded():
         from baselines.training.recipe import names_with_plugins as all_names

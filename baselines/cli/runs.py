@@ -4,21 +4,20 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
-from functools import partial
 from io import StringIO
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from baselines.calls import Execution, Run, score_zero_shot
 from baselines.calls import score as score_runs
 from baselines.calls import train as train_recipe
-from ncl_bench.arguments import Precision
+from baselines.published.provenance import Provenance
+from ncl_bench.arguments import AnyPath, Precision
 from ncl_bench.cli.options import Option, made_from
 from ncl_bench.errors import NclBenchError, named
-from ncl_bench.files import AnyPath
 from ncl_bench.progress import hint
 
 
@@ -93,35 +92,41 @@ def score(
             hint(f"next: ncl-bench evaluate {quote(to)}")
 
 
-@made_from("baselines.plot:plot_run", folder=Option(metavar="run", kind=Path), root=Option("--root"))
-def plot(folder: Path, **given: Any) -> None:
+@made_from(Run.plot)
+def plot(
+    folder: Annotated[
+        Path, typer.Argument(metavar="run", help="Run folder with at least one complete epoch.")
+    ],
+    root: Annotated[
+        Path | None,
+        typer.Option(help="Folder of prepared datasets (default: environment variable NCL_BENCH_DATA)."),
+    ] = None,
+    **given: Any,
+) -> None:
     """Draw a run's curves and, where the run has the data, the papers' figures, as SVG and CSV.
 
     Example: ncl-bench plot runs/ncr
     """
-    from baselines.plot import plot_run
-    from baselines.training.run_folder import RunFolder
-
-    say = partial(typer.echo, err=True)
-    for path in plot_run(RunFolder(folder), say=say, **given):
+    for path in Run(folder, root).plot(**given):
         typer.echo(path)
 
 
 @made_from(
-    "baselines.published.import_checkpoint:import_checkpoint",
-    "baselines.published.import_checkpoint:Provenance",
-    statement=None,
-    to=Option("--to"),
+    Provenance,
+    method=Option("--method"),
+    dataset=Option("--dataset"),
 )
-def import_checkpoint(**given: Any) -> None:
+def import_checkpoint(
+    file: Annotated[Path, typer.Argument(help="Checkpoint (.tar, .pth) written by the published code.")],
+    to: Annotated[Path, typer.Option(help="Folder to write; it must not exist.")],
+    **given: Any,
+) -> None:
     """Convert a published checkpoint into a run folder that can be scored; nothing is unpickled.
 
     Example: ncl-bench import-checkpoint best.tar --method ncr --dataset flickr30k --noise-ratio 0.4 --to runs/ncr
     """
-    from baselines.published.import_checkpoint import Provenance
     from baselines.published.import_checkpoint import import_checkpoint as import_file
 
-    file, to = given.pop("file"), given.pop("to")
     for remark in import_file(file, Provenance(**given), to):
         typer.secho(f"WARNING: {remark}", fg="yellow", bold=True, err=True)
     _say_how_to_score(to, given["root"])

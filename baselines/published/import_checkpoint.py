@@ -1,10 +1,9 @@
 """Convert a checkpoint of a paper's code to a run folder: safetensors, and what is known of the training."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from pydantic import ValidationError
@@ -17,19 +16,18 @@ from baselines.kit.batches import TrainingBatches
 from baselines.methods import METHODS
 from baselines.published import weights
 from baselines.published.checkpoint_file import META_PREFIX, SCORING, Checkpoint, read_checkpoint
+from baselines.published.provenance import Provenance as Provenance
+from baselines.published.provenance import Selection
 from baselines.published.weights import size_of
 from baselines.recipes import written
 from baselines.training.job import TrainingJob, build_method
 from baselines.training.recipe import Recipe, named_value
 from baselines.training.run_folder import Imported, Outcome, RunFolder
-from ncl_bench.arguments import Seed
 from ncl_bench.data import DATASETS, dataset_spec
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import RecipeError, TrainingError, first_problem, named, unknown_name
 from ncl_bench.files import atomic_folder, sha256_of_file, write_bytes
-from ncl_bench.noise.draw import Noise, NoiseUnit
-
-Selection = Literal["dev", "test", "none"]
+from ncl_bench.noise.draw import Noise
 
 SELECTED_ON: dict[str, Selection] = {"pc2": "test"}
 """Split on which the published code chose the checkpoint it releases; dev for all other methods."""
@@ -45,40 +43,6 @@ SIGNS = {
 
 
 ENCODED_AT_ONCE = 128
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """What the user states about a checkpoint.
-
-    Attributes:
-        method: method that trained it.
-        dataset: dataset that it was trained on.
-        noise_ratio: noise ratio of its training pairs, in [0, 1); 0 means no noise. None if the dataset has natural
-            noise or a noise file is given.
-        noise_unit: unit that the noise moves: ``caption`` (the default), ``image``, ``similar`` or ``noun``.
-        noise_seed: seed of the noise (default: the standard seed of this noise setting).
-        noise_file: noise file of its training, in place of drawn noise.
-        seed: training seed, if known.
-        selection: split that chose the epoch (default: the one that the method's published code uses).
-        language: caption language (default: the dataset's first).
-        tokenizer: tokenizer of the captions (default: the language's own).
-        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
-        settings: backbone option that the weights do not reveal, such as ``backbone.direction=i2t``.
-    """
-
-    method: str
-    dataset: str
-    noise_ratio: float | None = None
-    noise_unit: NoiseUnit | None = None
-    noise_seed: int | None = None
-    noise_file: Path | None = None
-    seed: Seed | None = None
-    selection: Selection | None = None
-    language: str | None = None
-    tokenizer: str | None = None
-    root: Path | None = None
-    settings: Sequence[str] = ()
 
 
 def import_checkpoint(file: Path, statement: Provenance, to: Path) -> list[str]:

@@ -7,10 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
+from ncl_bench.arguments import as_path
+from ncl_bench.calls import add_images as add_images_to
+from ncl_bench.calls import dataset_of_options, new_dataset, new_dataset_of_features
+from ncl_bench.calls import prepare as prepare_dataset
 from ncl_bench.cli.options import Option, made_from
-from ncl_bench.errors import DataError
+from ncl_bench.errors import DataError, named
 from ncl_bench.extras import require
-from ncl_bench.files import as_path
+from ncl_bench.options import Columns, PictureEncoding, SplitDraw, Words
 
 datasets_app = typer.Typer(
     help="List the datasets, show where to get them, and add your own.", invoke_without_command=True
@@ -63,14 +67,14 @@ def show(
 
 @datasets_app.command()
 @made_from(
-    "ncl_bench:new_dataset_of_features",
-    "ncl_bench:new_dataset",
-    "ncl_bench.data.own:Columns",
-    "ncl_bench.data.own:SplitDraw",
-    "ncl_bench.data.own:Words",
-    "ncl_bench.data.own:PictureEncoding",
+    new_dataset_of_features,
+    new_dataset,
+    Columns,
+    SplitDraw,
+    Words,
+    PictureEncoding,
     to=DATA_ROOT,
-    pairs=Option(kind=Path, default=None),
+    pairs=Option(default=None),
     features=Option("--features", default=None),
     captions=Option("--captions", kind=Path, default=None),
     columns=None,
@@ -103,10 +107,9 @@ def new(
     """
     if given["features"] is None:
         require("features", "torch", needed_by="`datasets new` without --features")  # brings `data` too
-    from ncl_bench.data.own import dataset_of_options
     from ncl_bench.progress import bar, hint
 
-    root = given["to"]
+    root = Path(given["to"])
     given["module"] = module = given["module"] or Path(f"{name}.py")
     spec, remarks = dataset_of_options(name, clean=clean, **given, progress=bar)
     _report(root / name)
@@ -132,7 +135,7 @@ def new(
 
 
 @made_from(
-    "ncl_bench:prepare",
+    prepare_dataset,
     place=Option("--from"),
     to=DATA_ROOT,
     push_to_hub=Option(metavar="OWNER/NAME"),
@@ -149,23 +152,21 @@ def prepare(
     Example: ncl-bench prepare flickr30k --from downloads/f30k_precomp --to data
     """
     if check:
-        from ncl_bench.arguments import refuse_unused
         from ncl_bench.data import hub
         from ncl_bench.data import prepare as module
         from ncl_bench.progress import bar
 
         written = ("dtype", "tokenizers", "tokenizer_file", "vocabulary", "push_to_hub")
-        unread = {name: given[name] for name in written}
-        refuse_unused(module.prepare, unread, "beside --check, which writes nothing", DataError)
+        for option in written:
+            if given[option]:  # it would seem to be checked too
+                raise DataError(f"{named('check')} writes nothing; leave {named(option)} out")
         place = hub.downloaded(name, given["place"]) if given["download"] else as_path(given["place"])
         found = module.check(name, place, progress=bar)
         for record in found.files:
             typer.echo(f"{record.sha256}  {record.bytes:>14,}  {record.name}")
         _print_checks(name, found.checked, found.warnings)
         return
-    from ncl_bench.data.prepare import prepare as run
-
-    folder = run(name, **given)
+    folder = prepare_dataset(name, **given)
     _report(folder)
     typer.echo(f"{name} is prepared in {folder}")
     if repository := given["push_to_hub"]:
@@ -174,7 +175,7 @@ def prepare(
         typer.echo(f"uploaded {' and '.join(check_upload(name))} to {repository}")
 
 
-@made_from("ncl_bench.data.images:add_images", spec=None, source=Option("--from"), root=DATA_ROOT)
+@made_from(add_images_to, spec=None, source=Option("--from"), root=DATA_ROOT)
 def add_images(name: Annotated[str, typer.Argument(help="Name of a dataset.")], **given: Any) -> None:
     """Add image files to a prepared dataset, for backbones that read images.
 
@@ -183,10 +184,9 @@ def add_images(name: Annotated[str, typer.Argument(help="Name of a dataset.")], 
     Example: ncl-bench add-images flickr30k --from flickr30k-images --names names.csv --to data
     """
     from ncl_bench.data import dataset_spec
-    from ncl_bench.data.images import add_images as run
     from ncl_bench.progress import bar
 
-    folder = run(dataset_spec(name), **given, progress=bar)
+    folder = add_images_to(dataset_spec(name), **given, progress=bar)
     typer.echo(f"the images of {name} are in {folder}")
 
 

@@ -11,8 +11,9 @@ import typer
 from ncl_bench.arguments import as_path
 from ncl_bench.cli.options import Json, Option, made_from
 from ncl_bench.errors import ScoresError, SubmissionError, named
+from ncl_bench.evaluation.call import begin_submission, evaluate_embeddings, evaluated_scores, is_submission
+from ncl_bench.evaluation.call import compare as compare_runs
 from ncl_bench.evaluation.call import evaluate as evaluate_scores
-from ncl_bench.evaluation.call import evaluate_embeddings, evaluated_scores, is_submission
 from ncl_bench.progress import as_typed, bar, hint, say
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def _refuse_beside_a_folder(scores: list[Path], of_scores: dict[str, Any]) -> No
             )
 
 
-@made_from("ncl_bench:compare", first=None, second=None)
+@made_from(compare_runs, first=None, second=None)
 def compare(
     folders: Annotated[
         list[Path],
@@ -138,9 +139,7 @@ def compare(
 
     Example: ncl-bench compare ncr-seed0 ncr-seed1 ncr-seed2 vs crcl-seed0 crcl-seed1 crcl-seed2
     """
-    from ncl_bench.evaluation.compare import compare as run
-
-    found = run(*_sides(folders), **given, progress=bar)
+    found = compare_runs(*_sides(folders), **given, progress=bar)
     if as_json:
         typer.echo(found.to_json())
     else:
@@ -165,12 +164,21 @@ def _sides(folders: list[Path]) -> tuple[list[Path], list[Path]]:
     return first, second
 
 
+CheckedFolder = Annotated[
+    Path, typer.Argument(help="Submission folder: submission.yaml and the files that it names.")
+]
+DataRoot = Annotated[
+    Path | None,
+    typer.Option(
+        "--root", help="Folder of prepared datasets (default: environment variable NCL_BENCH_DATA)."
+    ),
+]
 submission = typer.Typer(help="Write, check and describe a submission.", no_args_is_help=True)
 
 
 @submission.command()
 @made_from(
-    "ncl_bench.evaluation.template:begin_submission",
+    begin_submission,
     folder=Option("--to", default=Path("submission")),
     method=Option("--method"),
     dataset=Option("--dataset"),
@@ -181,8 +189,6 @@ def init(folder: Path, **given: Any) -> None:
 
     Example: ncl-bench submission init --method X --dataset coco --noise-ratio 0.4 --scores scores.npy
     """
-    from ncl_bench.evaluation.template import begin_submission
-
     begun = begin_submission(folder, **given)
     for path in begun.written:
         typer.echo(f"wrote {path}")
@@ -197,15 +203,14 @@ def init(folder: Path, **given: Any) -> None:
 
 
 @submission.command()
-@made_from("ncl_bench.evaluation.evaluate:open_submission")
-def check(folder: Path, **given: Any) -> None:
+def check(folder: CheckedFolder, root: DataRoot = None) -> None:
     """Check submission.yaml and its files without computing a metric.
 
     Example: ncl-bench submission check submissions/x
     """
     from ncl_bench.evaluation.evaluate import open_submission
 
-    opened = open_submission(folder, **given)
+    opened = open_submission(folder, root=root)
     for note in opened.notes:
         typer.echo(f"note: {note}")
     typer.echo(as_typed(f"{folder} is complete; next: ncl-bench evaluate {quote(str(folder))}"))

@@ -61,7 +61,6 @@ def make(
 
     import numpy as np
 
-    from ncl_bench.arguments import refuse_unused
     from ncl_bench.data import dataset_spec
     from ncl_bench.data.similar_noise import draw_from_captions, similar_file
     from ncl_bench.files import sole_owner, write_bytes
@@ -74,8 +73,6 @@ def make(
             f"{spec.name} carries natural noise, so none is drawn for it; choose another dataset"
         )
     chosen = unit_of(noise_unit)
-    if not noise_ratio:
-        refuse_unused(make, {"seed": seed}, "without noise", NoiseError)
     inside = None
     if to is None and chosen.name == "similar" and root is not None:
         to, inside = similar_file(root, spec, noise_ratio, seed), root

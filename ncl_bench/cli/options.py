@@ -8,10 +8,9 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, update_wrapper, wraps
+from functools import wraps
 from os import PathLike
 from pathlib import Path
-from pkgutil import resolve_name
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -60,21 +59,16 @@ OF_SEVERAL_CALLS: dict[str, Option | None] = {
 """Forms of arguments that several calls take; None is on no command line."""
 
 
-def made_from(
-    *calls: Callable[..., Any] | str, **forms: Option | None
-) -> Callable[[Callable[..., None]], Any]:
+def made_from(*calls: Callable[..., Any], **forms: Option | None) -> Callable[[Callable[..., None]], Any]:
     """Give a command the arguments of calls, as the calls take them, before its own.
 
     Args:
         calls: functions, or dataclasses, of modules that import nothing heavy.
         forms: what the terminal writes otherwise; None leaves an argument out.
     """
-    if any(isinstance(call, str) for call in calls):
-        return lambda command: _Later(command, calls, forms)
     known = OF_SEVERAL_CALLS | forms
     declared: dict[str, tuple[inspect.Parameter, str]] = {}
     for call in calls:
-        assert callable(call)
         texts = _texts(inspect.getdoc(call) or "")
         for name, parameter in inspect.signature(call).parameters.items():
             if known.get(name, True) is not None:
@@ -113,28 +107,6 @@ def made_from(
         return run
 
     return decorated
-
-
-class _Later:
-    """A command whose calls, ``module:function``, are imported when its signature is asked for."""
-
-    def __init__(self, command: Callable[..., None], calls: Sequence[Any], forms: Any) -> None:
-        update_wrapper(self, command)
-        self.__annotations__ = {}
-        self._command, self._calls, self._forms = command, calls, forms
-
-    @cached_property
-    def _made(self) -> Any:
-        calls = [resolve_name(call) if isinstance(call, str) else call for call in self._calls]
-        return made_from(*calls, **self._forms)(self._command)
-
-    @property
-    def __signature__(self) -> inspect.Signature:
-        signature: inspect.Signature = self._made.__signature__
-        return signature
-
-    def __call__(self, **given: Any) -> None:
-        self._made(**given)
 
 
 def _option(parameter: inspect.Parameter) -> str:

@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ncl_bench.arguments import refuse_unused
 from ncl_bench.data.layout import IMAGE_FILES, ImageFiles, records_of, save_table, write_manifest
 from ncl_bench.data.own_tables import read_images
 from ncl_bench.data.pairs.pictures import FileIndex
@@ -41,29 +40,12 @@ def add_images(
     image_column: str | None = None,
     progress: Progress = silent,
 ) -> Path:
-    """Copy the images of every split into a prepared folder; the same call resumes after an interruption.
-
-    Args:
-        spec: the dataset.
-        source: folder with one file per image; or the table, shards or saved folder that the dataset was made of.
-        root: folder that holds the prepared dataset.
-        names: CSV or TSV file with the columns image_id and file, a path in ``source`` (default: each file is named
-            after its image id). No path may lead out of ``source``; links in it are followed.
-        images: folder of the pictures (default: the folder of the table).
-        image_column: column of image paths or pictures (default: image, file_name, path, filename or alike).
-        progress: shows the number of images done.
-
-    Returns:
-        The folder of the images.
-
-    Raises:
-        DataError: the dataset is not prepared, already has images, or an image is missing, damaged or outside.
-        NclBenchError: another process is writing there.
-    """
+    """Do what :func:`ncl_bench.calls.add_images` says."""
     require("data", "datasets", needed_by="add-images")
-    if names is not None:
-        of_rows = {"images": images, "image_column": image_column}
-        refuse_unused(add_images, of_rows, "beside names, which says where each image is", DataError)
+    if names is not None and (images or image_column):  # they would be passed over
+        raise DataError(
+            f"{named('names')} says where each image is; leave {named('images')} and its column out"
+        )
     folder = root / spec.name
     with sole_owner(folder, inside=root):
         ids = {split: load_prepared(root, spec, split).image_ids.tolist() for split in spec.images}

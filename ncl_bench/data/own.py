@@ -4,7 +4,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.lib.format import open_memmap
 
-from ncl_bench.arguments import Count, Seed, checked_arguments
 from ncl_bench.data import DATASETS, register
 from ncl_bench.data.captions import ScanLayout
 from ncl_bench.data.columns import Int64Array
@@ -32,251 +31,27 @@ from ncl_bench.errors import DataError, listed, named, unknown_name
 from ncl_bench.extras import require
 from ncl_bench.files import sole_owner, write_text
 from ncl_bench.foreign import readable
-from ncl_bench.progress import Progress, silent
-
-if TYPE_CHECKING:
-    import pandas as pd
+from ncl_bench.options import Columns, PictureEncoding, SplitDraw, Words
+from ncl_bench.progress import Progress
 
 FEATURES, PICTURES = "features", "pictures"
 """Folders of encoded pictures, and of pictures that rows hold, in the folder of unfinished work."""
 
 
-@dataclass(frozen=True)
-class Columns:
-    """What the columns of a table hold, where their names do not say it.
-
-    Attributes:
-        image_column: column of image paths or pictures (default: image, file_name, path, filename or alike).
-        caption_column: column of captions (default: caption, text, title, alt or alike).
-        split_column: column of splits (default: split, if there is one).
-        languages: language of a column of captions, such as ``en`` or ``en=text``; the first one is the dataset's
-            default (default: the column caption in English, or all columns named by languages).
-        rows_in_order: take files that are numbered by row, or rows of features without ids, for those of the table's
-            rows in their order (default: refuse them).
-    """
-
-    image_column: str | None = None
-    caption_column: str | None = None
-    split_column: str | None = None
-    languages: Sequence[str] = ()
-    rows_in_order: bool = False
-
-
-@dataclass(frozen=True)
-class SplitDraw:
-    """How splits are drawn that no column, file or folder states.
-
-    Attributes:
-        dev: number of dev images to draw if no split is given (default: a tenth).
-        test: number of test images to draw if no split is given (default: a tenth).
-        seed: seed of the random split.
-    """
-
-    dev: Count | None = None
-    test: Count | None = None
-    seed: Seed = 0
-
-
-@dataclass(frozen=True)
-class Words:
-    """How captions become words.
-
-    Attributes:
-        tokenizers: tokenizer of all captions or of one language: word, word-punkt, jieba, char, bpe or bert (default:
-            jieba for Chinese, char for other languages written without blanks, else word).
-        tokenizer_file: file tokenizer.json of the tokenizer ``bert``.
-    """
-
-    tokenizers: Sequence[str] = ()
-    tokenizer_file: Path | str | None = None
-
-
-@dataclass(frozen=True)
-class PictureEncoding:
-    """How pictures become features.
-
-    Attributes:
-        encoder: image encoder: efficientnet-lite0, or a timm model with a grid of features (default:
-            efficientnet-lite0, or that of the audit).
-        skip_damaged: skip and list files that are not readable images.
-        device: device of the encoder; ``auto`` takes a GPU if there is one.
-    """
-
-    encoder: str | None = None
-    skip_damaged: bool = False
-    device: str = "auto"
-
-
-for _settings in (Columns, SplitDraw, Words, PictureEncoding):
-    _settings.__init__ = checked_arguments(DataError)(_settings.__init__)  # type: ignore[method-assign]
-
-
-def dataset_of_options(
-    name: str,
-    pairs: Any = None,
-    *,
-    clean: Path | str | None = None,
-    features: Path | str | None = None,
-    captions: Path | str | None = None,
-    **given: Any,
-) -> tuple[ScanLayout, tuple[str, ...]]:
-    """Use new_dataset(name, pairs, ...) with the folder of an audit as pairs, or new_dataset_of_features(name,
-    features, captions, ...), and group options as columns=Columns(), splits=SplitDraw(), words=Words() and
-    encoding=PictureEncoding()."""
-    source = [each for each in (pairs, captions, clean) if each is not None]
-    if len(source) != 1:
-        raise DataError(
-            f"{'more than one source' if source else 'no source'} of images and captions is given; give a table or a "
-            f"folder, or {named('clean')} with the folder of an audit"
-        )
-    groups: dict[str, Any] = {}
-    for group, kind in {
-        "columns": Columns,
-        "splits": SplitDraw,
-        "words": Words,
-        "encoding": PictureEncoding,
-    }.items():
-        groups[group] = kind(
-            **{each.name: given.pop(each.name) for each in fields(kind) if each.name in given}
-        )
-    if features is None:
-        return new_dataset(name, source[0], **groups, **given)
-    encoding, images = groups.pop("encoding"), given.pop("images", None)
-    if encoding != PictureEncoding():
-        raise DataError(
-            f"{named('features')} are given, so no picture is encoded; leave the options of encoding out"
-        )
-    return new_dataset_of_features(name, features, source[0], images=images, **groups, **given)
-
-
-@checked_arguments(DataError, formerly=dataset_of_options)
-def new_dataset(
-    name: str,
-    pairs: "Path | str | pd.DataFrame | Any",
-    *,
-    to: Path | str,
-    images: Path | str | None = None,
-    columns: Columns = Columns(),
-    splits: SplitDraw = SplitDraw(),
-    words: Words = Words(),
-    encoding: PictureEncoding = PictureEncoding(),
-    captions_per_image: Count | None = None,
-    noise: Literal["synthetic", "natural"] = "synthetic",
-    module: Path | str | None = None,
-    progress: Progress = silent,
-) -> tuple[ScanLayout, tuple[str, ...]]:
-    """Make a dataset of images and captions: encode the pictures, split and prepare; the same call resumes.
-
-    Args:
-        name: name of the dataset: small letters, digits and ``_``.
-        pairs: table with one row per caption (.csv, .tsv, .txt, .jsonl, .json, .parquet; columns: image, caption or one
-            per language, and optionally split), or a folder with metadata.csv, WebDataset shards or what ``datasets``
-            saved. From Python also a ``pandas.DataFrame`` or a ``datasets.Dataset``; see
-            :mod:`ncl_bench.data.pairs.rows`. The folder of an audit of own pairs stands for the pairs that it kept,
-            with the features that it computed; so does its file clean.* with ``images``.
-        to: folder of prepared datasets; the dataset is written to its subfolder of this name.
-        images: folder of the pictures (default: the folder of the table).
-        columns: what the columns hold, where their names do not say it.
-        splits: how splits are drawn that nothing states.
-        words: how captions become words.
-        encoding: how pictures become features.
-        captions_per_image: captions to keep per image, the first ones; needed if images have different numbers of
-            captions.
-        noise: noise of the pairs: ``synthetic`` (pairs are correct, noise is drawn) or ``natural`` (many are wrong).
-        module: Python file to write (default: NAME.py).
-        progress: shows what is done.
-
-    Returns:
-        The dataset, which is registered, and remarks: what was chosen and what is left out, in sentences.
-
-    Raises:
-        DataError: something is missing, damaged or does not fit together.
-    """
-    return _made(
-        name,
-        pairs,
-        None,
-        images,
-        columns,
-        splits,
-        words,
-        encoding,
-        captions_per_image,
-        noise,
-        to,
-        module,
-        progress,
-    )
-
-
-@checked_arguments(DataError)
-def new_dataset_of_features(
-    name: str,
-    features: Path | str,
-    captions: "Path | str | pd.DataFrame | Any",
-    *,
-    to: Path | str,
-    images: Path | str | None = None,
-    columns: Columns = Columns(),
-    splits: SplitDraw = SplitDraw(),
-    words: Words = Words(),
-    captions_per_image: Count | None = None,
-    noise: Literal["synthetic", "natural"] = "synthetic",
-    module: Path | str | None = None,
-    progress: Progress = silent,
-) -> tuple[ScanLayout, tuple[str, ...]]:
-    """Make a dataset of features and captions: split and prepare; the same call resumes.
-
-    Args:
-        name: as for :func:`new_dataset`.
-        features: folder of features in place of pictures, with train.npy, dev.npy and test.npy and their ids, or with
-            one .npy file per image (default: the pictures are encoded). Arrays of ``{split}.npy`` or
-            ``{split}_ims.npy`` are ``(images, dim)`` or ``(images, regions, dim)``, with the ids in
-            ``{split}_ids.txt``, one per line; that of an image, named by its id, is ``(dim,)`` or ``(regions, dim)``.
-            64-bit numbers are stored as 32-bit.
-        captions: the table, beside ``features``.
-        images: folder of the pictures, where files are named by a table of URLs.
-        to, columns, splits, words, captions_per_image, noise, module, progress: as for :func:`new_dataset`.
-
-    Returns:
-        As for :func:`new_dataset`.
-
-    Raises:
-        DataError: as there.
-    """
-    none = PictureEncoding()
-    return _made(
-        name,
-        captions,
-        Path(features),
-        images,
-        columns,
-        splits,
-        words,
-        none,
-        captions_per_image,
-        noise,
-        to,
-        module,
-        progress,
-    )
-
-
-def _made(
+def made_dataset(
     name: str,
     source: Any,
     features: Path | None,
     images: Path | str | None,
-    columns: Columns,
-    splits: SplitDraw,
-    words: Words,
-    encoding: PictureEncoding,
+    groups: tuple[Columns, SplitDraw, Words, PictureEncoding],
     captions_per_image: int | None,
     noise: Literal["synthetic", "natural"],
     to: Path | str,
     module: Path | str | None,
     progress: Progress,
 ) -> tuple[ScanLayout, tuple[str, ...]]:
+    """Do what :func:`ncl_bench.new_dataset` and :func:`ncl_bench.new_dataset_of_features` say."""
+    columns, splits, words, encoding = groups
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise DataError(
             f"the name is {name!r}, expected small letters, digits and _, a letter first; choose another"

@@ -13,7 +13,6 @@ from typing import Any, Literal
 import numpy as np
 
 from ncl_bench import __version__
-from ncl_bench.arguments import checked_arguments, refuse_unused
 from ncl_bench.data import ROOT_VARIABLE, dataset_spec
 from ncl_bench.data.card import render_card
 from ncl_bench.data.embedded import embedded_material
@@ -78,7 +77,6 @@ def check(name: str, place: Path | None, *, progress: Progress = silent) -> Find
     return replace(found, warnings=(*found.warnings, warning)) if warning else found
 
 
-@checked_arguments(DataError)
 def prepare(
     name: str,
     place: AnyPath | None = None,
@@ -92,45 +90,14 @@ def prepare(
     push_to_hub: str | None = None,
     progress: Progress = bar,
 ) -> Path:
-    """Check a downloaded dataset and convert it into a folder that loads in a second.
-
-    The same call resumes an interrupted one. Large datasets are tokenized in several processes, so call this from a
-    file whose main code is under ``if __name__ == "__main__":``.
-
-    Example::
-
-        ncl_bench.prepare("flickr30k", "downloads/f30k_precomp", "data")
-        train = ncl_bench.load_dataset("flickr30k", root="data", noise_ratio=0.4)
-
-    Args:
-        name: name of the dataset.
-        place: folder of the downloaded files, or a zip file of them.
-        to: folder of prepared datasets; the dataset is written to its subfolder of this name (default: environment
-            variable ``NCL_BENCH_DATA``).
-        download: fetch the dataset's archive from the Hugging Face Hub first, if it is published there.
-        dtype: number type of the features (default: the download's).
-        tokenizers: tokenizer: word, word-punkt, jieba, char, bpe or bert (default: the dataset's own).
-        tokenizer_file: file tokenizer.json of the tokenizer ``bert``.
-        vocabulary: vocabulary file (json) for word and word-punkt (default: the published one if the download has it,
-            else one built from the training captions, with other ids).
-        push_to_hub: dataset repository of the Hugging Face Hub to upload to afterwards; a new one is private.
-        progress: :func:`ncl_bench.progress.silent` shows no bar.
-
-    Returns:
-        The prepared folder, ``to/name``.
-
-    Raises:
-        DataError: the download is damaged or its layout, count or type differs from the published one, the target
-            folder was prepared with other settings, or the disk is too small.
-        NclBenchError: another process is writing there, or the folder cannot be written.
-    """
+    """Do what :func:`ncl_bench.calls.prepare` says."""
     require("data", "datasets", needed_by="prepare")
     spec = dataset_spec(name)
     if push_to_hub:
         # before an hour of work, as the licence may permit no upload
         check_upload(name)
-    if spec.embedded and not download:
-        refuse_unused(prepare, {"place": place}, f"as {name} is embedded", DataError)
+    if spec.embedded and not download and place is not None:  # its files would be taken for what is prepared
+        raise DataError(f"{name} is embedded; leave {named('place')} out")
     found = downloaded(name, place) if download else as_path(place)
     chosen = to or os.environ.get(ROOT_VARIABLE)
     if not chosen:

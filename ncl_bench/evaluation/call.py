@@ -4,17 +4,19 @@ This module imports nothing heavy, as ``--help`` reads its signatures; each call
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
-from ncl_bench.arguments import AnyPath, Count, as_path, checked_arguments
-from ncl_bench.errors import ScoresError, named
+from ncl_bench.arguments import AnyPath, Count, NoiseUnit, Seed, as_path, checked_arguments
+from ncl_bench.errors import ScoresError, SubmissionError, named
 from ncl_bench.progress import Progress, bar, silent
 
 if TYPE_CHECKING:
+    from ncl_bench.evaluation.compare import Comparison
     from ncl_bench.evaluation.results import Evaluation, Result
+    from ncl_bench.evaluation.template import Begun
 
 EVALUATION_FILE = "evaluation.json"
 """File name for the numbers of bare scores; a submission has ``result.json``."""
@@ -285,3 +287,85 @@ def evaluated_scores(
     with sole_owner(place, nested=False):
         write_text(place / EVALUATION_FILE, evaluation.to_json() + "\n")
         return evaluation, [place / EVALUATION_FILE, *(pages.write() if pages else ())]
+
+
+@checked_arguments(SubmissionError)
+def compare(
+    first: AnyPath | Sequence[AnyPath],
+    second: AnyPath | Sequence[AnyPath],
+    *,
+    split: Split = "test",
+    plot: AnyPath | None = None,
+    root: AnyPath | None = None,
+    progress: Progress = silent,
+) -> "Comparison":
+    """Test whether two submissions, or two methods with several training seeds each, differ significantly.
+
+    Example::
+
+        print(ncl_bench.compare("submissions/ncr", "submissions/crcl"))
+        ncl_bench.compare(["ncr-seed0", "ncr-seed1", "ncr-seed2"], ["crcl-seed0", "crcl-seed1", "crcl-seed2"])
+
+    Two submissions are compared by a bootstrap over images; both see the same resamples. Several seeds per side are
+    compared by a test over seeds and images together, as on the leaderboard.
+
+    Args:
+        first: submission folder, or one folder per training seed.
+        second: likewise.
+        split: split to compare.
+        plot: file (.svg, .png or .pdf) for a plot of the resampled differences, or of the rSum of every run.
+        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
+        progress: :func:`ncl_bench.progress.bar` shows a bar (default: none).
+    """
+    from ncl_bench.evaluation.compare import compare as run
+
+    return run(first, second, split=split, plot=plot, root=root, progress=progress)
+
+
+@checked_arguments(SubmissionError)
+def begin_submission(
+    folder: Path,
+    method: str,
+    dataset: str,
+    *,
+    scores: Sequence[Path] = (),
+    similarity: Similarity = "cosine",
+    noise_unit: NoiseUnit | None = None,
+    noise_ratio: float | None = None,
+    noise_seed: Seed | None = None,
+    order_from: Path | None = None,
+    root: Path | None = None,
+) -> "Begun":
+    """Copy scores of the test split into a folder and write its ``submission.yaml``, as complete as possible.
+
+    Args:
+        folder: folder of the submission, without a submission.yaml so far.
+        method: name of the method.
+        dataset: name of the dataset.
+        scores: file of similarities of the test split (.npy, .safetensors, .pt), which is copied; give two for
+            embeddings, images first. None if ``test.npy`` is already in the folder or follows later.
+        similarity: similarity of two embeddings.
+        noise_unit: unit that the noise moves: random captions (``caption``, the default), images with all their
+            captions (``image``), captions to images of similar captions (``similar``) or to images of captions with
+            a common noun (``noun``).
+        noise_ratio: nominal noise ratio of the training pairs, in [0, 1) (default: clean pairs, or the natural noise of
+            the dataset).
+        noise_seed: seed of the noise (default: the standard seed of this noise setting).
+        order_from: folder with the downloaded captions and ids, to compute the order of the test split; features are
+            not needed.
+        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
+    """
+    from ncl_bench.evaluation.template import begin_submission as run
+
+    return run(
+        folder,
+        method,
+        dataset,
+        scores=scores,
+        similarity=similarity,
+        noise_unit=noise_unit,
+        noise_ratio=noise_ratio,
+        noise_seed=noise_seed,
+        order_from=order_from,
+        root=root,
+    )

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ncl_bench.arguments import checked_arguments
 from ncl_bench.data.judgements import Judgements
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import SubmissionError
@@ -311,7 +310,6 @@ def _runs_note(sides: tuple[Sequence[Opened], Sequence[Opened]]) -> list[str]:
     return ["a side with one training run uses the spread of the other side"] if 1 in counts else []
 
 
-@checked_arguments(SubmissionError)
 def compare(
     first: AnyPath | Sequence[AnyPath],
     second: AnyPath | Sequence[AnyPath],
@@ -321,24 +319,7 @@ def compare(
     root: AnyPath | None = None,
     progress: Progress = silent,
 ) -> Comparison:
-    """Test whether two submissions, or two methods with several training seeds each, differ significantly.
-
-    Example::
-
-        print(ncl_bench.compare("submissions/ncr", "submissions/crcl"))
-        ncl_bench.compare(["ncr-seed0", "ncr-seed1", "ncr-seed2"], ["crcl-seed0", "crcl-seed1", "crcl-seed2"])
-
-    Two submissions are compared by a bootstrap over images; both see the same resamples. Several seeds per side are
-    compared by a test over seeds and images together, as on the leaderboard.
-
-    Args:
-        first: submission folder, or one folder per training seed.
-        second: likewise.
-        split: split to compare.
-        plot: file (.svg, .png or .pdf) for a plot of the resampled differences, or of the rSum of every run.
-        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
-        progress: :func:`ncl_bench.progress.bar` shows a bar (default: none).
-    """
+    """Do what :func:`ncl_bench.evaluation.call.compare` says."""
     if plot is not None:
         check_picture(Path(plot))
     folders = _side(first), _side(second)

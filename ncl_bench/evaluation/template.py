@@ -11,7 +11,7 @@ import numpy as np
 import yaml
 from pydantic import ValidationError
 
-from ncl_bench.arguments import Seed, refuse_unused
+from ncl_bench.arguments import Seed
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.load import train_noise
 from ncl_bench.data.order import order_of_download
@@ -79,35 +79,18 @@ def begin_submission(
     order_from: Path | None = None,
     root: Path | None = None,
 ) -> Begun:
-    """Copy scores of the test split into a folder and write its ``submission.yaml``, as complete as possible.
-
-    Args:
-        folder: folder of the submission, without a submission.yaml so far.
-        method: name of the method.
-        dataset: name of the dataset.
-        scores: file of similarities of the test split (.npy, .safetensors, .pt), which is copied; give two for
-            embeddings, images first. None if ``test.npy`` is already in the folder or follows later.
-        similarity: similarity of two embeddings.
-        noise_unit: unit that the noise moves: random captions (``caption``, the default), images with all their
-            captions (``image``), captions to images of similar captions (``similar``) or to images of captions with
-            a common noun (``noun``).
-        noise_ratio: nominal noise ratio of the training pairs, in [0, 1) (default: clean pairs, or the natural noise of
-            the dataset).
-        noise_seed: seed of the noise (default: the standard seed of this noise setting).
-        order_from: folder with the downloaded captions and ids, to compute the order of the test split; features are
-            not needed.
-        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
-    """
+    """Do what :func:`ncl_bench.evaluation.call.begin_submission` says."""
     spec = dataset_spec(dataset)
     if not method.strip():
         raise SubmissionError(f"{named('method')} is empty; give the name that the leaderboard shows")
     try:
         method = _Named(method=method).method
     except ValidationError as error:
-        raise SubmissionError(f"--{first_problem(error)}") from None
-    if len(scores) != 2:
-        unread = {"similarity": similarity}
-        refuse_unused(begin_submission, unread, "without two files of embeddings", SubmissionError)
+        raise SubmissionError(first_problem(error)) from None
+    if len(scores) != 2 and similarity != "cosine":
+        raise SubmissionError(
+            f"{named('similarity', similarity)} is for two files of embeddings; leave it out"
+        )
     # without a ratio nobody knows the noise: then it is a guess, and is listed under `assumed`
     noise, origin = _noise(spec, noise_unit, noise_ratio, noise_seed, root)
     filled_in = {"noise": origin} if origin else {}

@@ -10,8 +10,7 @@ import torch
 from rich.console import Console
 from support.few_digits import digits_job, trained
 
-from baselines.audit import audit
-from baselines.audit.pairs import open_runs
+from baselines.audit.pairs import audit, open_runs
 from baselines.plot import plot_run
 from baselines.training.measures import Epoch, diagnose
 from baselines.training.run_folder import RunFolder

@@ -19,8 +19,9 @@ from support.few_digits import TINY_SGR, digits_job, load_few, trained
 from typer.testing import CliRunner
 
 import baselines.audit.pairs
-from baselines.audit import apply_audit, audit, write_audit
+from baselines.audit import apply_audit, write_audit
 from baselines.audit.judge import judge_split
+from baselines.audit.pairs import audit
 from baselines.audit.result import read_result, write_table
 from baselines.audit.sentences import MINILM
 from baselines.kit.batches import derive_seed

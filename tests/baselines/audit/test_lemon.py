@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 
 import baselines.audit.lemon
 import baselines.audit.report
-from baselines.audit import apply_audit, write_lemon
+from baselines.audit import apply_audit
 from baselines.audit.lemon import FIXED, LemonScores, LemonSetting, lemon
+from baselines.audit.report import write_lemon
 from baselines.audit.result import read_result
 from ncl_bench.cli import app
 from ncl_bench.data import dataset_spec, true_correspondence

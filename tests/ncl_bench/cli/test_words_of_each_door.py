@@ -150,10 +150,6 @@ def test_a_command_names_its_own_options(
     ("command", "sentence"),
     [
         (
-            "recipes --match digits show ncr/digits_vse_infinity",
-            "--match is 'digits', which has no effect beside show",
-        ),
-        (
             "leaderboard table {} --json --format latex",
             "--json prints no --format latex; leave one of the two out",
         ),

@@ -4,12 +4,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ncl_bench.calls import new_dataset, new_dataset_of_features, prepare
     from ncl_bench.data import DATASETS
     from ncl_bench.data.load import load_dataset
-    from ncl_bench.calls import new_dataset, new_dataset_of_features, prepare
     from ncl_bench.data.paired import PairedDataset
     from ncl_bench.errors import NclBenchError
-    from ncl_bench.evaluation.call import compare, evaluate, evaluate_embeddings, evaluate_model, evaluate_submission
+    from ncl_bench.evaluation.call import (
+        compare,
+        evaluate,
+        evaluate_embeddings,
+        evaluate_model,
+        evaluate_submission,
+    )
     from ncl_bench.evaluation.hubs import without_hubs
     from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
     from ncl_bench.evaluation.scores import write_scores

@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ncl_bench.arguments import AnyPath, checked_arguments
+from ncl_bench.arguments import AnyPath, Count, checked_arguments
 from ncl_bench.errors import DataError, named
 from ncl_bench.options import Columns, PictureEncoding, SplitDraw, Words
 from ncl_bench.progress import Progress, bar, silent

@@ -101,8 +101,8 @@ def apply_audit(
 
 
 def _formerly_find(*given: Any, **named: Any) -> "pd.DataFrame":
-    """Give image_column, caption_column and rows_in_order in columns=ncl_bench.options.PairColumns(...), and embeddings to
-    baselines.find_wrong_embeddings."""
+    """Give image_column, caption_column and rows_in_order in columns=ncl_bench.options.PairColumns(...), and
+    embeddings to baselines.find_wrong_embeddings."""
     moved = ("image_column", "caption_column", "rows_in_order")
     named["columns"] = PairColumns(**{name: named.pop(name) for name in moved if name in named})
     arrays = [named.pop(name, None) for name in ("image_embeddings", "caption_embeddings")]

@@ -8,11 +8,12 @@ from dataclasses import replace
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.lib.format import open_memmap
 
+from ncl_bench.arguments import AnyPath
 from ncl_bench.data import DATASETS, register
 from ncl_bench.data.captions import ScanLayout
 from ncl_bench.data.columns import Int64Array
@@ -42,12 +43,12 @@ def made_dataset(
     name: str,
     source: Any,
     features: Path | None,
-    images: Path | str | None,
+    images: AnyPath | None,
     groups: tuple[Columns, SplitDraw, Words, PictureEncoding],
     captions_per_image: int | None,
     noise: Literal["synthetic", "natural"],
-    to: Path | str,
-    module: Path | str | None,
+    to: AnyPath,
+    module: AnyPath | None,
     progress: Progress,
 ) -> tuple[ScanLayout, tuple[str, ...]]:
     """Do what :func:`ncl_bench.new_dataset` and :func:`ncl_bench.new_dataset_of_features` say."""

@@ -16,6 +16,7 @@ import ncl_bench
 from baselines.audit import find_wrong_pairs
 from ncl_bench.arguments import Count, Seed, checked_arguments
 from ncl_bench.errors import NclBenchError
+from ncl_bench.options import PairColumns
 
 IMAGES, CAPTIONS = embeddings()
 SCORES = IMAGES @ CAPTIONS.T
@@ -87,6 +88,8 @@ VALID = {
     "recipes": RECIPE,
     "table": "digits",
     "runs": "run",
+    "image_embeddings": IMAGES,
+    "caption_embeddings": CAPTIONS,
     "to_bank_of_captions": IMAGES,
     "to_bank_of_images": CAPTIONS,
     "images": IMAGES,
@@ -301,19 +304,9 @@ def test_scores_need_a_dataset_and_a_submission_has_one(tmp_path: Path) -> None:
         ncl_bench.evaluate(tmp_path / "s.npy", split="dev")
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"encoder": "open_clip:ViT-B-32"}, "encoder is 'open_clip:ViT-B-32', .* beside embeddings"),
-        ({"device": "tpu"}, "device is 'tpu', which has no effect beside embeddings"),
-        ({"strict": True}, "^strict is True, which has no effect beside embeddings; leave it out$"),
-        ({"caption_column": "text"}, "caption_column is 'text', .* without a table of pairs"),
-    ],
-    ids=["encoder", "device", "strict", "column"],
-)
-def test_an_audit_of_embeddings_refuses_what_is_for_pictures(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(NclBenchError, match=message):
-        find_wrong_pairs(image_embeddings=CAPTIONS, caption_embeddings=CAPTIONS, **given)
+def test_columns_are_those_of_a_table() -> None:
+    with pytest.raises(NclBenchError, match="columns are for a table of pairs"):
+        baselines.find_wrong_embeddings(CAPTIONS, CAPTIONS, columns=PairColumns(caption_column="text"))
 
 
 def test_a_call_with_another_argument_is_named() -> None:

@@ -4,7 +4,6 @@ import inspect
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -12,7 +11,6 @@ import typer
 from typer.main import get_command
 from typer.testing import CliRunner
 
-import baselines
 import leaderboard
 import leaderboard.cli
 import ncl_bench
@@ -127,13 +125,11 @@ def test_help_is_the_first_sentence_in_the_words_of_a_terminal(command: Any) -> 
 
 
 MADE = {
-    "audit pairs": (baselines.find_wrong_pairs, {"as_json"}),
-    "datasets new": (ncl_bench.new_dataset, set()),
     "prepare": (ncl_bench.prepare, {"check"}),
     "leaderboard table": (leaderboard.table, {"form", "ranks", "as_json"}),
 }
 """Command to its call, and what only a terminal has."""
-DIFFERENT = {("audit pairs", "to"): Path("audit"), ("leaderboard table", "root"): leaderboard.cli.ROOT}
+DIFFERENT = {("leaderboard table", "root"): leaderboard.cli.ROOT}
 
 
 def leaves(command: Any, *path: str) -> Iterator[tuple[str, Any]]:

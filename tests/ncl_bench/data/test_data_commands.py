@@ -72,22 +72,22 @@ def test_check_lists_every_file_and_writes_nothing(run, tmp_path):
         ("prepare now --download --from x", "cannot be combined"),
         ("prepare flickr30k --from x --push-to-hub a/b", "cannot be uploaded: the Flickr terms"),
         ("prepare digits --check", "digits is embedded and has no download to check"),
-        ("prepare digits --from x --to y", "--from is 'x', which has no effect as digits is embedded"),
+        ("prepare digits --from x --to y", "digits is embedded; leave --from out"),
         (
             "prepare coco --check --from x --dtype float16",
-            "--dtype is 'float16', which has no effect beside --check",
+            "--check writes nothing; leave --dtype out",
         ),
         (
             "prepare coco --check --from x --tokenizer bpe",
-            "--tokenizer is ['bpe'], which has no effect beside --check",
+            "--check writes nothing; leave --tokenizer out",
         ),
         (
             "prepare coco --check --from x --vocabulary v",
-            "--vocabulary is 'v', which has no effect beside --check",
+            "--check writes nothing; leave --vocabulary out",
         ),
         (
             "prepare coco --check --from x --push-to-hub a/b",
-            "--push-to-hub is 'a/b', which has no effect beside --check",
+            "--check writes nothing; leave --push-to-hub out",
         ),
         ("datasets show nope", "unknown dataset 'nope'"),
     ],

@@ -73,7 +73,7 @@ def test_a_table_may_say_which_file_is_which(root: Path, photos: dict[str, bytes
         lines.append(f"photo-{number},{image_id}")
     (tmp_path / "names.csv").write_text("\n".join(lines))
     arguments = ["add-images", "flickr30k", "--from", str(tmp_path / "photos"), "--to", str(root)]
-    with pytest.raises(DataError, match="image_column is 'file', which has no effect beside names"):
+    with pytest.raises(DataError, match="names says where each image is"):
         add_images(SPEC, tmp_path / "photos", root, names=tmp_path / "names.csv", image_column="file")
     result = CliRunner().invoke(app, [*arguments, "--names", str(tmp_path / "names.csv")])
     assert result.exit_code == 0, result.output

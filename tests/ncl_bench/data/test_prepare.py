@@ -466,7 +466,7 @@ def test_the_same_command_again_changes_nothing(tmp_path):
             {"tokenizers": ("jieba",), "vocabulary": Path("v.json")},
             "word and word-punkt only",
         ),
-        ("coco", {"tokenizer_file": Path("t.json")}, "add tokenizers=bert"),
+        ("coco", {"tokenizer_file": Path("t.json")}, "add --tokenizers bert"),
         (
             "coco",
             {"vocabulary": Path("absent.json")},

@@ -41,6 +41,11 @@ def load_dataset(
 ) -> PairedDataset:
     """Open one split of a dataset, with synthetic noise on train if requested.
 
+    Example::
+
+        train = ncl_bench.load_dataset("digits", noise_ratio=0.4)
+        dev = ncl_bench.load_dataset("flickr30k", split="dev", root="data")
+
     Args:
         name: key of ``DATASETS``. Embedded datasets such as ``digits`` need no files; the others must be prepared.
         split: ``train``, ``dev`` or ``test``.

@@ -168,6 +168,10 @@ _READERS: dict[str, Callable[[Path], NDArray[Any]]] = {
 def write_scores(path: AnyPath, similarities: Any) -> None:
     """Write similarities as a float32 ``.npy`` file.
 
+    Example::
+
+        ncl_bench.write_scores("test.npy", similarities)  # (n_images, n_captions)
+
     Args:
         path: the ``.npy`` file to write.
         similarities: float ``(n_images, n_captions)``, images as rows; an array, also memory-mapped, or a CPU tensor.

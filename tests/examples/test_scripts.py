@@ -100,3 +100,17 @@ def test_all_from_python(
     program = (EXAMPLES / "all_from_python.py").read_text(encoding="utf-8")
     assert len(program.splitlines()) <= 40
     assert program in (EXAMPLES.parent / "docs" / "quickstart.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_clean_and_train(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("clean_and_train.py", "--dataset", "digits", "--steps", "20", "--to", tmp_path, patch=monkeypatch)
+    shown = capsys.readouterr().out
+    for name in ("CCA", "InfoNCE"):
+        before, after = re.search(rf"{name}: (\S+)% of all pairs are right, (\S+)% of the", shown).groups()
+        assert float(after) > float(before)
+    assert shown.count("difference") >= 3
+    assert len((EXAMPLES / "clean_and_train.py").read_text(encoding="utf-8").splitlines()) <= 45

@@ -54,6 +54,10 @@ benchmark: .venv/installed-test
 	touch $@
 
 # torch, which packages of the tests ask for, keeps its version: its lowest one has a job in tests.yml
+hashes.txt: pyproject.toml constraints.txt # contents of what judges and publishes the board, and of what builds a release
+	uv pip compile pyproject.toml --extra leaderboard --group release --constraint constraints.txt --generate-hashes \
+	  --universal --python-version 3.11 --no-annotate --custom-compile-command 'make hashes.txt' --output-file $@
+
 build/lowest/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear build/lowest
 	grep '^torch' constraints.txt > build/lowest/torch.txt

@@ -33,6 +33,7 @@ SWEPT = {
     "batch_size": 1000,
     "backbone": {"name": "vse_infinity", "embed_size": 8, "word_dim": 4},
     "method": {"name": "info_nce", "epochs": 1},
+    "search": {"method.learning_rate": {"low": 0.0001, "high": 0.001, "log": True}},
 }
 COMMANDS = {
     "prepare": "prepare flickr30k --from download --to data --tokenizer word --tokenizer bpe",
@@ -43,12 +44,17 @@ COMMANDS = {
     "train": "train recipe.yaml --noise-ratio 0.4 --device cpu --to runs/a",
     "plot": "plot runs/a",
     "sweep": "sweep swept.yaml --noise caption-40 --seed 0 --seed 1 --jobs 1 --device cpu --to sweep",
+    "tune": "tune swept.yaml --noise caption-40 --trials 2 --jobs 1 --device cpu --to tuning",
+    "datasets new": "datasets new mine pairs.csv --images photos --dev 5 --test 5 --device cpu --to data",
+    "audit": "audit pairs.csv --images photos --device cpu --to audited",
+    "audit apply": "audit apply audited --threshold 0.5 --yes --to cleaned",
     "score": "score runs/a --device cpu --to submissions/a",
     "evaluate": "evaluate submissions/a --plot --examples 5",
     "leaderboard add": "leaderboard add submissions/a --root board",
     "leaderboard build": "leaderboard build --root board --to board/site --tables --no-published",
 }
 AFTER = {
+    "audit apply": "audit",
     "plot": "train",
     "score": "train",
     "evaluate": "score",
@@ -77,7 +83,10 @@ def write_inputs(folder: Path) -> None:
     """What the first commands read."""
     folder.mkdir(parents=True)
     miniatures.make_scan(folder / "download", "flickr30k")
-    draw(folder / "photos", 30)
+    draw(folder / "photos", 60)
+    names = sorted(path.name for path in (folder / "photos").iterdir())
+    rows = "".join(f"{name},the drawing of number {n}\n" for n, name in enumerate(names))
+    (folder / "pairs.csv").write_text(f"image,caption\n{rows}")
     for name, recipe in (("recipe", RECIPE), ("swept", SWEPT)):
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(recipe))
 

@@ -274,7 +274,7 @@ def _is_credit(text: str, stops: frozenset[str]) -> bool:
 
 
 def _is_product(text: str, function: float) -> bool:
-    digits = sum(letter.isdigit() for letter in text) / max(1, sum(letter.isalnum() for letter in text))
+    digits = len(re.findall(r"\d", text)) / max(1, sum(letter.isalnum() for letter in text))
     return digits >= MOST_OF_DIGITS or (_PRICE.search(text) is not None and function <= 0.3)
 
 

@@ -116,7 +116,7 @@ def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("signals_heard")
-def test_workers_end_with_their_parent(tmp_path: Path) -> None:
+def test_workers_of_decoding_end_with_their_parent(tmp_path: Path) -> None:
     script = """if True:
         import time
         from ncl_bench import decoding

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
@@ -41,7 +42,8 @@ from ncl_bench.data.own_tables import (
     read_images,
 )
 from ncl_bench.data.pairs.listing import TABLE_ENDINGS
-from ncl_bench.data.pairs.rows import rows_in
+from ncl_bench.data.pairs.pictures import FileIndex
+from ncl_bench.data.pairs.rows import UserRows, rows_in, with_splits_of_folders
 from ncl_bench.data.pictures import picture_path, read_picture
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.decoding import decoded
@@ -99,7 +101,7 @@ def list_images(
     work: Path | None = None,
     progress: Progress = silent,
 ) -> ImageList:
-    """List the images of a folder, or of a table or another form of :mod:`ncl_bench.data.pairs.forms`.
+    """List the images of a folder, or of a table or another form of :mod:`ncl_bench.data.pairs.rows`.
 
     Args:
         source: folder of images; or a table (.csv, .tsv, .txt, .jsonl, .json, .parquet) with a column of images and
@@ -136,17 +138,15 @@ def list_images(
     elif source.is_dir():
         if given := [each for each in (images, image_column, split_column) if each is not None]:
             raise DataError(f"{source} is a folder of images alone, so {given[0]} says nothing; leave it out")
-        paths = sorted(path.relative_to(source) for path in source.rglob("*") if path.is_file())
-        visible = [path for path in paths if not any(part.startswith(".") for part in path.parts)]
-        files: dict[str, Path] = {}
-        for path in visible:
-            name = normalized(path.as_posix())
-            if files.setdefault(name, source / path) != source / path:
-                raise DataError(
-                    f"{source} holds 2 files that are named {shown(name)} in different Unicode forms; remove or "
-                    "rename all but one"
-                )
-        found = ImageList(source, sorted(files), None, files)
+        files = FileIndex(source).paths
+        names = sorted(files)
+        rows = UserRows("", pd.DataFrame({"image": names}, dtype=object))
+        rows = rows if lists else with_splits_of_folders(rows, names)
+        splits = None
+        if "split" in rows.frame:
+            of = rows.frame.groupby("split")["image"].apply(list)
+            splits = {split: of.get(split, []) for split in SPLITS}
+        found = ImageList(source, names, splits, files, rows.remarks)
     else:
         raise DataError(
             f"{source} is neither a folder nor a table ({', '.join(TABLE_ENDINGS)}); give the images' folder or table"

@@ -6,7 +6,7 @@ Nothing is left out: a row without an image or a caption is refused with its pla
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from ncl_bench.data.languages import language_tag
 from ncl_bench.data.pairs.columns import OwnPairs, columns_of, image_column_of, pairs_of, text_cells
 from ncl_bench.data.pairs.names import SPLIT_OF, column, known_columns
 from ncl_bench.data.pairs.pictures import image_names, picture_files
-from ncl_bench.data.pairs.rows import read_rows, with_splits
+from ncl_bench.data.pairs.rows import read_rows, with_splits_of_folders
 from ncl_bench.data.pairs.rows import split_column as stated_in
 from ncl_bench.data.scripts import LANGUAGE_OF, LATIN, script_of_most
 from ncl_bench.data.spec import SPLITS
@@ -294,13 +294,9 @@ def _gather(
         names, files, found = picture_files(pairs, images, work, progress)
         remarks += found
     if by_folder:
-        # the folders of the pictures, as train2014/1.jpg names one
-        folders = [str(PurePosixPath(name).parent) for name in names]
-        labels = list(dict.fromkeys(folders))
-        place = {label: number for number, label in enumerate(labels)}
-        with_names = with_splits(rows, labels, np.array([place[each] for each in folders], np.int64))
+        with_names = with_splits_of_folders(rows, names)
         remarks += with_names.remarks[len(rows.remarks) :]
-        rows, split_column = with_names, "split" if "split" in with_names.frame else None
+        rows, split_column = with_names, stated_in(with_names.frame)
     texts = [pairs.captions, *(text_cells(rows, name) for name in [*chosen.values()][1:])] if chosen else []
     splits = text_cells(rows, split_column) if split_column else [""] * len(names)
     captions: dict[str, list[tuple[str, ...]]] = {}

@@ -33,6 +33,14 @@ def test_a_folder_is_listed_in_one_order_everywhere(tmp_path):
     assert (found.folder, found.splits) == (tmp_path, None)
 
 
+def test_folders_that_all_name_splits_are_the_splits(tmp_path):
+    found = list_images(touched(tmp_path, "train/cats/0.jpg", "Val/dogs/1.jpg", "test/2.jpg"))
+    assert found.splits == {"train": ["train/cats/0.jpg"], "dev": ["Val/dogs/1.jpg"], "test": ["test/2.jpg"]}
+    found = list_images(touched(tmp_path, "tram/3.jpg"))
+    assert found.splits is None
+    assert "is not taken for a split, as tram names none" in found.remarks[0]
+
+
 def test_a_table_names_images_once_and_may_split_them(tmp_path):
     rows = "image,split,en\nb.jpg,train,one\na.jpg,dev,two\nb.jpg,train,three\nc.jpg,test,four\n"
     found = list_images(table(tmp_path, rows, encoding="utf-8-sig"))
@@ -121,8 +129,8 @@ def test_other_sources_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("lists", "problem"),
     [
-        (["train=one.txt"], "--split is missing for dev and test"),
-        (["val=one.txt"], "--split val=one.txt is no SPLIT=FILE with one of train, dev, test"),
+        (["train=one.txt"], "is missing for dev and test"),
+        (["val=one.txt"], "val=one.txt is no SPLIT=FILE with one of train, dev, test"),
         (["train=gone.txt", "dev=b.txt", "test=c.txt"], r"gone\.txt does not exist"),
         (["train=x.txt", "dev=b.txt", "test=c.txt"], r"x\.txt names x, which photos does not hold; fetch it"),
         (["train=b.txt", "dev=b.txt", "test=c.txt"], r"b\.txt: b is in dev here and in train above; choose"),

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -237,6 +237,13 @@ def with_splits(rows: UserRows, labels: Sequence[str], label_of: Int64Array) -> 
     return replace(rows, remarks=(*rows.remarks, told))
 
 
+def with_splits_of_folders(rows: UserRows, paths: Sequence[str]) -> UserRows:
+    """Give the rows a column of splits where the folders of all pictures name one, as ``train2014/1.jpg`` does."""
+    number_of: dict[str, int] = {}
+    label_of = [number_of.setdefault(str(PurePosixPath(path).parent), len(number_of)) for path in paths]
+    return with_splits(rows, list(number_of), np.array(label_of, np.int64))
+
+
 def split_column(frame: pd.DataFrame) -> str | None:
     """The column ``split``, or one of another name, such as ``subset``, whose cells are all names of splits."""
     for name in known_columns([str(each) for each in frame], "split"):
@@ -320,10 +327,8 @@ def _pictures_with_texts(folder: Path, pictures: Sequence[Path]) -> UserRows:
             lines = [line for line in decode.text(texts[0]).splitlines() if line.strip()] if texts else []
         rows += [(_inner(folder, each), line) for line in lines or [""]]
     frame = pd.DataFrame(rows, columns=["image", "caption"], dtype=object)
-    places = [Path(name).parent.as_posix() for name in frame["image"]]
-    labels = list(dict.fromkeys(places))
     found = _joined(folder.name, folder, [(folder.name, UserRows("", frame))])
-    return with_splits(found, labels, np.array([labels.index(place) for place in places], np.int64))
+    return with_splits_of_folders(found, frame["image"].tolist())
 
 
 def _file(path: Path) -> UserRows:
@@ -338,18 +343,19 @@ def _file(path: Path) -> UserRows:
         return UserRows("", pd.DataFrame([_object(line, path) for line in lines], dtype=object), ".jsonl")
     if ending == ".json":
         return _json(json.loads(decode.text(path), object_pairs_hook=_once), path)
-    return _text(decode.text(path).replace("\r\n", "\n"), path)
+    return _text(decode.text(path), path)
 
 
 def _text(text: str, path: Path) -> UserRows:
     """CSV in any separator, cells between tabs, lines of ``name.jpg#0`` and a caption, or captions and URLs."""
     if told := _SEPARATOR.match(text):  # as a spreadsheet writes it
         text = text[told.end() :]
-    text = text.removeprefix("\ufeff")
-    first = next(filter(str.strip, text.split("\n")), "")
+    first = next(filter(str.strip, text.split("\n")), "").removesuffix("\r")
+    separator = told[1] if told else separator_of(path, first)
+    if separator == "\t" or _NUMBERED.fullmatch(first):
+        text = text.replace("\r\n", "\n")
     if _NUMBERED.fullmatch(first) and "," not in first.partition("#")[0]:
         return _numbered([line for line in text.split("\n") if line.strip()], path)
-    separator = told[1] if told else separator_of(path, first)
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL
     blanks = False
     if separator == "\t":
@@ -582,7 +588,7 @@ def _swallowed(cells: list[str], separator: str) -> str | None:
     """A line inside a cell that looks like a row: the cell's lines hold the separators that their rows need."""
     after = len(cells) - 1
     for place, cell in enumerate(cells):
-        first, *inner = cell.split("\n")
+        first, *inner = re.split("\r?\n", cell)
         if not inner or first.count(separator) < after - place or inner[-1].count(separator) < place:
             continue
         if found := next((line for line in (first, *inner) if _is_row(line.split(separator))), None):

@@ -442,6 +442,7 @@ def test_a_form_is_read_as_its_names_say(case: str, tmp_path: Path) -> None:
         ("c.csv", "image;caption\n0.png;one, two\n", ["one, two"]),
         ("c.csv", "image,caption\n0.png,NA\n1.png,\n2.png\n", ["NA", "", ""]),
         ("c.csv", "image,caption\n0.png,0012\n1.png,a\n,\n\n", ["0012", "a"]),
+        ("c.csv", 'image,caption\r\n0.png,"a\r\nb"\r\n1.png,c\r\n', ["a b", "c"]),
     ],
 )
 def test_cells_of_text_are_what_their_writer_meant(

@@ -123,6 +123,8 @@ def import_checkpoint(
 ) -> None:
     """Convert a published checkpoint into a run folder that can be scored; nothing is unpickled.
 
+    It reads the file's arrays and options alone and writes below --to alone: no code of the checkpoint runs.
+
     Example: ncl-bench import-checkpoint best.tar --method ncr --dataset flickr30k --noise-ratio 0.4 --to runs/ncr
     """
     from baselines.published.import_checkpoint import import_checkpoint as import_file

@@ -4,7 +4,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
+from math import isnan, nan
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
@@ -16,8 +18,20 @@ from baselines.training.grids import Job, planned_steps
 from baselines.training.job import TrainingJob
 from baselines.training.run_folder import RunFolder
 from baselines.training.step import seconds_of
+from baselines.training.sweep import row_of_paper
 from baselines.training.train import Trainer, TrainingProgress
+from ncl_bench.data import dataset_spec
+from ncl_bench.papers import printed_sum, rows_by_recipe
 
+H100_MILLISECONDS = {
+    "imram": {"32-true": 125.4, "tf32": 73.2, "bf16-mixed": 66.7},
+    "saf": {"32-true": 38.1, "tf32": 22.1, "bf16-mixed": 18.6},
+    "scan": {"32-true": 10.9, "tf32": 10.6, "bf16-mixed": 12.9},
+    "sgr": {"32-true": 58.9, "tf32": 34.3, "bf16-mixed": 29.6},
+    "vse_infinity": {"32-true": 18.2, "tf32": 16.6, "bf16-mixed": 20.2},
+    "vsrn": {"32-true": 76.3, "tf32": 22.0, "bf16-mixed": 27.7},
+}
+"""Device time of a step at the published sizes, uncompiled, by backbone and precision; measured in docs/scale.md."""
 TIMED_STEPS = 10
 """Gradient steps that are timed; the one before them is not, because it also allocates memory."""
 
@@ -35,12 +49,19 @@ def plan_of(
 
     Returns:
         One row per recipe and settings, in this index: ``jobs``, those that are ``finished``, ``runs`` to train, their
-        gradient ``steps``, and if timed their ``hours``, one run after the other.
+        gradient ``steps``, their ``h100_hours`` on the card of docs/scale.md (NaN for a backbone that was not measured
+        there), and if timed their ``hours`` here, one run after the other. ``printed`` is the rSum that a paper prints
+        for the row, by noise.
     """
-    rows: dict[str, dict[str, float]] = {}
+    rows: dict[str, dict[str, Any]] = {}
+    papers = rows_by_recipe()
     # members of a mean are trained once, also if the table has them as rows
     for job in dict.fromkeys(chain(*(job.members for job in jobs), jobs)):
-        row = rows.setdefault(job.title, {"jobs": 0, "finished": 0, "runs": 0, "steps": 0})
+        row = rows.setdefault(
+            job.title, {"jobs": 0, "finished": 0, "runs": 0, "steps": 0, "h100_hours": 0.0, "printed": {}}
+        )
+        if found := row_of_paper(job, papers):
+            row["printed"][job.noise] = printed_sum(found.row)
         row["jobs"] += 1
         row["finished"] += job.finished
         if job.finished or job.run.finished or len(job.members) > 1:
@@ -48,13 +69,23 @@ def plan_of(
         row["runs"] += 1
         steps = planned_steps(job)
         row["steps"] += steps
+        recipe = job.training.recipe
+        # the networks of an embedded dataset are smaller than the measured ones
+        known = (
+            {}
+            if dataset_spec(recipe.dataset).embedded
+            else H100_MILLISECONDS.get(recipe.backbone["name"], {})
+        )
+        row["h100_hours"] += steps * known.get(job.precision, nan) / 3.6e6
         if timed and "seconds" not in row and steps:
             row["seconds"] = seconds_per_step(job.training, device, features)
+    for row in rows.values():
+        row["printed"] = ", ".join(f"{noise} {each:.1f}" for noise, each in row["printed"].items())
     plan = pd.DataFrame.from_dict(rows, orient="index").rename_axis("left to do")
     if timed:
         seconds = plan.pop("seconds") if "seconds" in plan else 0.0
         plan["hours"] = (plan["steps"] * seconds).fillna(0.0) / 3600
-    return plan
+    return plan[[*(name for name in plan if name != "printed"), "printed"]]
 
 
 def seconds_per_step(job: TrainingJob, device: str = "auto", features: Features = "auto") -> float:
@@ -114,15 +145,18 @@ def _one_thread() -> Iterator[None]:
 
 def plan_to_print(plan: pd.DataFrame) -> Table:
     """A plan as a table, with the sums of its columns."""
-    columns = (Column(str(name), justify="right") for name in plan)
-    told = (
-        f"hours: one run after the other, from {TIMED_STEPS} steps timed here, without scoring and divisions"
-    )
-    caption = told if "hours" in plan else None
+    columns = (Column(str(name).replace("_", " "), justify="right") for name in plan)
+    caption = "hours: one run after the other, without scoring and divisions, from docs/scale.md"
+    caption += f"; from {TIMED_STEPS} steps timed here" if "hours" in plan else ""
     table = Table(Column("left to do", overflow="fold"), *columns, caption=caption, caption_justify="left")
-    formats = ["{:,.2f}" if name == "hours" else "{:,.0f}" for name in plan]
     for title, row in plan.iterrows():
-        table.add_row(str(title), *(form.format(value) for form, value in zip(formats, row, strict=True)))
+        table.add_row(str(title), *map(_cell, plan, row))
     table.add_section()
-    table.add_row("sum", *(form.format(value) for form, value in zip(formats, plan.sum(), strict=True)))
+    table.add_row("sum", *map(_cell, plan, plan.drop(columns="printed").sum(skipna=False)))
     return table
+
+
+def _cell(name: object, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return "-" if isnan(value) else f"{value:,.2f}" if "hours" in str(name) else f"{value:,.0f}"

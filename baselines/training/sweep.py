@@ -40,7 +40,7 @@ from ncl_bench.evaluation.submission import read_submission
 from ncl_bench.files import is_leftover, sole_owner, write_text
 from ncl_bench.foreign import whole_number
 from ncl_bench.noise.draw import Noise
-from ncl_bench.papers import printed_sum, rows_by_recipe
+from ncl_bench.papers import Printed, printed_sum, rows_by_recipe
 from ncl_bench.processes import worker_pool
 from ncl_bench.progress import is_quiet, live_bar
 from ncl_bench.tables import as_csv
@@ -275,6 +275,14 @@ class SharedProgress(TrainingProgress):
             _shares[self._index] = self._bar.tasks[0].percentage / 100
 
 
+def row_of_paper(job: Job, rows: Mapping[str, Sequence[Printed]]) -> Printed | None:
+    """The row that a paper prints for a job, of :func:`ncl_bench.papers.rows_by_recipe`; None of a recipe file."""
+    if any(Path(name).is_file() for name in job.recipe.split(AND)):
+        return None
+    noise = Noise.parse(job.noise)
+    return printed_row(job.recipe, noise.unit or "caption", noise.ratio, rows)
+
+
 def means_of(results: Mapping[Job, float]) -> pd.DataFrame:
     """Return mean and sample standard deviation over seeds, one row per recipe and noise, sorted.
 
@@ -288,8 +296,7 @@ def means_of(results: Mapping[Job, float]) -> pd.DataFrame:
     rows, lines = rows_by_recipe(), []
     for (title, noise), found in sorted(groups.items(), key=lambda group: group[0]):
         first, values = next(iter(found)), list(found.values())
-        asked, named = Noise.parse(noise), not any(Path(name).is_file() for name in first.recipe.split(AND))
-        row = printed_row(first.recipe, asked.unit or "caption", asked.ratio, rows) if named else None
+        row = row_of_paper(first, rows)
         ours, spread = mean(values), stdev(values) if len(values) > 1 else nan
         printed = (printed_sum(row.row) if row else None) or nan
         paper = "" if row is None else f"{row.paper.short}; {row.row.table}"

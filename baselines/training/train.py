@@ -10,6 +10,7 @@ is stretched or compressed: each epoch uses the plan entry that matches the frac
 
 import hashlib
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from types import TracebackType
@@ -87,6 +88,8 @@ class TrainingProgress:
         self._batches = 0
         self._phase = ""
         self._title = ""
+        self.position: Callable[[], float] | None = None
+        """Epochs of the plan that are done, where steps are counted; an epoch then covers many of them, or a part."""
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -123,7 +126,8 @@ class TrainingProgress:
         batches = max(self._batches, round(self._batches * self._expected / self._pairs))
         state = f"{self._title}  batch {self._batches:,} of {batches:,}"
         state += "" if loss is None else f"  loss {loss:.4g}"
-        self._bar.update(self._task, completed=self._done + share * self._size, state=state)
+        done = self._done + share * self._size if self.position is None else self.position()
+        self._bar.update(self._task, completed=done, state=state)
 
     def finish(self, line: str, size: float = 1.0) -> None:
         """End an epoch.
@@ -403,6 +407,8 @@ class Trainer:
         )
 
     def _batches(self, progress: TrainingProgress) -> TrainingBatches:
+        if self.budget.steps is not None:
+            progress.position = lambda: self._epochs_of_plan
         batches = TrainingBatches(
             self.train_split,
             batch_size=self.job.recipe.batch_size,

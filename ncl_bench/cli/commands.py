@@ -176,7 +176,8 @@ def _options(
         list[str] | None,
         typer.Option(
             metavar="FILE",
-            help="A .py file or module that registers methods, backbones or datasets; repeatable.",
+            help="A .py file or module that registers methods, backbones or datasets; repeatable. It runs as a "
+            "program of yours, so name only what you trust; a name that exists is refused.",
         ),
     ] = None,
 ) -> None:

@@ -29,7 +29,9 @@ from baselines.training.grids import (
     move_to_dataset,
     planned_steps,
 )
+from baselines.training.plan import H100_MILLISECONDS
 from baselines.training.sweep import _write_table, means_of, sweep, table_to_print
+from baselines.training.train import TrainingProgress
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import NclBenchError
@@ -410,11 +412,34 @@ def test_a_plan_with_time_states_the_hours_of_steps_that_were_timed(
     }
     planned = baselines.Sweep.of(recipe, **asked)
     counted = planned.plan()
-    assert counted.columns.tolist() == ["jobs", "finished", "runs", "steps"]
+    assert counted.columns.tolist() == ["jobs", "finished", "runs", "steps", "h100_hours", "printed"]
     timed = planned.plan(time=True, device="cpu")
     # a step takes 36 seconds of this clock, which is read once for each
     assert timed["hours"].tolist() == [counted["steps"].item() / 100]
     assert [path.name for path in tmp_path.iterdir()] == ["tiny"]
+
+
+def test_a_plan_states_hours_of_the_measured_card_and_the_papers_number(tmp_path: Path) -> None:
+    plan = baselines.Sweep.of("crcl/flickr30k_sgr", noises=["caption-40"], seeds=[1], to=tmp_path).plan()
+    (row,) = plan.itertuples()
+    assert row.h100_hours == pytest.approx(row.steps * H100_MILLISECONDS["sgr"]["32-true"] / 3.6e6)
+    assert row.printed == "caption-40 496.6"
+    page = (Path(__file__).parents[3] / "docs" / "scale.md").read_text()
+    table = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    measured = {
+        (cells[0], cells[1]): float(cells[5]) for cells in table if len(cells) == 10 and cells[5][0].isdigit()
+    }
+    for backbone, times in H100_MILLISECONDS.items():
+        for precision, milliseconds in times.items():
+            assert measured[backbone, precision] == milliseconds
+
+
+def test_the_progress_of_a_run_of_steps_is_that_of_its_steps() -> None:
+    progress = TrainingProgress(40, Console(quiet=True))
+    progress.position = lambda: 20.4
+    progress.begin("run", "epoch 1", "train", 1_000)
+    progress.advance(10)
+    assert progress._bar.tasks[0].percentage == pytest.approx(51)
 
 
 def test_a_search_has_a_plan_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

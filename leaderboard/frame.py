@@ -8,15 +8,17 @@ present evidence needs no evidence, so it travels with the package; a frame of o
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
-from leaderboard.board import merge, published_folder, results_of_rows
-from leaderboard.entries import Entry, Row, grouped
+from leaderboard.board import group_of, merge, published_folder, results_of_rows
+from leaderboard.entries import Entry, Row
 from leaderboard.row_files import REPRODUCED, result_files
-from ncl_bench.errors import SubmissionError, first_problem
+from ncl_bench.errors import SubmissionError
+from ncl_bench.foreign import reading
 
 FRAME = "results.jsonl"
 
@@ -25,14 +27,13 @@ class Line(Entry):
     """A result with the place of its row: lines of one row have the same.
 
     Attributes:
-        order: place of the row on the pages.
-        number, rank, rank_interval, also: see :class:`~leaderboard.entries.Row`.
+        place: of the row among those that it is ranked with, so that a new row changes no line of other conditions.
+        rank, rank_interval, also: see :class:`~leaderboard.entries.Row`.
         row_intervals, row_notes, row_doubts: of the row, where they are not those of its results: intervals over seeds,
             and the remarks of all papers that print it.
     """
 
-    order: int
-    number: int
+    place: int
     rank: int | None = None
     rank_interval: tuple[int, int] | None = None
     also: tuple[str, ...] | None = ()
@@ -41,7 +42,7 @@ class Line(Entry):
     row_doubts: tuple[str, ...] | None = None
 
 
-_PLACE = ("number", "rank", "rank_interval", "also")
+_PLACE = ("rank", "rank_interval", "also")
 _OF_ROW = ("intervals", "notes", "doubts")
 _LINES = TypeAdapter(list[Line])
 
@@ -54,12 +55,14 @@ def frame_text(seeds: Iterable[Entry], rows: Iterable[Row], evidence: str) -> st
         rows: likewise, ranked.
         evidence: from :func:`evidence_sha256`.
     """
-    ranked = {row.number: (order, row) for order, row in enumerate(rows)}
+    ranked: dict[int, tuple[int, Row]] = {}
+    for _, group in groupby(rows, key=group_of):
+        ranked |= {row.number: (place, row) for place, row in enumerate(group)}
     lines: list[dict[str, Any]] = [{"evidence": evidence}]
     for number, results in enumerate(results_of_rows(seeds)):
         merged = merge(results)
-        order, row = ranked[number]
-        place = {"order": order} | {name: getattr(row, name) for name in _PLACE}
+        at, row = ranked[number]
+        place = {"place": at} | {name: getattr(row, name) for name in _PLACE}
         # the merged results say the rest again, whenever the frame is read
         place |= {
             f"row_{name}": getattr(row, name)
@@ -81,29 +84,23 @@ def read_frame(root: Path, dataset: str = "") -> list[Line] | None:
     path = root / FRAME
     if not path.is_file():
         return None
-    head, *lines = path.read_text(encoding="utf-8").splitlines()
-    if (root / "results").is_dir() and json.loads(head)["evidence"] != evidence_sha256(root):
-        return None
-    wanted = f'"dataset": "{dataset}"' if dataset else ""
-    content = ",".join(line for line in lines if wanted in line)
-    try:
-        return _LINES.validate_json(f"[{content}]")
-    except ValidationError as error:
-        raise SubmissionError(
-            f"{path}: {first_problem(error, None)}; write it again with `ncl-bench leaderboard build`"
-        ) from None
+    with reading(path, SubmissionError, fix="write it again with `ncl-bench leaderboard build`"):
+        head, *lines = path.read_text(encoding="utf-8").split("\n")
+        if (root / "results").is_dir() and json.loads(head)["evidence"] != evidence_sha256(root):
+            return None
+        wanted = f'"dataset": "{dataset}"' if dataset else '"'
+        return _LINES.validate_json(f"[{','.join(line for line in lines if wanted in line)}]")
 
 
 def rows_of(lines: Iterable[Line]) -> list[Row]:
     """The ranked rows of the results, in the order of the pages."""
-    rows = []
-    for _, results in sorted(grouped(lines, lambda line: line.order).items()):
-        merged = merge(results)
-        first = results[0]
-        place = {name: getattr(first, name) for name in _PLACE}
-        own = {name: value for name in _OF_ROW if (value := getattr(first, f"row_{name}")) is not None}
-        rows.append(Row.of(merged, **place | own))
-    return rows
+    placed = []
+    for number, results in enumerate(results_of_rows(lines)):
+        first = cast(Line, results[0])
+        facts = {name: getattr(first, name) for name in _PLACE} | {"number": number}
+        facts |= {name: value for name in _OF_ROW if (value := getattr(first, f"row_{name}")) is not None}
+        placed.append((first.place, Row.of(merge(results), **facts)))
+    return [row for _, row in sorted(placed, key=lambda one: (group_of(one[1]), one[0]))]
 
 
 def evidence_sha256(root: Path) -> str:

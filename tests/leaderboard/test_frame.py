@@ -76,12 +76,12 @@ def test_a_frame_of_other_evidence_is_neither_read_nor_compared(
     check(built)
 
 
-def test_a_damaged_frame_is_told(built: Path) -> None:
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [('"dataset": "digits"', '"dataset": "digit"'), ("{", "["), ('{"evidence"', ""), ("\n{", "\n")],
+)
+def test_a_damaged_frame_is_told(built: Path, old: str, new: str) -> None:
     path = built / FRAME
-    path.write_text(
-        path.read_text(encoding="utf-8").replace('"dataset": "digits"', '"dataset": "digit"'), "utf-8"
-    )
-    with pytest.raises(
-        SubmissionError, match=r"results\.jsonl: .*unknown dataset 'digit'.*; write it again with"
-    ):
+    path.write_text(path.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+    with pytest.raises(SubmissionError, match=r"results\.jsonl cannot be read \(.*\); write it again with"):
         read_frame(built)

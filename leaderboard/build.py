@@ -1,6 +1,6 @@
 """Build the leaderboard: check entries, write the site and the tables of README.md."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from leaderboard.exports import (
     with_tables,
 )
 from leaderboard.frame import FRAME, evidence_sha256, frame_text
-from leaderboard.measured import MeasuredTable, cost_chart, measured_pages, measured_tables
+from leaderboard.measured import MeasuredTable, cost_chart, each_table, measured_pages, measured_tables
 from leaderboard.site import site_files
 from ncl_bench.errors import SubmissionError
 from ncl_bench.files import sole_owner, write_text
@@ -85,7 +85,7 @@ def built(
     return _of_root(root, content, measured, files)
 
 
-def _of_root(root: Path, content: Content, measured: Sequence[MeasuredTable], files: dict[str, str]) -> Built:
+def _of_root(root: Path, content: Content, measured: Iterable[MeasuredTable], files: dict[str, str]) -> Built:
     text, sha256 = readme(root), evidence_sha256(root)
     frame = frame_text(content.seeds, content.rows, sha256) if content.papers else ""
     new = with_tables(text or _TITLE, tables(content), sha256)
@@ -134,7 +134,7 @@ def check(root: Path = HERE, *, published: bool = True, progress: Progress = sil
     an entry brings neither, and two such changes never conflict.
     """
     content = read_content(root, published=published, progress=progress)
-    found = _of_root(root, content, measured_tables(content), {})
+    found = _of_root(root, content, each_table(content), {})  # the first one has the figure
     stands = root / FRAME
     frame = stands.read_text(encoding="utf-8") if stands.is_file() else ""
     same_evidence = frame.partition("\n")[0] == found.frame.partition("\n")[0]

@@ -7,7 +7,7 @@ here and in print.
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
@@ -132,7 +132,12 @@ class MeasuredTable:
 
 
 def measured_tables(content: Content) -> list[MeasuredTable]:
-    """All measured tables, photographs first, then the budget of most rows; empty if nothing has equal steps."""
+    """All measured tables; empty if nothing has equal steps."""
+    return [*each_table(content)]
+
+
+def each_table(content: Content) -> Iterator[MeasuredTable]:
+    """The measured tables, photographs first, then the budget of most rows."""
     rows = [
         row
         for row in sorted(content.rows, key=attrgetter("number"))
@@ -150,7 +155,7 @@ def measured_tables(content: Content) -> list[MeasuredTable]:
         # what ships with the package is drawn or clip art; of several budgets, that of most rows is the main table
         return DATASETS[key[0]].embedded, str(alike), -len(groups[key]), steps or 0
 
-    return [_table([row for _, row in groups[key]], key[3], content) for key in sorted(groups, key=order)]
+    return (_table([row for _, row in groups[key]], key[3], content) for key in sorted(groups, key=order))
 
 
 @dataclass(frozen=True)
@@ -591,12 +596,12 @@ def _ablation(ours: Mapping[str, Row], content: Content) -> AblationTable:
     )
 
 
-def cost_chart(tables: Sequence[MeasuredTable], *, standalone: bool = False) -> str:
+def cost_chart(tables: Iterable[MeasuredTable], *, standalone: bool = False) -> str:
     """rSum against cost of the methods and controls of the first measured table; empty without one.
 
     A row without a recorded cost, such as a closed form, is a level. Preliminary rows and further draws are left out.
     """
-    conditions = [(table, one) for table in tables for one in table.conditions]
+    conditions = ((table, one) for table in tables for one in table.conditions)
     table, shown = next(
         (each for each in conditions if (each[1].noise_unit, each[1].noise_ratio) == SHOWN), (None, None)
     )

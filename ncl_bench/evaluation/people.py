@@ -283,7 +283,7 @@ def agreement_in_order(said: Mapping[str, NDArray[np.uint8]]) -> dict[str, float
         if kind == "expert":
             place, ratings = _experts_in_order(codes)
             times, levels = np.repeat(place, ratings.shape[1]), ratings.ravel()
-            m = min(np.count_nonzero(np.bincount(levels)), int(place[-1]) + 1 - int(place[0]))
+            m = min(int(np.count_nonzero(np.bincount(levels))), int(place[-1]) + 1 - int(place[0]))
             shared = len(times) ** 2 * (m - 1) / m  # Stuart's tau-c; see _tau_c
             found["expert_tau_c"] = 100 * 2 * _in_order(times, levels) / shared if m > 1 else 0.0
             found["expert_auroc"] = _auroc_in_order(place, ratings[:, 1] >= DESCRIBES)  # 1: the median

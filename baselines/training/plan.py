@@ -49,9 +49,9 @@ def plan_of(
 
     Returns:
         One row per recipe and settings, in this index: ``jobs``, those that are ``finished``, ``runs`` to train, their
-        gradient ``steps``, their ``h100_hours`` on the card of docs/scale.md (NaN for a backbone that was not measured
-        there), and if timed their ``hours`` here, one run after the other. ``printed`` is the rSum that a paper prints
-        for the row, by noise.
+        gradient ``steps``, their ``h100_hours`` on the card of docs/scale.md (if it was measured there), and if
+        timed their ``hours`` here, one run after the other. ``printed`` is the rSum that a paper
+        prints for the row, by noise, if one does.
     """
     rows: dict[str, dict[str, Any]] = {}
     papers = rows_by_recipe()
@@ -85,7 +85,9 @@ def plan_of(
     if timed:
         seconds = plan.pop("seconds") if "seconds" in plan else 0.0
         plan["hours"] = (plan["steps"] * seconds).fillna(0.0) / 3600
-    return plan[[*(name for name in plan if name != "printed"), "printed"]]
+    printed = plan.pop("printed")
+    plan = plan.dropna(axis="columns", how="all")
+    return plan.assign(printed=printed) if printed.any() else plan
 
 
 def seconds_per_step(job: TrainingJob, device: str = "auto", features: Features = "auto") -> float:
@@ -146,13 +148,14 @@ def _one_thread() -> Iterator[None]:
 def plan_to_print(plan: pd.DataFrame) -> Table:
     """A plan as a table, with the sums of its columns."""
     columns = (Column(str(name).replace("_", " "), justify="right") for name in plan)
-    caption = "hours: one run after the other, without scoring and divisions, from docs/scale.md"
-    caption += f"; from {TIMED_STEPS} steps timed here" if "hours" in plan else ""
+    sources = {"h100_hours": "docs/scale.md", "hours": f"{TIMED_STEPS} steps timed here"}
+    told = " and ".join(source for name, source in sources.items() if name in plan)
+    caption = f"hours: one run after the other, without scoring and divisions, from {told}" if told else None
     table = Table(Column("left to do", overflow="fold"), *columns, caption=caption, caption_justify="left")
     for title, row in plan.iterrows():
         table.add_row(str(title), *map(_cell, plan, row))
     table.add_section()
-    table.add_row("sum", *map(_cell, plan, plan.drop(columns="printed").sum(skipna=False)))
+    table.add_row("sum", *map(_cell, plan, plan.drop(columns="printed", errors="ignore").sum(skipna=False)))
     return table
 
 

@@ -131,14 +131,14 @@ def read_rows(source: Any) -> UserRows:
     """Read a file, a folder, a frame or a ``datasets.Dataset``."""
     if isinstance(source, pd.DataFrame):
         frame = source.reset_index(drop=True).rename(columns=str)
-        plain = (
-            not frame.map(lambda cell: isinstance(cell, bytes | dict | list | tuple | np.ndarray))
+        lists = (
+            frame.map(lambda cell: isinstance(cell, bytes | dict | list | tuple | np.ndarray))
             .to_numpy()
             .any()
         )
-        return _joined(
-            "the frame", None, [("the frame", UserRows("", frame, ".csv" if plain else ".parquet"))]
-        )
+        rows = UserRows("", frame)
+        rows = replace(rows, ending=".parquet" if lists or rows.pictures else ".csv")
+        return _joined("the frame", None, [("the frame", rows)])
     if isinstance(source, str | Path):
         path = Path(source)
         with reading(path):

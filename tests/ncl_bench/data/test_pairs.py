@@ -143,26 +143,6 @@ def test_pictures_in_rows_are_chosen_by_name_and_other_bytes_are_none(tmp_path: 
         read_pairs(frame.rename(columns={"image": "depth"}))
 
 
-@pytest.mark.parametrize("second", ["test/metadata.jsonl", "metadata.csv", "deep/er/metadata.csv"])
-def test_metadata_of_all_folders_is_read(second: str, tmp_path: Path) -> None:
-    images = photos(tmp_path, ["train/0.png", str(Path(second).parent / "9.png")])
-    frame = pd.DataFrame({"file_name": ["0.png"], "text": ["one"]})
-    frame.to_csv(images / "train" / "metadata.csv", index=False)
-    other = frame.assign(file_name="9.png")
-    if second.endswith("jsonl"):
-        other.to_json(images / second, orient="records", lines=True)
-    else:
-        other.to_csv(images / second, index=False)
-    assert sorted(filter(lambda shade: shade is not None, shades(images, None, tmp_path))) == [0, 1]
-
-
-def test_two_metadata_tables_of_one_folder_are_refused(tmp_path: Path) -> None:
-    for name in ("metadata.csv", "metadata.jsonl"):
-        (tmp_path / name).write_text("file_name,text\n")
-    with pytest.raises(DataError, match=r"holds two tables metadata\.csv, metadata\.jsonl"):
-        read_pairs(tmp_path)
-
-
 def shard(path: Path, members: Mapping[str, bytes]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, "w") as archive:
@@ -245,28 +225,6 @@ def test_a_first_line_that_is_a_row(line: str, tmp_path: Path) -> None:
         read_pairs(tmp_path / "captions.csv", *line.split(","))
 
 
-@pytest.mark.parametrize("folder", ["data", "."])
-def test_parts_of_a_download_are_one_table(folder: str, tmp_path: Path) -> None:
-    (tmp_path / "down" / folder).mkdir(parents=True, exist_ok=True)
-    for part in range(2):
-        rows = pd.DataFrame({"image": [picture(part)], "caption": [TEXTS[part]]})
-        rows.to_parquet(tmp_path / "down" / folder / f"train-0000{part}-of-00002.parquet")
-    assert read_pairs(tmp_path / "down").captions == TEXTS[:2]
-    assert shades(tmp_path / "down", None, tmp_path) == [0, 1]
-
-
-def test_texts_beside_pictures(tmp_path: Path) -> None:
-    images = photos(tmp_path, ["a/0.png", "1.png"])
-    (images / "a" / "0.txt").write_text("one\n")
-    (images / "1.txt").write_text("two\nthree\n")
-    found = read_pairs(images)
-    assert dict(zip(found.captions, shades(images, None, tmp_path), strict=True)) == {
-        "one": 0,
-        "two": 1,
-        "three": 1,
-    }
-
-
 @pytest.mark.parametrize(
     "caption",
     [
@@ -303,24 +261,6 @@ def test_columns_of_one_name_are_refused() -> None:
             DataError, match="has the columns caption, Caption; choose one with --caption-column"
         ):
             read(frame)
-
-
-@pytest.mark.parametrize(
-    "name", ["metadata.csv", "pairs.jsonl", "results.token", "rows.json", "rows.parquet", "."]
-)
-def test_datasets_are_made_of_the_forms_that_the_audit_reads(name: str, tmp_path: Path) -> None:
-    rows = pd.DataFrame({"file_name": ["b.png", "a.png"], "text": ["one", "two"]})
-    rows.to_csv(tmp_path / "metadata.csv", index=False)
-    rows.to_json(tmp_path / "pairs.jsonl", orient="records", lines=True)
-    rows.to_json(tmp_path / "rows.json", orient="records")
-    rows.to_parquet(tmp_path / "rows.parquet")
-    (tmp_path / "results.token").write_text("b.png#0\tone\na.png#0\ttwo\n")
-    source = tmp_path if name == "." else tmp_path / name
-    if name == ".":
-        (tmp_path / "rows.parquet").unlink()
-    found = read_captions(source)
-    assert dict(found.captions) == {"b.png": [("one",)], "a.png": [("two",)]}
-    assert list(found.captions) == read_pairs(source).images == ["b.png", "a.png"]
 
 
 FORMULAS = ("=1+1", "+cmd|' /C calc'!A0", "-2+3+cmd", "@SUM(A1)", "'=1", "＝1", '=HYPERLINK("http://a")')

@@ -19,6 +19,7 @@ import pytest
 from PIL import Image
 
 from ncl_bench.data.own_tables import read_captions
+from ncl_bench.data.pairs.cells import picture as to_bytes
 from ncl_bench.data.pairs.columns import read_pairs
 from ncl_bench.data.pairs.pictures import find_pictures
 from ncl_bench.data.pairs.write import save
@@ -421,6 +422,9 @@ def test_a_form_is_read_as_its_names_say(case: str, tmp_path: Path) -> None:
     again = save(pairs.form, tmp_path / ".clean" / "clean", np.arange(n))
     back = read_pairs(again)
     assert sorted(back.captions) == sorted(pairs.captions)
+    if pairs.image_column in pairs.form.pictures:
+        cells = [to_bytes(cell) for cell in back.form.frame[back.image_column]]
+        assert sorted(cells) == sorted(to_bytes(cell) for cell in pairs.form.frame[pairs.image_column])
     if isinstance(splits, dict) and "folders of pictures" not in case:
         kept = read_captions(again, images=tmp_path if isinstance(source, Path) else None).splits
         assert kept is not None

@@ -136,9 +136,8 @@ def read_rows(source: Any) -> UserRows:
             .to_numpy()
             .any()
         )
-        rows = UserRows("", frame)
-        rows = replace(rows, ending=".parquet" if lists or rows.pictures else ".csv")
-        return _joined("the frame", None, [("the frame", rows)])
+        rows = _joined("the frame", None, [("the frame", UserRows("", frame))])
+        return replace(rows, ending=".parquet" if lists or rows.pictures else ".csv")
     if isinstance(source, str | Path):
         path = Path(source)
         with reading(path):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from baselines.backbones import clip_models
+from baselines.backbones.torchvision import import_beside
 from baselines.kit.distributed import device_for
 from ncl_bench.errors import NclBenchError, first_line, named, unknown_name
 from ncl_bench.extras import require
@@ -188,12 +189,7 @@ def _of_open_clip(name: str, weights: Path | None) -> Encoder:
 
 def _of_timm(name: str, weights: Path | None) -> Encoder:
     require("features", "timm", needed_by=name)
-    try:
-        import timm
-    except (ImportError, RuntimeError) as error:  # RuntimeError: torchvision was built for another torch
-        raise NclBenchError(
-            f"timm cannot be imported ({error}); install torch and torchvision of the same release and build"
-        ) from None
+    timm = import_beside("timm")
     architecture = name.partition(".")[0]
     if not timm.is_model(architecture):
         raise NclBenchError(

@@ -10,8 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from safetensors.torch import load
 from torch import Tensor
 
+from baselines.backbones.torchvision import import_beside
 from ncl_bench.errors import TrainingError
-from ncl_bench.extras import install_command
+from ncl_bench.extras import require
 from ncl_bench.foreign import readable, reading
 
 
@@ -58,13 +59,8 @@ class CLIPConfig(BaseModel):
 
 def open_clip_package() -> Any:
     """Import the package; only users of this backbone need it."""
-    try:
-        import open_clip
-    except (ImportError, RuntimeError) as error:  # RuntimeError: torchvision was built for another torch
-        raise TrainingError(
-            f"backbone clip needs open_clip, which does not load ({error}); install with: {install_command('clip')}"
-        ) from None
-    return open_clip
+    require("clip", "open_clip", needed_by="CLIP")
+    return import_beside("open_clip")
 
 
 @cache

@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import save_file
 from support.drawings import SIZE, draw, drawing, tiny_encoder
 from support.rounding import assert_near
-from support.torchvision_without_ops import define_missing_operators
 
+from baselines.backbones.torchvision import import_beside
 from baselines.encoders import LITE0, load_encoder
 from baselines.features import FeatureOptions, extract, list_images
 from ncl_bench.errors import NclBenchError
@@ -21,7 +21,7 @@ MAPS, TOKENS = "test_resnet", "test_vit"
 
 @pytest.fixture(scope="module")
 def timm():
-    define_missing_operators()
+    import_beside("timm")
     return pytest.importorskip("timm")
 
 

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 from PIL import Image
 from support import miniatures
-from support.torchvision_without_ops import define_missing_operators
 
+from baselines.backbones.torchvision import import_beside
 from ncl_bench.data import DATASETS
 from ncl_bench.data.load import load_dataset
 from ncl_bench.evaluation.protocol import expected_shape
@@ -132,7 +132,7 @@ def photographs(folder: Path, patch: pytest.MonkeyPatch) -> None:
 
 def clip_training(folder: Path, patch: pytest.MonkeyPatch) -> None:
     """The same, with OpenCLIP beside a torch for CPUs."""
-    define_missing_operators()
+    import_beside("open_clip")
     tiny_training(folder, patch)
 
 

@@ -1,20 +1,18 @@
 """CLIP in a size for tests: OpenCLIP's own code with random weights, and images that the tests draw."""
 
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from support.torchvision_without_ops import define_missing_operators
 
 from baselines.backbones import build_backbone
 from baselines.backbones.clip import CLIP
 from baselines.backbones.clip_models import CLIPConfig
+from baselines.backbones.torchvision import import_beside
 from baselines.kit.batches import Batch
 
-define_missing_operators()
-open_clip = import_module("open_clip")
+open_clip = import_beside("open_clip")
 
 MODEL: dict[str, Any] = {
     "embed_dim": 32,

@@ -1,5 +1,7 @@
 """CLIP in one command: OpenCLIP's code with drawn weights; the docs say what was run with published ones."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +9,7 @@ import pandas as pd
 import pytest
 import torch
 from PIL import Image
+from support.drawings import describe
 from support.tiny_clip import MODEL, open_clip
 
 from baselines.audit import find_wrong_pairs
@@ -89,3 +92,34 @@ def test_unknown_names_are_refused() -> None:
         load_encoder("open_clip:no-such-model")
     with pytest.raises(NclBenchError, match="no-such-weights"):
         load_encoder("open_clip:ViT-B-32:no-such-weights")
+
+
+FRESH = """
+import sys
+from baselines.backbones.clip_models import open_clip_package
+open_clip_package().add_model_config(sys.argv[1])
+from ncl_bench.cli import app
+app(sys.argv[2:])
+"""
+
+
+def test_the_command_runs_in_a_process_of_its_own(name: str, tmp_path: Path) -> None:
+    """Beside a torch for CPUs too, for which torchvision's operators are not built."""
+    describe(tmp_path, 50)
+    weights = name.split(":")[2]
+    arguments = [
+        "audit",
+        str(tmp_path / "captions.csv"),
+        "--images",
+        str(tmp_path / "photos"),
+        "--encoder",
+        name,
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", FRESH, str(Path(weights).parent), *arguments, "--to", str(tmp_path / "audit")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(pd.read_csv(tmp_path / "audit" / "pairs.csv")) == 50

@@ -1,19 +1,20 @@
-"""torchvision beside a torch build that it was not compiled for, such as torch for CPUs alone.
+"""torchvision beside a build of torch that it was not compiled for, such as torch for CPUs and torchvision from PyPI.
 
-Its compiled operators do not load then, and ``import torchvision`` fails since it registers shapes for one of them.
-Nothing here calls these operators: that they are declared is enough to import timm and OpenCLIP.
+Its compiled operators do not load then, and ``import torchvision`` fails as it registers shapes for one of them. timm
+and OpenCLIP call none of them: that they are declared is enough.
 """
 
 import sys
 from importlib import import_module
+from typing import Any
 
 import torch
 
 _declared: list[torch.library.Library] = []  # a library that is freed takes its operators with it
 
 
-def define_missing_operators() -> None:
-    """Make ``import torchvision`` work; does nothing where it does already."""
+def import_beside(package: str) -> Any:
+    """Import a package that imports torchvision, whatever torch that was built for."""
     try:
         import_module("torchvision")
     except RuntimeError:
@@ -24,3 +25,4 @@ def define_missing_operators() -> None:
             library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
         _declared.append(library)
         import_module("torchvision")
+    return import_module(package)

@@ -10,9 +10,10 @@
 
 import hashlib
 import json
+import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -114,7 +115,11 @@ def find_wrong_pairs(
                 vectors = arrays or _encoder(encoder, text_encoder, device)
             if isinstance(vectors, tuple):
                 rows = np.arange(len(own.captions))
-                found = _judge_arrays(vectors, image_of, seed, steps)
+                judging = SECONDS_OF_JUDGING + SECONDS_PER_PAIR * len(rows)
+                steps.plan({"judging pairs": judging, "writing the page": SECONDS_OF_PAGE})
+                found = _judged_once(
+                    work / JUDGE / "judged.parquet", lambda: _judge_arrays(vectors, image_of, seed, steps)
+                )
             else:
                 rows, image_of, found, reasons = _judge_pictures(
                     own, pictures, reasons, work, vectors, text_encoder, other, device, seed, strict, steps
@@ -309,6 +314,7 @@ def _judge_pictures(
 ) -> "tuple[Int64Array, Int64Array, Judged, NDArray[np.object_]]":
     """The judged rows, their pictures' numbers, what was found, and why each row is left out."""
     from baselines.audit.judge import judge_pairs
+    from baselines.audit.sentences import default_encoder
     from baselines.encoders import CLIP, usual_grid
     from baselines.features import FeatureOptions, ImageList, extract
 
@@ -353,22 +359,39 @@ def _judge_pictures(
     place = {int(name): number for number, name in enumerate(ids)}
     rows = np.flatnonzero(reasons == "")
     image_of = np.array([place[image] for image in pictures.image_of[rows].tolist()], np.int64)
+    captions = [own.captions[row] for row in rows.tolist()]
+    if text_encoder is None and network.name.startswith(CLIP):
+        text_encoder = network.name
+    # the default depends on what is installed by now
+    name = text_encoder or default_encoder(captions)
     with steps.progress("judging pairs")("judging", len(rows)) as advance:
-        found = judge_pairs(
-            features,
-            image_of,
-            [own.captions[row] for row in rows.tolist()],
-            work=work / JUDGE,
-            image_encoder=network.name,
-            text_encoder=network.name
-            if text_encoder is None and network.name.startswith(CLIP)
-            else text_encoder,
-            prior=prior,
-            seed=seed,
-            device=device,
-            advance=advance,
+        found = _judged_once(
+            work / JUDGE / f"judged by {re.sub(r'[^a-zA-Z0-9.-]', ' ', name)}.parquet",
+            lambda: judge_pairs(
+                features,
+                image_of,
+                captions,
+                work=work / JUDGE,
+                image_encoder=network.name,
+                text_encoder=text_encoder,
+                prior=prior,
+                seed=seed,
+                device=device,
+                advance=advance,
+            ),
         )
     return rows, image_of, found, reasons
+
+
+def _judged_once(kept: Path, judge: "Callable[[], Judged]") -> "Judged":
+    """The judgement of these pairs, kept for the calls with labels that follow."""
+    from baselines.audit.judge import Judged
+
+    if kept.exists():
+        return Judged.read(kept)
+    found = judge()
+    found.write(kept)
+    return found
 
 
 def _forget_other_pictures(work: Path, wanted: Mapping[str, Path]) -> None:
@@ -396,10 +419,7 @@ def _judge_arrays(
 ) -> "Judged":
     from baselines.audit.judge import judge_embeddings
 
-    n = len(image_of)
-    judging = SECONDS_OF_JUDGING + SECONDS_PER_PAIR * n
-    steps.plan({"judging pairs": judging, "writing the page": SECONDS_OF_PAGE})
-    with steps.progress("judging pairs")("judging", n) as advance:
+    with steps.progress("judging pairs")("judging", len(image_of)) as advance:
         return judge_embeddings(*arrays, image_of, seed=seed, advance=advance)
 
 

@@ -7,7 +7,7 @@ from pairs that are wrong for certain: the same images with captions of other im
 
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -136,6 +136,27 @@ class Judged:
     unseen: str = UNSEEN
     views: tuple[str, str] = "similarity", LEMON
     lean: float = 0.0
+
+    def write(self, to: Path) -> None:
+        """Keep all of it in one Parquet file, so that labels need no second judgement."""
+        facts = {
+            name: getattr(self, name)
+            for name in ("share", "low", "high", "obtained", "unseen", "views", "lean")
+        }
+        kept = self.table.assign(**{f"better {k}": self.better[:, k] for k in range(BETTER)})
+        kept.attrs = facts | {"order_faults": list(map(asdict, self.order_faults))}
+        with atomic_path(to) as temporary:
+            kept.to_parquet(temporary)
+
+    @classmethod
+    def read(cls, file: Path) -> "Judged":
+        """What :meth:`write` kept."""
+        kept = pd.read_parquet(file)
+        facts, kept.attrs = {str(name): value for name, value in kept.attrs.items()}, {}
+        better = [kept.pop(f"better {k}").to_numpy(np.int64) for k in range(BETTER)]
+        faults = tuple(OrderFault(**fault) for fault in facts.pop("order_faults"))
+        views = tuple(facts.pop("views"))
+        return cls(kept, **facts, views=views, better=np.stack(better, axis=1), order_faults=faults)
 
     @property
     def enough(self) -> bool:

@@ -90,6 +90,16 @@ _REFUSALS = {  # what a model says of itself, and no caption of a picture; a bla
 _REFUSAL = re.compile(
     "|".join(rf"(?<!\w)(?:{each})" for each in _REFUSALS.values()).replace(" ", r"\s+"), re.IGNORECASE
 )
+_SPEAKER = re.compile(r"\b(?:i|i'm|i'll|i'd|me|my|we|we're|us|our|you|you'd|you're|your)\b", re.IGNORECASE)
+_ABOUT = re.compile(
+    r"\b(?:images?|photos?|pictures?|photographs?|captions?|texts?|requests?|service|information|questions?"
+    r"|content|details?"
+    r"|files?|links?|ai|model|training|guidelines|policy|not|cannot(?! see)|decline|avoid|unable|possible"
+    r"|describe|recogni[sz]e|identify"
+    r"|answer|help|assist|provide|share|sharing|upload|sorry|(?:can|could|would)(?! (?:see|tell)))\b|n't\b",
+    re.IGNORECASE,
+)
+"""A speaker or a reader, and what a model speaks of: no caption in English has both, unless it quotes a sign."""
 _PICTURED = (
     "image|photo|picture|caption|sentence|description|words?|text|bild|foto|satz|image|phrase|légende|imagen"
     "|frase|oración"
@@ -122,6 +132,8 @@ _TEMPLATE = re.compile(
     r"|alt[ -]?text|question|q|a|input|result|label|text|image|title|gpt|ai|bildunterschrift|beschreibung"
     r"|légende|descripción"
     r"|didascalia|legenda|bijschrift|opis|kuvateksti)\s*\d*\s*[:=>]"
+    r"|<(?!/?(?:p|b|i|u|em|br|a|div|span|li|ul|ol|h[1-6]|strong|img|td|tr|table|small|sup"
+    r"|sub)\b)[a-z_]{3,20}>|\bgoes here\b|^here (?:is|are)\b"
     r"|_{3,}|\.{4,}|\bX{3,}\b|\bxxx+\b",
     re.IGNORECASE,
 )
@@ -143,11 +155,14 @@ _CODE = re.compile(
     r"(?:\s*[;(:={]|\s+(?:import|as|extends|implements)\b|$)"
     r"|\b(?:SELECT|INSERT|UPDATE|DELETE|CREATE|DROP|ALTER)\b.*\b(?:FROM|INTO|SET|TABLE|WHERE|VALUES|DATABASE"
     r"|INDEX)\b"
-    r"|^(?:sudo|git|npm|npx|pip3?|cd|ls|docker|kubectl|curl|wget|apt(?:-get)?|brew|yarn|cargo|chmod|mkdir|rm"
+    r"|^(?:git|kubectl|npm|docker|pip3?|cargo|yarn|brew|sudo)\s+[a-z-]+\s+\S+(?:\s+\S+){0,3}$|^(?:sudo|git"
+    r"|npm|npx|pip3?|cd|ls|docker|kubectl|curl|wget|apt(?:-get)?|brew|yarn|cargo|chmod|mkdir|rm"
     r"|cp|mv|ssh|grep|cat|python3?"
     r"|node|make|java|gcc|conda|tar)\s+(?:-{1,2}\w|[a-z]+(?:\s+-|\s+\S*[./_=-])|\S*[./~])|(?:^"
     r"|\s)--[a-z][\w-]+|<\w+\s[^<>]*=[^<>]*>"
-    r"|\bat\s+[\w$.]+\([\w.]+:\d+\)|\bfor\s+\w+\s+in\s+range\b|^\W*[\w.]+\([^()]*\)|\w\.\w+\(|\b(?:public"
+    r"|\bat\s+[\w$.]+\([\w.]+:\d+\)|\bfor\s+\w+\s+in\s+range\b|^\W*[\w.]+\([^()]*\)|\w\([\"']"
+    r"|\blambda\s+\w+\s*:|^\W*[\"']\w+[\"']\s*:|^(?:while|if|for|else|try|except)\b[^.]*:|^@\w+"
+    r"|^\w+\s+[\"'][\w./-]+[\"'];?$|\w\.\w+\(|\b(?:public"
     r"|private|protected|static|async|const|final)\s+(?:static|void|class|int|function|async)\b|\bif\s*\(.*\)"
     r"|\\(?:frac|begin|text|sum|alpha)\b"
 )
@@ -178,7 +193,8 @@ _CREDIT = re.compile(
     r"|creative commons (?:attribution|licen|zero|by)|\blicen[sc]ed\b"
     r"|bildnachweis|bildquelle|\b(?:source|quelle|fuente|fonte|bron|källa|kilde|lähde|źródło|zdroj|forrás"
     r"|sursă|kaynak|sumber|источник)\s*:"
-    r"|crédit|crédito|photographed by|posted (?:on|by)|published|uploaded|last updated|\bvia @|摄影|攝影|版权|圖片來源"
+    r"|crédit|crédito|photographed by|\bphotographers?\s*[:/|]|\bstaff photographer|\b(?:image|photo"
+    r"|picture) via\b|\bcredit line\b|posted (?:on|by)|published|uploaded|last updated|\bvia @|摄影|攝影|版权|圖片來源"
     r"|图片来源|图源|撮影|提供元"
     r"|사진\s*[=:]|제공|تصوير|حقوق|ภาพโดย|साभार|фотограф|все права",
     re.IGNORECASE,
@@ -188,6 +204,8 @@ _MONEY = (
     r"|CAD|zł|kr\.?|Kč|Ft|lei|TL|Rp\.?|руб\.?|元|円|원|บาท)"
 )
 _PRICE = re.compile(
+    r"\b(?:qty|quantity|size|price|preis|prix|precio|prezzo|preço|prijs|pris|hinta|cena|ár|preț|fiyat|harga"
+    r"|цена)\s*:?\s*\d|"
     rf"(?<!\w){_MONEY}\s?\d|\d\s?(?:,-|{_MONEY})(?!\w)|\d+\s?%\s*(?:off|rabatt|de (?:réduction|descuento"
     rf"|desconto)|discount|sale|korting|sconto)"
     r"|\b(?:sku|isbn|ean|upc|gtin|asin|mpn|art(?:ikel|icle|ículo|icolo)?|item|model|modell?o?|part|prod(?:uct"
@@ -234,12 +252,16 @@ def junk_of(
     spoken = bool(stops) and sum(not stops.isdisjoint(each) for each in rated) >= FEWEST_FUNCTION_WORDS * max(
         1, len(rated)
     )
+    talks_english = spoken and {"a", "the", "of"} <= stops
     first = Counter(each[0] for each in split if each)
     usual = {word for word, n in first.items() if n >= LEAST_FIRST * len(split)}
     verbs = _verbs(split, usual & stops) if spoken else frozenset()
     function = [sum(word in stops for word in each) / max(1, len(each)) for each in split]
     rules: dict[str, Callable[[int], bool]] = {
-        REFUSAL: lambda row: _REFUSAL.search(texts[row]) is not None,
+        REFUSAL: lambda row: bool(
+            _REFUSAL.search(texts[row])
+            or (talks_english and _SPEAKER.search(texts[row]) and _ABOUT.search(texts[row]))
+        ),
         TEMPLATE: lambda row: bool(
             _TEMPLATE.search(captions[row])
             or (spoken and _PROMPT.search(texts[row]))
@@ -309,6 +331,8 @@ def _is_list(text: str, words: Sequence[str], stops: frozenset[str], told: Colle
     function = sum(word in stops for word in words)
     if script_of(text) != LATIN and items:
         lengths = [max(length, len(each) / 4) for length, each in zip(lengths, items, strict=True)]
+    if len(re.findall(r"#\w", text)) >= LEAST_ITEMS - 1 or re.fullmatch(r"\s*\w+(?:-\w+){3,}\s*", text):
+        return True
     if len(items) >= LEAST_ITEMS and np.mean(lengths) <= 2.5 and function <= len(items) / 5:
         return True
     bare = len(words) >= LEAST_BARE and not function and not text.rstrip().endswith(".")

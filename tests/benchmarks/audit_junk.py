@@ -9,6 +9,7 @@ among the next 100 before and after 50 ticks from the top.
 """
 
 import argparse
+import tempfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from junk_captions import JUNK
 from sklearn.metrics import average_precision_score
 
 from baselines.audit import find_wrong_pairs
-from baselines.audit.judge import judge_pairs
+from baselines.audit.judge import Judged, judge_pairs
 from baselines.audit.labels import Label, weigh
 from baselines.audit.sentences import sentence_vectors
 
@@ -76,17 +77,15 @@ def main() -> None:
         wrong = table["image"].isin(pd.read_csv(given.truth)["image"]).to_numpy()
     features = np.load(given.work / "audit" / "work" / "features" / "all_ims.npy", mmap_mode="r")
     vectors = dict(zip(captions, sentence_vectors(captions, given.text_encoder), strict=True))
-    number = 0
 
-    def judged(changed: Captions):
-        nonlocal number
-        number += 1
+    def judged(changed: Captions) -> Judged:
         if new := sorted(set(changed) - set(vectors)):
             vectors.update(zip(new, sentence_vectors(new, given.text_encoder), strict=True))
-        work = given.work / f"judge {number}"
-        work.mkdir(parents=True, exist_ok=True)
-        np.save(work / "captions.npy", np.stack([vectors[caption] for caption in changed]))
-        return judge_pairs(features, np.arange(n), changed, work=work, text_encoder=given.text_encoder)
+        with tempfile.TemporaryDirectory() as work:
+            np.save(Path(work, "captions.npy"), np.stack([vectors[caption] for caption in changed]))
+            return judge_pairs(
+                features, np.arange(n), changed, work=Path(work), text_encoder=given.text_encoder
+            )
 
     clean = judged(captions)
     if wrong.any():

@@ -12,7 +12,7 @@ SHOWN_ONLY = Counter(
     {
         "docs/add-a-dataset.md": 1,
         "docs/audit.md": 2,
-        "docs/audit-judge.md": 5,
+        "docs/audit-judge.md": 6,
         "docs/audit-runs.md": 4,
         "docs/beyond-one-machine.md": 3,
         "docs/clip.md": 5,

@@ -65,3 +65,9 @@ def test_two_labels(given: dict[str, object], tmp_path: Path) -> None:
     find_wrong_pairs(**given, labels=tmp_path / "labels.csv")
     suspects = pd.read_csv(tmp_path / "audit" / "suspects.csv")["caption"].tolist()
     assert suspects == [f"thing {row}" for row in (4, 9, 13, 40, 42, 56, 64, 78)]
+
+
+def test_labels_need_no_second_judgement(given: dict[str, object], tmp_path: Path, monkeypatch) -> None:
+    first = find_wrong_pairs(**given)
+    monkeypatch.setattr("baselines.audit.judge.judge_embeddings", None)
+    pd.testing.assert_frame_equal(find_wrong_pairs(**given), first)

@@ -506,8 +506,8 @@ def test_a_spreadsheet_computes_no_caption(tmp_path: Path) -> None:
         {"caption": ["=1+1", "a dog", "-5"], "loss": [-1.0, 0.5, 2.0], "better": [None, 3, 4]}
     )
     write_table(tmp_path, table)
-    assert (tmp_path / "pairs.csv").read_text() == (
-        "caption,loss,better\n'=1+1,-1.0,\na dog,0.5,3.0\n-5,2.0,4.0\n"
+    assert (tmp_path / "pairs.csv").read_text("utf-8") == (
+        "caption,loss,better\n'\u2060=1+1,-1.0,\na dog,0.5,3.0\n-5,2.0,4.0\n"
     )
 
 

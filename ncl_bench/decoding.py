@@ -14,8 +14,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 from ncl_bench.errors import DataError, NclBenchError, as_size, is_out_of_memory
 from ncl_bench.foreign import reading
@@ -28,7 +29,7 @@ SECONDS, BYTES_PER_SECOND = 30, 2**20
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from ncl_bench.decoding import serve; serve()"
 )
-_idle: list["_Decoder"] = []
+_idle: list["subprocess.Popen[bytes]"] = []
 
 
 def decoded(
@@ -42,7 +43,7 @@ def decoded(
     """Call ``function(source, name, *arguments)`` for every item, in worker processes.
 
     Args:
-        function: of a module that a new Python can import. Gives an array of numbers, bytes, an Arrow table, or JSON.
+        function: of a module that a new Python can import. Gives an array of numbers, an Arrow table, bytes, or None.
         items: name for errors, and the file or its bytes.
         arguments: JSON.
         error: class of what is given for an item that is refused.
@@ -53,8 +54,9 @@ def decoded(
         For every item, in order, the result or the error.
     """
     pool = ThreadPoolExecutor(workers)
+    call = {"function": [function.__module__, function.__qualname__], "arguments": arguments, "fix": fix}
     try:
-        yield from pool.map(lambda item: _answer(function, item[0], item[1], arguments, error, fix), items)
+        yield from pool.map(lambda item: _answer(call, item[0], item[1], error), items)
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -67,92 +69,57 @@ def decode(function: Callable[..., Any], path: Path, *arguments: Any, **options:
     return result
 
 
-def _answer(
-    function: Callable[..., Any],
-    name: str,
-    source: Path | bytes,
-    arguments: tuple[Any, ...],
-    error: type[NclBenchError],
-    fix: str,
-) -> Any:
-    content = source if isinstance(source, bytes) else b""
-    try:
-        size = len(source) if isinstance(source, bytes) else os.stat(source).st_size
-    except OSError:  # the function says so
-        size = 0
-    request = {
-        "function": [function.__module__, function.__qualname__],
-        "name": name,
-        "path": None if isinstance(source, bytes) else str(source),
-        "folder": os.getcwd(),
-        "bytes": len(content),
-        "arguments": arguments,
-        "memory": MEMORY + MEMORY_PER_BYTE * size,
-        "seconds": SECONDS + size / BYTES_PER_SECOND,
-        "fix": fix,
-    }
+def _answer(call: dict[str, Any], name: str, source: Path | bytes, error: type[NclBenchError]) -> Any:
+    content, path = (source, None) if isinstance(source, bytes) else (b"", str(source))
+    size = os.path.getsize(path) if path and os.path.exists(path) else len(content)
+    seconds = SECONDS + size / BYTES_PER_SECOND
+    memory = MEMORY + MEMORY_PER_BYTE * size
+    place = {"name": name, "path": path, "folder": os.getcwd(), "bytes": len(content)}
+    request = json.dumps(call | place | {"memory": memory, "seconds": seconds}).encode()
     try:
         worker = _idle.pop()
     except IndexError:
-        worker = _Decoder()
+        worker = _started()
+    to, back = cast(IO[bytes], worker.stdin), cast(IO[bytes], worker.stdout)
+    head: dict[str, Any] = {"bytes": -1}
+    body = b""
     try:
-        head, body = worker.ask(request, content)
-    except EOFError as ended:
-        return error(f"{name} cannot be read ({ended}); {fix}")
-    except BaseException:
-        worker.process.kill()  # its answer would be taken for that of the next item
-        raise
-    _idle.append(worker)
-    return error(head["error"]) if "error" in head else _unpacked(head, body)
-
-
-class _Decoder:
-    def __init__(self) -> None:
-        command = [sys.executable, "-c", _START, json.dumps(sys.path)]
-        # a session of its own: Ctrl-C is left to this process
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            pipesize=2**20,
-            env=os.environ | dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
-        )
-
-    def ask(self, request: dict[str, Any], content: bytes) -> tuple[dict[str, Any], bytes]:
-        to, back = self.process.stdin, self.process.stdout
-        assert to is not None
-        assert back is not None
-        try:
-            to.write(json.dumps(request).encode() + b"\n")
-            to.write(content)
+        with suppress(BrokenPipeError):
+            to.write(request + b"\n" + content)
             to.flush()
-            line = back.readline()
-            head = json.loads(line) if line else {}
-            body = back.read(head.get("bytes", 0))
-        except BrokenPipeError:
-            head = {}
-        if not head:
-            raise EOFError(_end(self.process.wait(), request))
-        return head, body
-
-    def close(self) -> None:
-        self.process.communicate()  # it ends with its input
-
-
-def _end(code: int, request: dict[str, Any]) -> str:
+            head = json.loads(back.readline() or b'{"bytes": -1}')
+            body = back.read(max(0, head["bytes"]))
+    except BaseException:
+        worker.kill()  # its answer would be taken for that of the next item
+        raise
+    if len(body) == head["bytes"]:
+        _idle.append(worker)
+        return error(head["error"]) if "error" in head else _unpacked(head, body)
+    code = worker.wait()
     by = signal.Signals(-code).name if code < 0 else f"code {code}"
+    ended = f"the process that reads it ends with {by}"
     if by in ("SIGPROF", "SIGALRM"):
-        return f"it takes more than {request['seconds']:,.0f} seconds"
-    return f"the process that reads it ends with {by}"
+        ended = f"it takes more than {seconds:,.0f} seconds"
+    return error(f"{name} cannot be read ({ended}); {call['fix']}")
+
+
+def _started() -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        [sys.executable, "-c", _START, json.dumps(sys.path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is left to this process
+        pipesize=2**20,
+        env=os.environ | dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
+    )
 
 
 @atexit.register
 def close_workers() -> None:
     """End all workers that wait for an item."""
     while _idle:
-        _idle.pop().close()
+        _idle.pop().communicate()  # a worker ends with its input
 
 
 if hasattr(os, "register_at_fork"):
@@ -198,7 +165,7 @@ def _limit(memory: int, seconds: float) -> None:
     """Let the system end this process: by its CPU time, as a library may never come back to Python."""
     try:
         import resource
-    except ModuleNotFoundError:  # Windows has no such limits; the other process waits for a time only
+    except ModuleNotFoundError:  # Windows has no such limits
         return
     if sys.platform == "linux":  # elsewhere the limit counts little of what a process allocates
         pages = int(Path("/proc/self/statm").read_text().split()[5])  # what Python and its modules have
@@ -209,29 +176,25 @@ def _limit(memory: int, seconds: float) -> None:
 
 
 def _packed(result: Any) -> tuple[dict[str, Any], Any]:
-    if isinstance(result, bytes):
-        return {"kind": "bytes"}, result
     if hasattr(result, "schema"):
         import pyarrow as pa
 
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, result.schema) as stream:
             stream.write_table(result)
-        return {"kind": "table"}, sink.getvalue()
+        return {"shape": None}, sink.getvalue()
     if hasattr(result, "dtype"):
-        return {"kind": result.dtype.str, "shape": result.shape}, result.reshape(-1).view("u1").data
-    return {"kind": "json"}, json.dumps(result).encode()
+        return {"dtype": result.dtype.str, "shape": result.shape}, result.reshape(-1).view("u1").data
+    return {}, result or b""
 
 
 def _unpacked(head: dict[str, Any], body: bytes) -> Any:
-    if head["kind"] == "bytes":
+    if "shape" not in head:
         return body
-    if head["kind"] == "json":
-        return json.loads(body)
-    if head["kind"] == "table":
-        import pyarrow as pa
+    if "dtype" in head:
+        import numpy as np
 
-        return pa.ipc.open_stream(body).read_all()
-    import numpy as np
+        return np.frombuffer(body, head["dtype"]).reshape(head["shape"])
+    import pyarrow as pa
 
-    return np.frombuffer(body, head["kind"]).reshape(head["shape"])
+    return pa.ipc.open_stream(body).read_all()

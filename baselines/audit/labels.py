@@ -4,6 +4,7 @@
 ``picture`` (a hash of its content), ``caption``, ``label`` and ``correction`` (the caption that fits, or empty).
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ MOST_ODDS = 8.0
 """Log-odds beyond which a judgement is not taken at its word."""
 NAMED = 0.99
 """Probability that a pair is wrong which a rule names."""
+_ROUNDED = re.compile(r"[0-9][0-9.,]*E\+?[0-9]+")
 Float64Array = NDArray[np.float64]
 
 
@@ -70,6 +72,11 @@ def read_labels(
                 f"{where}: version is {shorten(cells['version'])} and label {shorten(cells['label'])}, expected "
                 f"{expected}, each one of {', '.join(LABELS)}"
             )
+        if rounded := [name for name in ("image_id", "picture") if _ROUNDED.fullmatch(cells.get(name, ""))]:
+            raise DataError(
+                f"{where}: {rounded[0]} is {cells[rounded[0]]}, a hash that a spreadsheet took for a number and "
+                "rounded; download the labels again, and open this column as text"
+            )
         rows = rows_of.get((cells["image_id"], cells["caption"]), [])
         if not rows:
             raise DataError(
@@ -77,7 +84,8 @@ def read_labels(
                 f"{shorten(cells['caption'])}; give the labels of these pairs, or remove the line"
             )
         # the same name may hold another picture by now
-        if (was := cells.get("picture", "")) and was != picture(rows[0]):
+        was = cells.get("picture", "")
+        if was and was != picture(rows[0]):
             raise DataError(
                 f"{where}: the picture {shown(cells['image_id'])} is another one than when it was labelled; look at it "
                 "again, or remove the line"

@@ -100,9 +100,12 @@ def columns_of(rows: UserRows) -> list[str]:
         NUMBER.fullmatch(each.strip()) for each in columns
     )
     if seen or numbered:
+        of_text = rows.arrow is None and rows.folder is not None and rows.ending not in (".json", ".jsonl")
+        where, fix = (
+            ("the first line holds", "write a line of names above it") if of_text else ("it has", "name them")
+        )
         raise DataError(
-            f"{rows.name}: the first line holds no names of columns but {listed(columns, 5)}; write a line of names "
-            "above it, such as image,caption"
+            f"{rows.name}: {where} no names of columns but {listed(columns, 5)}; {fix}, such as image,caption"
         )
     return columns
 

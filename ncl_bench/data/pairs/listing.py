@@ -16,7 +16,7 @@ TEXT_ENDINGS = (".txt", ".caption")
 TABLE_ENDINGS = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet", ".token")
 METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 _TABLES = tuple(ending for ending in TABLE_ENDINGS if ending != ".txt")
-_PART = re.compile(
+PART = re.compile(
     r"(?P<name>.*?)[-_.]?(?P<part>\d{1,9})[-_.]of[-_.](?P<n>\d{1,9})(?P<tail>.*)", re.IGNORECASE
 )
 
@@ -119,7 +119,7 @@ def _whole(folder: Path, files: Sequence[Path]) -> list[Path]:
         lambda: defaultdict(list)
     )
     for path in files:
-        part = _PART.fullmatch(path.stem)
+        part = PART.fullmatch(path.stem)
         name = part["name"] if part else re.sub(r"[-_.]?\d+$", "", path.stem)
         if path.name not in METADATA and (part or split_of(name)):
             inner = path.relative_to(folder)

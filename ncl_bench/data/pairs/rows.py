@@ -25,6 +25,7 @@ from ncl_bench.data.pairs import decode
 from ncl_bench.data.pairs.cells import holds_pictures, picture
 from ncl_bench.data.pairs.listing import (
     METADATA,
+    PART,
     PICTURE_ENDINGS,
     TEXT_ENDINGS,
     ending_of,
@@ -141,11 +142,14 @@ def read_rows(source: Any) -> UserRows:
     if isinstance(source, str | Path):
         path = Path(source)
         with reading(path):
-            return (
-                _folder(path)
-                if path.is_dir()
-                else _joined(path.name, path.parent, [(path.name, _file(path))])
-            )
+            if path.is_dir():
+                return _folder(path)
+            rows = _joined(path.name, path.parent, [(path.name, _file(path))])
+            part = PART.fullmatch(path.stem)
+            if part is None or int(part["n"]) < 2:
+                return rows
+            told = f"{path.name} is one of {int(part['n'])} parts; give its folder to read all."
+            return replace(rows, remarks=(*rows.remarks, told))
     import datasets
 
     if not isinstance(source, datasets.Dataset | datasets.DatasetDict):

@@ -445,6 +445,12 @@ def test_a_label_follows_its_picture_and_its_caption(given: Path) -> None:
     shutil.copy(given / "photos" / "007.png", given / "photos" / "000.png")
     with pytest.raises(DataError, match=r"the picture 000\.png is another one than when it was labelled"):
         find_wrong_pairs(frame, images=given / "photos", labels=labels)
+    kept = pd.read_csv(labels, dtype=str, keep_default_na=False).assign(picture="1.23457E+15")
+    kept.to_csv(labels, index=False)
+    with pytest.raises(
+        DataError, match=r"picture is 1\.23457E\+15, a hash that a spreadsheet took for a number"
+    ):
+        find_wrong_pairs(frame, images=given / "photos", labels=labels)
 
 
 def test_pictures_in_the_rows_are_told_apart_by_their_content(given: Path) -> None:

@@ -246,6 +246,10 @@ CASES = {
         lambda folder: written(folder, {f"{c}/train-00000-of-00001.parquet": range(N) for c in ("de", "en")}),
         refused="2 sets of one name",
     ),
+    "one part of two, by its name": Case(
+        lambda folder: written(folder, {"x-00000-of-00002.parquet": range(N)}) / "x-00000-of-00002.parquet",
+        remarks=("is one of 2 parts; give its folder",),
+    ),
     "parts that count from 1": Case(
         lambda folder: written(folder, {f"x-{n}-of-2.parquet": range(6 * n - 6, 6 * n) for n in (1, 2)})
     ),

@@ -34,7 +34,7 @@ from ncl_bench.evaluation.submission import (
 )
 from ncl_bench.files import is_unfinished
 from ncl_bench.foreign import whole_number
-from ncl_bench.names import OptionalName, Text
+from ncl_bench.names import ShownText, Text
 from ncl_bench.schema import Record, Sha256, checked
 from ncl_bench.yaml import read_yaml
 
@@ -51,7 +51,7 @@ class Header(Statement):
         training: training options of this repository's trainer; null for other code.
     """
 
-    submitter: OptionalName = ""
+    submitter: ShownText = ""
     correction: CorrectionSetup | None = None
     training: TrainingSetup | None = None
 

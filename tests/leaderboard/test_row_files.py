@@ -154,7 +154,7 @@ def test_the_rows_on_the_board_say_what_they_read_and_where_they_were_tuned(whol
         (("header", "protocol_version"), 3, "header.protocol_version is 3"),
         (("header", "paper"), "javascript:alert(1)", "header.paper"),
         (("header", "surprise"), 1, "unknown key 'header.surprise'"),
-        (("header", "submitter"), "<b>", "header.submitter"),
+        (("header", "submitter"), "a\u200bb", "header.submitter"),
         (("header", "order_fingerprint"), {}, "order_fingerprint of split 'test' is missing"),
         (("header", "order_fingerprint", "test"), "0123456789abcdef" * 4, "order_fingerprint of digits/"),
         (("header", "noise", "realised_ratio"), 0.1, "noise.realised_ratio is 0.1"),

@@ -56,45 +56,56 @@ def test_a_character_that_shows_nothing_is_refused_by_every_type(character: str)
                 read(kind, text)
 
 
+PEOPLE = (
+    "李",
+    "艾达·洛夫莱斯",
+    "می\u200cشود",
+    "क्\u200dष",
+    "ที่นี่",
+    "น้ำ",
+    "שלום",
+    "བརྒྱད",
+    "தமிழ்",
+    "한국어",
+    "Дмитрий",
+)
+METHODS = (
+    "Müller",
+    "Ünal",
+    "Lê Văn Hệ",
+    "O'Brien",
+    "O’Brien",
+    "VSE∞ (GPO)",
+    "SGR*",
+    "CCR&CCS",
+    "PCME++",
+    "L2RM",
+)
+
+
 @pytest.mark.parametrize(
     ("given", "kept"),
-    [
-        *(
-            (name, name)
-            for name in ("Müller", "李", "Ünal", "Lê Văn Hệ", "O'Brien", "O’Brien", "艾达·洛夫莱斯")
-        ),
-        *((name, name) for name in ("می\u200cشود", "क्\u200dष", "ที่นี่", "น้ำ", "שלום", "བརྒྱད", "தமிழ்", "한국어")),
-        *((name, name) for name in ("VSE∞ (GPO)", "SGR*", "CCR&CCS", "PCME++", "α-NCR")),
-        ("e\u0301", "é"),
-        (" NCR\u00a0X ", "NCR X"),
-    ],
+    [*((name, name) for name in METHODS), ("e\u0301", "é"), (" NCR\u00a0X ", "NCR X")],
 )
-def test_names_of_every_script_pass_in_composed_form(given: str, kept: str) -> None:
+def test_names_pass_in_composed_form(given: str, kept: str) -> None:
     assert all(read(kind, given) == kept for kind in TYPES)
+
+
+@pytest.mark.parametrize("text", PEOPLE)
+def test_texts_have_every_script_and_names_of_methods_are_latin(text: str) -> None:
+    assert all(read(kind, text) == text for kind in (ShownText, Text, LongText))
+    with pytest.raises(ValidationError, match=r"a name has Latin letters|special forms"):
+        read(Name, text)
 
 
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("RCL^2", r"it holds '\^'; a name has letters, digits, blanks and"),
-        ("GSC†", "it holds '†'"),
-        ("NCR [ours]", r"it holds '\['"),
-        ("A\\input{x}", r"it holds '\\\\'"),
-        ("<b>", "it holds '<'"),
-        ("=1+1", "a name begins with a letter"),
-        ("\u0301x", "a name begins with a letter"),
-        ("ＮＣＲ", "write 'NCR'"),
-        ("NCR²", "write 'NCR2'"),
+        *((f"NC{odd}R", "it holds") for odd in "^†[\\<ↁ\u0441\u0391\u041c\u13dfɴꓠ中\u0338\u0335\u20dd\u0347"),
+        *((name, "a name begins with a letter") for name in ("=1+1", ".x", "(x)")),
+        *(("ＮＣＲ", "write 'NCR'"), ("NCR²", "write 'NCR2'"), ("𝐍𝐂𝐑", "write 'NCR'")),
         ("N" + "\u0301" * 3, "stacks several marks"),
         ("  ", "it is empty"),
-        ("NCR\u0338", r"it holds the mark U\+0338, which no letter has"),
-        ("N\u0335CR", r"mark U\+0335"),
-        ("NCR\u20dd", r"mark U\+20DD"),
-        ("NCR\u0347", r"mark U\+0347"),
-        ("N\u0441R", "N\u0441R mixes Latin letters with CYRILLIC SMALL LETTER ES; write it in one script"),
-        ("\u0391CL", "mixes Latin letters with GREEK CAPITAL LETTER ALPHA"),
-        ("my L2R\u041c+", "mixes Latin letters with CYRILLIC CAPITAL LETTER EM"),
-        ("\u13df\u13deIP", "mixes Latin letters with CHEROKEE"),
         ("x" * 200_000, "at most 80"),
     ],
 )
@@ -127,32 +138,11 @@ STANDING = ("NCR", "CLIP", "OSA", "GSC", "L2RM", "VSE∞", "Müller")
 
 
 @pytest.mark.parametrize(
-    ("name", "like"),
-    [
-        *(
-            ("N\u0421R", "NCR"),
-            ("ꓠꓚꓣ", "NCR"),
-            ("ＮＣＲ", "NCR"),
-            ("𝐍𝐂𝐑", "NCR"),
-            ("ɴᴄʀ", "NCR"),
-            ("\u039dCR", "NCR"),
-        ),
-        *(
-            ("ᏟᏞIP", "CLIP"),
-            ("ꮯlip", "CLIP"),
-            ("CL1P", "CLIP"),
-            ("0SA", "OSA"),
-            ("GS\u03f9", "GSC"),
-            ("GŚC", "GSC"),
-        ),
-        *(("L2R\u041c", "L2RM"), ("\u041culler", "Müller")),
-    ],
+    ("name", "like"), [("CL1P", "CLIP"), ("0SA", "OSA"), ("GŚC", "GSC"), ("Muller", "Müller")]
 )
 def test_a_name_in_letters_that_look_like_anothers_gets_a_remark(name: str, like: str) -> None:
     assert lookalike(name, STANDING) == f"The name looks like {like}, but is written with other letters."
 
 
-def test_a_word_of_two_scripts_gets_a_remark_and_honest_names_get_none() -> None:
-    assert lookalike("Ma\u0440s", STANDING) == "The name mixes letters of two scripts in Ma\u0440s."
-    for name in ("NCR", "ncr", "GSC+", "GSC++", "α-NCR", "方法A", "CLIP中文", "Дмитрий", "VSE∞", "李", "PC2"):
-        assert lookalike(name, STANDING) is None
+def test_honest_names_get_no_remark() -> None:
+    assert not any(lookalike(name, STANDING) for name in ("NCR", "ncr", "GSC+", "GSC++", "VSE∞", "PC2"))

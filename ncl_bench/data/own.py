@@ -28,7 +28,7 @@ from ncl_bench.data.prepare import prepare
 from ncl_bench.data.spec import SPLITS, Origin
 from ncl_bench.data.tokenize import refuse_tokenizers
 from ncl_bench.data.tokenizers import default_tokenizer
-from ncl_bench.errors import DataError, listed, named, unknown_name
+from ncl_bench.errors import DataError, NclBenchError, listed, named, unknown_name
 from ncl_bench.extras import require
 from ncl_bench.files import sole_owner, write_text
 from ncl_bench.foreign import readable
@@ -128,7 +128,7 @@ def made_dataset(
                 shutil.copy2(place / ENCODING_FILE, work / ENCODING_FILE)
             # as if it had been downloaded: own data pass the same checks as published data
             prepare(register(spec).name, work, root, tokenizer_file=own_file, progress=progress)
-        except DataError:
+        except NclBenchError:
             # a refused dataset leaves neither a registration nor files, except computed features, which take long
             DATASETS.pop(name, None)
             _forget(work)

@@ -14,7 +14,7 @@ from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.own_tables import CaptionTable, Splits, complete_splits
 from ncl_bench.data.pairs.pictures import ENDINGS, FileIndex
 from ncl_bench.data.spec import SPLITS
-from ncl_bench.errors import DataError, ScoresError, listed, named
+from ncl_bench.errors import DataError, listed, named
 from ncl_bench.foreign import normalized
 from ncl_bench.npy import map_npy, read_header
 
@@ -53,10 +53,7 @@ class FeatureArrays:
 
 
 def _mapped(file: Path) -> Array:
-    try:
-        return map_npy(file, read_header(file))
-    except ScoresError as error:
-        raise DataError(str(error)) from None
+    return map_npy(file, read_header(file))
 
 
 def feature_arrays(

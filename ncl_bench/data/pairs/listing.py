@@ -14,6 +14,8 @@ PICTURE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".t
 TEXT_ENDINGS = (".txt", ".caption")
 """Texts beside pictures."""
 TABLE_ENDINGS = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet", ".token")
+_FACTS = ("dataset_infos.json", "dataset_info.json", "croissant.json")
+"""Facts about Parquet files, which the Hub keeps beside them."""
 METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 _TABLES = tuple(ending for ending in TABLE_ENDINGS if ending != ".txt")
 PART = re.compile(
@@ -89,7 +91,11 @@ def row_files(folder: Path) -> tuple[str, list[Path]]:
     kinds = [kind for kind in ("metadata", ".tar", ".parquet") if kind in inside]
     if kinds[1:] == [".parquet"]:
         kinds.pop()  # img2dataset writes a table of the same rows beside each shard
-    tops = [each for each in every if each.parent == folder and ending_of(each) in _TABLES]
+    tops = [
+        each
+        for each in every
+        if each.parent == folder and ending_of(each) in _TABLES and each.name not in _FACTS
+    ]
     if len(kinds) > 1:
         both = listed([inside[kind][0].relative_to(folder).as_posix() for kind in kinds])
         raise DataError(f"{folder} holds {both}; give the one that holds your pairs")

@@ -19,7 +19,7 @@ from ncl_bench.data.own import Columns, SplitDraw
 from ncl_bench.data.own_tables import read_captions
 from ncl_bench.data.prepare import prepare
 from ncl_bench.data.spec import protocol_images
-from ncl_bench.errors import DataError
+from ncl_bench.errors import DataError, NclBenchError
 from ncl_bench.plugins import load_plugins
 
 SIZES = {"train": 6, "dev": 3, "test": 4}
@@ -237,7 +237,7 @@ def test_what_does_not_fit_is_one_sentence_and_leaves_no_dataset(case: str) -> N
     table("image,caption", english)
     spoil, words = WRONG[case]
     spoil()
-    with pytest.raises(DataError, match=words):
+    with pytest.raises(NclBenchError, match=words):
         new()
     assert case == "prepared" or not Path("data/pets").exists()
     assert case == "module" or not Path("pets.py").exists()

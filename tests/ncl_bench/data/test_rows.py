@@ -170,6 +170,11 @@ CASES = {
         splits=OFFICIAL,
         remarks=("3 files are read in this order", "The splits are those of the names: "),
     ),
+    "Parquet of the Hub beside its facts": Case(
+        lambda folder: written(
+            folder, {"data/a.parquet": range(N), "dataset_infos.json": "{}", "README.md": "x"}
+        )
+    ),
     "Parquet in folders": Case(
         named_splits("train/0.parquet", "dev/0.parquet", "test/0.parquet"), splits=OFFICIAL
     ),

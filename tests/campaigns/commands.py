@@ -198,4 +198,9 @@ def _lasting(path: Path) -> bytes:
     if path.name == "result.json" and path.parent.parent.name == "submissions":
         report = json.loads(path.read_bytes())
         return json.dumps({key: report[key] for key in report if key not in VOLATILE}).encode()
+    if path.name == "kept.json":  # it names files absolutely
+        kept = json.loads(path.read_bytes())
+        return json.dumps(
+            {key: kept[key] for key in kept if key not in ("path", "images", "features")}
+        ).encode()
     return path.read_bytes()

@@ -19,10 +19,13 @@ USUAL = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8", "TZ": "UTC", "OMP_NUM_THREA
 PLAIN = {"PYTHONHASHSEED": "77", "LC_ALL": "C", "TZ": "America/St_Johns", "OMP_NUM_THREADS": "2"}
 CHINESE = {"PYTHONHASHSEED": "4321", "PYTHONUTF8": "0", "LC_ALL": "zh_CN.GB18030", "TZ": "Asia/Shanghai"}
 """Names of files, the terminal and files opened without an encoding are GB18030 there."""
+TURKISH = {"PYTHONHASHSEED": "9", "LC_ALL": "tr_TR.UTF-8", "TZ": "Pacific/Kiritimati"}
+"""A small i has a dot there."""
 COMMANDS = (
     "noise make digits --ratio 0.4 --to rauschen-噪声.npy",
     "prepare flickr30k --from download --to données --tokenizer word --tokenizer bpe",
     "prepare digits --to 数据",
+    "datasets new mine pairs.csv --images photos --dev 5 --test 5 --device cpu --to eigene",
     "evaluate submissions/éа --plot --examples 3",
     "leaderboard add submissions/éа --root board",
     "leaderboard build --root board --no-published",
@@ -46,26 +49,26 @@ def written(folder: Path, environment: dict[str, str]) -> dict[str, str]:
     return found
 
 
-@pytest.fixture
-def chinese(tmp_path: Path) -> dict[str, str]:
-    """An environment with the Chinese locale, which few systems carry."""
-    folder, name = tmp_path / "locales", CHINESE["LC_ALL"]
-    folder.mkdir()
-    command = ["localedef", "-i", "zh_CN", "-f", "GB18030", str(folder / name)]
+def locale(folder: Path, environment: dict[str, str]) -> dict[str, str]:
+    """An environment with its locale, which few systems carry."""
+    name = environment["LC_ALL"]
+    source, _, charset = name.partition(".")
+    command = ["localedef", "-i", source, "-f", charset, str(folder / name)]
     if shutil.which("localedef") is None or subprocess.run(command, capture_output=True).returncode:
         pytest.skip(f"this system cannot make {name}")
-    environment = CHINESE | {"LOCPATH": str(folder), "OMP_NUM_THREADS": "1"}
-    asked = [sys.executable, "-c", "import sys; print(sys.getfilesystemencoding())"]
-    assert subprocess.check_output(asked, env=os.environ | environment, text=True).strip() == "gb18030"
+    environment = environment | {"LOCPATH": str(folder), "OMP_NUM_THREADS": "1"}
+    asked = [sys.executable, "-c", "import locale; print(locale.setlocale(locale.LC_ALL, ''))"]
+    assert subprocess.check_output(asked, env=os.environ | environment, text=True).strip() == name
     return environment
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_surroundings_change_no_byte(tmp_path: Path, chinese: dict[str, str]) -> None:
+@pytest.mark.timeout(1800)
+def test_surroundings_change_no_byte(tmp_path: Path) -> None:
     usual = written(tmp_path / "usual", USUAL)
     assert {"submissions/éа/result.json", "runs/a/best.safetensors", "submissions/a/test.npy"} <= usual.keys()
-    assert written(tmp_path / "chinese", chinese) == usual
+    for name, environment in (("chinese", CHINESE), ("turkish", TURKISH)):
+        assert written(tmp_path / name, locale(tmp_path, environment)) == usual
     plain = written(tmp_path / "plain", PLAIN)
     assert {name for name in usual if plain[name] != usual[name]} <= {
         name for name in usual if name.startswith(("runs/", "submissions/a"))

@@ -110,7 +110,8 @@ def load_dataset(
             raise problem
 
     root = _root(root)
-    # noise before data: a file that does not fit is refused before features are read
+    # noise before data: a file that does not fit is refused before features are read. The draw needs the size of train
+    # alone (and, for some units, its captions), so it is the same whether features lie in memory, on disk or elsewhere.
     noise = None
     if noise_file is not None:
         noise = _read_noise(Path(noise_file), spec, noise_unit, asked.ratio)
@@ -200,11 +201,13 @@ def _read_noise(file: Path, spec: DatasetSpec, unit: str | None, ratio: float) -
     return caption_to_image, record
 
 
+# the argument wins over the environment; absolute, since a worker process may run in another folder
 def _root(given: AnyPath | None) -> Path | None:
     place = given or os.environ.get(ROOT_VARIABLE)
     return Path(place).absolute() if place else None
 
 
+# an embedded dataset that was prepared too is read from its folder: there it may have other tokenizers and a float16
 def _is_embedded(spec: DatasetSpec, root: Path | None) -> bool:
     return spec.embedded and not (root and (root / spec.name / "manifest.json").exists())
 

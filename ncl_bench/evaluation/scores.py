@@ -289,7 +289,10 @@ class ArrayRows:
         if block.size > SAMPLE:
             # a sample is enough to find a value that stands for many pairs
             block = block[np.random.default_rng(0).integers(block.size, size=SAMPLE)]
-        values, counts = np.unique(block, return_counts=True)
+        # by hand: numpy.unique loads numpy's masked arrays, which takes as long as to count the ranks of the rows
+        ordered = np.sort(block)
+        starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+        values, counts = ordered[starts], np.diff(starts, append=block.size)
         place = counts.argmax()
         most, second = counts[place], np.delete(counts, place).max(initial=0)
         # one value in place of a score stands out; rounding makes many values frequent

@@ -128,6 +128,7 @@ def ranked(rows: Sequence[Row], significantly_different: Differ) -> list[Row]:
     )
     folded = _folded(ordered)
     leads = [lead for lead, *_ in folded if lead.ranked]
+    # a closed form needs one result, so it would be first of a table whose trained rows all wait for seeds
     compared = not all(lead.closed_form for lead in leads)
     apart = significantly_different(leads)
     shown = [f"{lead.r_sum:.1f}" for lead in leads]
@@ -137,6 +138,7 @@ def ranked(rows: Sequence[Row], significantly_different: Differ) -> list[Row]:
         if lead.ranked:
             if shown[place] != shown[place - 1]:  # rows with equal printed sums share a rank
                 above = place
+            # never better than the row above: a wide spread alone, which differs from little, must not win places
             rank = max(rank, 1 + int(apart[:above, place].sum()))
             place += 1
         own = rank if lead.ranked and compared else None
@@ -155,6 +157,7 @@ def _folded(rows: Sequence[Row]) -> list[list[Row]]:
         facts = (bool(row.doubts), row.extra, row.selection, row.noise)
         known = of_model.setdefault((row.quoted_as, *facts), [])
         printed = row.status == "reported"
+        # papers copy tables: one measurement printed five times is one row with five sources, not five votes
         group = next((one for one in known if printed and all(_agree(row, other) for other in one)), None)
         if group is None:
             groups.append([])

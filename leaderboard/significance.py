@@ -65,6 +65,7 @@ class SignificanceTest:
 
     def __call__(self, rows: Sequence[Entry]) -> NDArray[np.bool_]:
         """Bool ``(n, n)`` over the rows of one condition; True if either row of a pair has no evidence."""
+        # a printed row has no evidence: only its rSum places it, so nothing may be said to be alike
         apart = np.ones((len(rows), len(rows)), np.bool_)
         measured = [number for number, row in enumerate(rows) if self._models(row)]
         if measured:
@@ -162,6 +163,7 @@ def surely_better(
     v = pair_variances(groups, images_per_fold)
     error = np.sqrt(v.seeds + v.images)
     largest = largest_differences(groups, images_per_fold, draws, seed)
+    # one limit for all pairs: then every interval of the table holds at once, not 95 % of them
     limit = np.quantile(largest, QUANTILE)
     better: NDArray[np.bool_] = np.subtract.outer(v.level, v.level) > limit * error
     return better
@@ -179,6 +181,7 @@ def largest_differences(
     counts = np.concatenate(resamples(n_images, images_per_fold, draws), axis=1)
     means = np.stack([one.mean(axis=0) for one in groups])
     over_images = (counts - 1) @ means.T.astype(np.float64) / n_images
+    # three seeds alone have ten different resamples: deviations of all rows together make a smooth distribution
     pool = [
         np.sqrt(len(one) / (len(one) - 1)) * (one.mean(axis=1) - one.mean()) for one in groups if len(one) > 1
     ]
@@ -189,6 +192,7 @@ def largest_differences(
         of_seeds[:, place] = drawn.mean(axis=1)
         spread[:, place] = drawn.var(axis=1, ddof=1) if len(one) > 1 else 0.0
     largest = np.zeros(draws)
+    # row by row of the pairs, since all pairs of all draws together would take gigabytes
     for i in range(1, len(groups)):
         both = v.several[i, :i]
         # without the interaction of seed and image, which the seeds' deviations hold too

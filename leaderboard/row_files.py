@@ -306,7 +306,7 @@ def read_results(root: Path, dataset: str = "") -> Results:
             raise SubmissionError(f"{path} holds the row of {expected}; give it that name")
         files[file.name] = file
     refuse_repeated(files, folder)
-    return Results(files, _read_reproduced(root / REPRODUCED, files, dataset))
+    return Results(files, _read_reproduced(root / REPRODUCED))
 
 
 REPRODUCED = "reproduced.yaml"
@@ -381,20 +381,10 @@ def may_agree(*files: RowFile) -> bool:
     return all(record.training is not None and record.training.steps == 0 for record in records)
 
 
-def _read_reproduced(path: Path, files: dict[str, RowFile], dataset: str) -> dict[str, tuple[str, ...]]:
-    """Read the reproduced seeds of every row name, or of those of one dataset."""
-    if not path.exists():
-        return {}
-    listed: dict[str, tuple[str, ...]] = {}
-    for name, seeds in read_yaml(path, largest=LARGEST_FILE).items():
-        if not name.startswith(f"{dataset}/" if dataset else ""):
-            continue
-        known = {record.key for record in files[name].seeds} if name in files else set()
-        listed[name] = tuple(map(str, seeds)) if isinstance(seeds, list) else (str(seeds),)
-        missing = [seed for seed in listed[name] if seed not in known]
-        if missing:
-            raise SubmissionError(f"{path} lists seed {missing[0]} of {name}, which has no result; remove it")
-    return listed
+def _read_reproduced(path: Path) -> dict[str, tuple[str, ...]]:
+    """Read the reproduced seeds of every row name."""
+    content = read_yaml(path, largest=LARGEST_FILE) if path.exists() else {}
+    return {name: tuple(map(str, seeds)) for name, seeds in content.items()}
 
 
 def reproduced_yaml(reproduced: Mapping[str, Sequence[str]]) -> str:

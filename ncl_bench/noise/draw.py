@@ -167,7 +167,7 @@ def inject_noise(
         check_pairing(noisy, size, unit, f"draw of {noise_ratio:g}")
     if noise_ratio > 0 and np.array_equal(noisy, clean):
         raise NoiseError(
-            f"{named('noise_ratio')} {noise_ratio} with seed {seed} moves none of {len(clean):,} pairs; give a "
+            f"{named('noise_ratio', noise_ratio)} with seed {seed} moves none of {len(clean):,} pairs; give a "
             "larger ratio, or 0 "
             "for clean pairs"
         )

@@ -101,6 +101,9 @@ def _path(value: Any) -> Any:
     # an empty one is Python's current folder, and a text of a shell variable that is not set
     if isinstance(value, bytes) or text == b"" or b"\0" in text:
         raise ValueError
+    # no system has such a name, and its error would come from anywhere below
+    if any(len(fsencode(part)) > 255 for part in Path(value).parts):
+        raise ValueError
     return value
 
 

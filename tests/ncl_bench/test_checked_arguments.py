@@ -60,7 +60,7 @@ def test_numbers_of_numpy_become_pythons_and_words_have_any_case() -> None:
         *(("word", value, "one of: cosine, 32-true") for value in ("l2", None, 3, "cosine ", "", ["cosine"])),
         *(("plain", value, "True or False") for value in (1, "yes", None)),
         *(("count", value, "a whole number from 1 to 2147483647") for value in (0, -1, 2.0, np.float32(1))),
-        *(("path", value, "a path or None") for value in (5, b"x", ["x"], np.ones(2))),
+        *(("path", value, "a path or None") for value in (5, b"x", ["x"], np.ones(2), "a" * 300)),
     ],
 )  # fmt: skip
 def test_another_value_is_refused_with_what_is_expected(name: str, value: Any, expected: str) -> None:

@@ -178,3 +178,26 @@ def test_a_telephone_shows_a_list(page: Any) -> None:
     height, width = page.evaluate("[document.body.scrollHeight, document.documentElement.scrollWidth]")
     assert height < 15_000
     assert width <= 390
+
+
+def test_two_tabs_keep_each_others_ticks_and_a_caption_can_be_typed(page: Any, context: Any) -> None:
+    other = context.new_page()
+    other.goto(page.url)
+    press(page, "w")
+    press(other, "jf")
+    card = page.locator(CARD).nth(2)
+    card.locator("input[type=text]").fill("two wet dogs")
+    card.locator("input[type=text]").press("Enter")
+    for each in (page, other):
+        each.reload()
+        assert each.locator("#says").inner_text() == "3 looked at: 2 wrong, 1 fit."
+    assert page.get_by_text("two wet dogs", exact=True).count() == 1
+    other.close()
+
+
+def test_the_focus_stays_on_the_card_and_controls_name_their_pair(page: Any) -> None:
+    press(page, "w")
+    assert page.evaluate("document.activeElement.classList.contains('here')")
+    assert page.locator("#slider").get_attribute("aria-label")
+    button = page.locator(CARD).first.locator("button[value=wrong]")
+    assert re.fullmatch(r"Wrong: row \d+", button.get_attribute("aria-label"))

@@ -8,7 +8,7 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import wraps
+from functools import cached_property, update_wrapper
 from os import PathLike
 from pathlib import Path
 from types import UnionType
@@ -66,47 +66,60 @@ def made_from(*calls: Callable[..., Any], **forms: Option | None) -> Callable[[C
         calls: functions, or dataclasses, of modules that import nothing heavy.
         forms: what the terminal writes otherwise; None leaves an argument out.
     """
-    known = OF_SEVERAL_CALLS | forms
-    declared: dict[str, tuple[inspect.Parameter, str]] = {}
-    for call in calls:
-        texts = _texts(inspect.getdoc(call) or "")
-        for name, parameter in inspect.signature(call).parameters.items():
-            if known.get(name, True) is not None:
-                if isinstance(call, type):  # a field of a dataclass is an option
-                    parameter = parameter.replace(kind=parameter.KEYWORD_ONLY)
-                declared[name] = parameter, texts.get(name, "")
-    written = {name: known.get(name) or Option() for name in declared}
-    options = {name: written[name].name or _option(each) for name, (each, _) in declared.items()}
-    empty = {name for name, (each, _) in declared.items() if () in (each.default, written[name].default)}
+    return lambda command: _Made(command, calls, OF_SEVERAL_CALLS | forms)
 
-    def decorated(command: Callable[..., None]) -> Any:
+
+class _Made:
+    """A command with the arguments of calls; a list of commands does not ask for them, which saves their time."""
+
+    def __init__(
+        self,
+        command: Callable[..., None],
+        calls: Sequence[Callable[..., Any]],
+        known: dict[str, Option | None],
+    ) -> None:
+        update_wrapper(self, command)
+        self.__annotations__ = {}  # Typer prefers them to the signature
+        self._command, self._calls, self._known = command, calls, known
+
+    @cached_property
+    def _declared(self) -> dict[str, tuple[inspect.Parameter, str, Option]]:
+        declared = {}
+        for call in self._calls:
+            texts = _texts(inspect.getdoc(call) or "")
+            for name, parameter in inspect.signature(call).parameters.items():
+                if (form := self._known.get(name, Option())) is not None:
+                    if isinstance(call, type):  # a field of a dataclass is an option
+                        parameter = parameter.replace(kind=parameter.KEYWORD_ONLY)
+                    declared[name] = parameter, texts.get(name, ""), form
+        return declared
+
+    @cached_property
+    def _options(self) -> dict[str, str]:
+        return {name: form.name or _option(each) for name, (each, _, form) in self._declared.items()}
+
+    @cached_property
+    def __signature__(self) -> inspect.Signature:
         own = [
             each
-            for each in inspect.signature(command).parameters.values()
-            if each.name not in declared and each.kind is not each.VAR_KEYWORD
+            for each in inspect.signature(self._command).parameters.values()
+            if each.name not in self._declared and each.kind is not each.VAR_KEYWORD
         ]
-        made = [_parameter(*each, written[name], options) for name, each in declared.items()]
-
+        made = [_parameter(*each, self._options) for each in self._declared.values()]
         # what is required comes first, as in a signature of Python
-        signature = inspect.Signature(sorted([*made, *own], key=lambda each: each.default is not MISSING))
+        return inspect.Signature(sorted([*made, *own], key=lambda each: each.default is not MISSING))
 
-        @wraps(command)
-        def run(*positions: Any, **named: Any) -> None:
-            bound = signature.bind(*positions, **named)
-            bound.apply_defaults()
-            given = bound.arguments
-            for name, option in options.items():
-                if option.startswith("--no-"):
-                    given[name] = not given[name]
-                elif given[name] is None and name in empty:
-                    given[name] = ()
-            command(**given)
-
-        run.__annotations__ = {}  # Typer prefers them to the signature
-        run.__signature__ = signature  # type: ignore[attr-defined]
-        return run
-
-    return decorated
+    def __call__(self, *positions: Any, **named: Any) -> None:
+        bound = self.__signature__.bind(*positions, **named)
+        bound.apply_defaults()
+        given = bound.arguments
+        for name, option in self._options.items():
+            parameter, _, form = self._declared[name]
+            if option.startswith("--no-"):
+                given[name] = not given[name]
+            elif given[name] is None and () in (parameter.default, form.default):
+                given[name] = ()
+        self._command(**given)
 
 
 def _option(parameter: inspect.Parameter) -> str:

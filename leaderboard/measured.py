@@ -19,6 +19,7 @@ from baselines.recipes import Ablation, AblationLine
 from leaderboard.board import Content, mean, ranked, with_rank_intervals
 from leaderboard.entries import SEEDS_FOR_A_RANK, UNIT_TITLES, Condition, Place, Row, grouped, title_of
 from leaderboard.figures import budget_curves, epoch_curves, forest, scatter
+from leaderboard.rendering import markup
 from leaderboard.results import CLEAN_SUFFIX, MEAN_OF_TWO, shipped_ablations
 from ncl_bench.data import DATASETS
 from ncl_bench.data.pair_labels import FEWEST, read_pair_labels
@@ -652,6 +653,7 @@ def measured_pages(content: Content, tables: Sequence[MeasuredTable]) -> dict[st
         "budget_curves": budget_curves,
         "seeds_for_a_rank": SEEDS_FOR_A_RANK,
         "groups": (METHODS, CONTROLS),
+        "chart": markup(cost_chart(tables)),
     }
     gain = {"tables": [table for table in tables if table.gains]}
     ablations = {"tables": ablation_tables(content)}

@@ -94,8 +94,8 @@
         for (const one of heads) one.removeAttribute("aria-sort");
         head.setAttribute("aria-sort", "descending");
         for (const rank of table.querySelectorAll("span[data-noise]")) rank.hidden = rank.dataset.noise !== head.dataset.noise;
-        const cell = (row) => row.cells[all.indexOf(head)].dataset, low = (row) => "preliminary" in cell(row);
-        const value = (row) => Number(cell(row).v ?? -1);
+        const cell = (row) => row.cells[all.indexOf(head)].dataset, value = (row) => Number(cell(row).v ?? -1);
+        const low = (row) => ("v" in cell(row) ? "preliminary" in cell(row) : 2);
         for (const body of table.tBodies) {
           const lines = [...body.rows].filter((row) => !row.classList.contains("category"));
           body.append(...lines.sort((a, b) => low(a) - low(b) || value(b) - value(a)));

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from leaderboard.board import Content
 from leaderboard.build import build
+from leaderboard.measured import measured_pages, measured_tables
+from leaderboard.site import site_files
 
 sync_api = pytest.importorskip("playwright.sync_api")
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
@@ -396,3 +399,27 @@ def test_text_has_contrast_in_both_themes(page: Any, site: Path) -> None:
         open_page(page, site, fragment="#flickr30k-1k-none-0")
         assert page.evaluate(LOW_CONTRAST) == {}
         page.locator(".theme").click()
+
+
+@pytest.mark.slow
+def test_the_column_of_a_noise_chooses_whose_ranks_are_shown(
+    page: Any, whole_board: Content, site: Path
+) -> None:
+    files = site_files(whole_board, measured_pages(whole_board, measured_tables(whole_board)), site)
+    (site / "whole").mkdir()
+    for name in ("measured.html", "site.css", "site.js"):
+        (site / "whole" / name).write_text(files[name], encoding="utf-8")
+    open_page(page, site, "whole/measured.html")
+    table = page.locator("table.measured").first
+    heads = table.locator("th[data-noise]")
+    assert heads.count() == 4
+    for number in range(heads.count()):
+        heads.nth(number).locator("button").click()
+        noise = heads.nth(number).get_attribute("data-noise")
+        assert table.locator("th[aria-sort]").get_attribute("data-noise") == noise
+        shown = table.locator("span[data-noise]:not([hidden])")
+        assert {one.get_attribute("data-noise") for one in shown.all()} == {noise}
+        for body in table.locator("tbody").all():
+            cells = [row.locator("td").nth(1 + number) for row in body.locator("tr:not(.category)").all()]
+            known = [cell.get_attribute("data-v") for cell in cells]
+            assert known == sorted(known, key=lambda value: value is None), "rows without the noise are last"

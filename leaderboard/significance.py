@@ -20,7 +20,15 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from leaderboard.entries import Entry, Run
-from ncl_bench.evaluation.difference import Hits, difference_interval, pair_variances, significant_pairs
+from ncl_bench.evaluation.difference import (
+    FIXED,
+    UNKNOWN,
+    Hits,
+    OfOneRun,
+    difference_interval,
+    pair_variances,
+    significant_pairs,
+)
 from ncl_bench.evaluation.metrics import CONFIDENCE, Float64Array, resamples
 from ncl_bench.evaluation.people import Agreement, agreement_interval
 
@@ -52,16 +60,23 @@ class SignificanceTest:
         self.hits = hits
         self.agreements = agreements or {}
         conditions: dict[str, list[Entry]] = {}
+        self._largest: dict[tuple[str, ...], OfOneRun] = {}
         for row in rows:
-            if self._models(row):
+            answered = self._models(row)
+            if answered:
                 conditions.setdefault(row.condition.slug, []).append(row)
+            if len(answered) > 1 and row.kind in ("method", "clean", "corrected"):
+                sums = np.array([model.parts().mean() for model in answered])
+                found = OfOneRun(float(sums.var(ddof=1)) * _runs_of_a_result(row), len(sums) - 1)
+                self._largest[_method(row)] = max(found, self._largest.get(_method(row), FIXED))
         self._places: dict[str, dict[tuple[str, tuple[str, ...]], int]] = {}
         self._apart: dict[str, NDArray[np.bool_]] = {}
         for slug, members in conditions.items():
             models = [self._models(row) for row in members]
             groups = [np.stack([model.parts() for model in each]) for each in models]
             self._places[slug] = {(row.file, row.runs): place for place, row in enumerate(members)}
-            self._apart[slug] = significant_pairs(groups, models[0][0].images_per_fold)
+            of_one = [self._of_one(row) for row in members]
+            self._apart[slug] = significant_pairs(groups, models[0][0].images_per_fold, of_one)
 
     def __call__(self, rows: Sequence[Entry]) -> NDArray[np.bool_]:
         """Bool ``(n, n)`` over the rows of one condition; True if either row of a pair has no evidence."""
@@ -75,7 +90,7 @@ class SignificanceTest:
         return apart
 
     def interval(self, row: Entry) -> tuple[float, float] | None:
-        """95 % interval of a row's mean rSum, over seeds and images together; None without evidence.
+        """95 % interval of a row's mean rSum, over seeds and images together; None without evidence of either.
 
         It is the interval of the difference from models that answer nothing, for any seed and image.
         """
@@ -83,15 +98,22 @@ class SignificanceTest:
         if not models:
             return None
         parts = np.stack([model.parts() for model in models])
-        return difference_interval(parts, np.zeros((2, parts.shape[1])), models[0].images_per_fold)
+        nothing = np.zeros((2, parts.shape[1]))
+        return _finite(
+            difference_interval(parts, nothing, models[0].images_per_fold, (self._of_one(row), FIXED))
+        )
 
     def difference(self, first: Entry, second: Entry) -> tuple[float, float] | None:
-        """95 % interval of the difference of two mean rSums of one condition; None without evidence of both."""
+        """95 % interval of the difference of two mean rSums of one condition.
+
+        None without evidence of both, or if a row has one training run and no row says how much its method varies.
+        """
         mine, theirs = self._models(first), self._models(second)
         if not mine or not theirs:
             return None
         parts, others = (np.stack([model.parts() for model in each]) for each in (mine, theirs))
-        return difference_interval(parts, others, mine[0].images_per_fold)
+        of_one = self._of_one(first), self._of_one(second)
+        return _finite(difference_interval(parts, others, mine[0].images_per_fold, of_one))
 
     def agreement(self, row: Entry, other: Entry | None = None) -> tuple[float, float] | None:
         """95 % interval of a row's agreement with experts, over images, captions and seeds; None without evidence.
@@ -102,7 +124,11 @@ class SignificanceTest:
         """
         sides = [[self.agreements.get((one.file, run)) for run in one.runs] for one in (row, other) if one]
         known = [[run for run in side if run is not None] for side in sides]
-        return agreement_interval(*known) if all(known) and known == sides else None
+        if not all(known) or known != sides:
+            return None
+        # one run alone says nothing about another, unless it is a closed form
+        ones = [FIXED if row.closed_form or other is None else UNKNOWN for row in (row, other or row)]
+        return _finite(agreement_interval(known[0], known[1] if other else (), (ones[0], ones[1])))
 
     def rank_intervals(self, rows: Sequence[Entry]) -> list[tuple[int, int] | None]:
         """Simultaneous 95 % interval of the rank of each row among rows of one condition; None without evidence.
@@ -115,7 +141,10 @@ class SignificanceTest:
         better = np.greater.outer(sums, sums)
         if known:
             groups = [np.stack([model.parts() for model in models[place]]) for place in known]
-            better[np.ix_(known, known)] = surely_better(groups, models[known[0]][0].images_per_fold)
+            of_one = [self._of_one(rows[place]) for place in known]
+            better[np.ix_(known, known)] = surely_better(
+                groups, models[known[0]][0].images_per_fold, of_one=of_one
+            )
         found = zip(1 + better.sum(axis=0), len(rows) - better.sum(axis=1), models, strict=True)
         return [(int(low), int(high)) if one else None for low, high, one in found]
 
@@ -142,14 +171,43 @@ class SignificanceTest:
             for points in DIFFERENCES
         ]
 
+    def _of_one(self, row: Entry) -> OfOneRun:
+        """Variance over seeds of a row with one result: the largest of its method on the dataset.
+
+        A closed form without another row has none, and that of another method without one is unknown.
+        """
+        known = self._largest.get(_method(row))
+        if known is None:
+            return FIXED if row.closed_form else UNKNOWN
+        return known._replace(variance=known.variance / _runs_of_a_result(row))
+
     def _models(self, row: Entry) -> Sequence[Hits]:
         found = [self.hits.get((row.file, run, row.condition.protocol)) for run in row.runs]
         known = [hits for hits in found if hits is not None]
         return known if len(known) == len(found) else ()
 
 
+def _method(row: Entry) -> tuple[str, ...]:
+    """Rows of one method, whose variances over seeds a row with one training run may borrow."""
+    return (row.method.split(" (mean of")[0], row.backbone, row.condition.dataset, row.condition.protocol)
+
+
+def _runs_of_a_result(row: Entry) -> int:
+    """Training runs behind one result: a mean of two seeds counts its runs."""
+    return len(row.runs[0].split("+"))
+
+
+def _finite(interval: tuple[float, float]) -> tuple[float, float] | None:
+    return interval if np.isfinite(interval).all() else None
+
+
 def surely_better(
-    groups: Sequence[Float64Array], images_per_fold: int, *, draws: int = DRAWS, seed: int = SEED
+    groups: Sequence[Float64Array],
+    images_per_fold: int,
+    *,
+    of_one: Sequence[OfOneRun] = (),
+    draws: int = DRAWS,
+    seed: int = SEED,
 ) -> NDArray[np.bool_]:
     """Whether group i is above group j for all pairs at once, with 95 % confidence; bool ``(n, n)``.
 
@@ -157,12 +215,13 @@ def surely_better(
         groups: one float ``(n_seeds, n_images)`` array per group, on the same images: contribution of each image to the
             rSum of each model.
         images_per_fold: divides ``n_images``; ``n_images`` itself without folds.
+        of_one: variance over seeds of each group, read for groups with one model (default: 0).
         draws: bootstrap draws.
         seed: of the draws.
     """
-    v = pair_variances(groups, images_per_fold)
+    v = pair_variances(groups, images_per_fold, of_one)
     error = np.sqrt(v.seeds + v.images)
-    largest = largest_differences(groups, images_per_fold, draws, seed)
+    largest = largest_differences(groups, images_per_fold, draws, seed, of_one)
     # one limit for all pairs: then every interval of the table holds at once, not 95 % of them
     limit = np.quantile(largest, QUANTILE)
     better: NDArray[np.bool_] = np.subtract.outer(v.level, v.level) > limit * error
@@ -170,13 +229,17 @@ def surely_better(
 
 
 def largest_differences(
-    groups: Sequence[Float64Array], images_per_fold: int, draws: int, seed: int
+    groups: Sequence[Float64Array],
+    images_per_fold: int,
+    draws: int,
+    seed: int,
+    of_one: Sequence[OfOneRun] = (),
 ) -> Float64Array:
     """Largest studentised deviation of any pair's difference in each bootstrap draw, float64 ``(draws,)``.
 
     Arguments as in :func:`surely_better`.
     """
-    random, v = np.random.default_rng(seed), pair_variances(groups, images_per_fold)
+    random, v = np.random.default_rng(seed), pair_variances(groups, images_per_fold, of_one)
     n_images = groups[0].shape[1]
     counts = np.concatenate(resamples(n_images, images_per_fold, draws), axis=1)
     means = np.stack([one.mean(axis=0) for one in groups])
@@ -189,23 +252,18 @@ def largest_differences(
     of_seeds, spread = np.empty((2, draws, len(groups)))
     for place, one in enumerate(groups):
         drawn = deviations[random.integers(len(deviations), size=(draws, len(one)))]
-        of_seeds[:, place] = drawn.mean(axis=1)
-        spread[:, place] = drawn.var(axis=1, ddof=1) if len(one) > 1 else 0.0
+        # a closed form does not deviate
+        of_seeds[:, place] = drawn.mean(axis=1) if v.of_mean[place] or len(one) > 1 else 0.0
+        spread[:, place] = drawn.var(axis=1, ddof=1) / len(one) if len(one) > 1 else v.of_mean[place]
     largest = np.zeros(draws)
     # row by row of the pairs, since all pairs of all draws together would take gigabytes
     for i in range(1, len(groups)):
-        both = v.several[i, :i]
         # without the interaction of seed and image, which the seeds' deviations hold too
         share = np.sqrt(
             np.divide(v.images[i, :i], v.over_images[i, :i], where=v.over_images[i, :i] > 0, out=np.zeros(i))
         )
-        seeded = (v.n_seeds[i] > 1) | (v.n_seeds[:i] > 1)  # two single models differ over images alone
-        apart = share * (over_images[:, [i]] - over_images[:, :i]) + seeded * (
-            of_seeds[:, [i]] - of_seeds[:, :i]
-        )
-        own = spread[:, [i]] / v.n_seeds[i] + spread[:, :i] / v.n_seeds[:i]
-        lent = (spread[:, [i]] + spread[:, :i]) * (1 / v.n_seeds[i] + 1 / v.n_seeds[:i])
-        variance = np.where(both, own, lent) + v.images[i, :i]
+        apart = share * (over_images[:, [i]] - over_images[:, :i]) + of_seeds[:, [i]] - of_seeds[:, :i]
+        variance = spread[:, [i]] + spread[:, :i] + v.images[i, :i]
         ratio = np.divide(np.abs(apart), np.sqrt(variance), where=variance > 0, out=np.zeros_like(apart))
         largest = np.maximum(largest, ratio.max(axis=1))
     return largest

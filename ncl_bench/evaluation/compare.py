@@ -235,7 +235,7 @@ def compare_agreement(
     for name in sides[0][0]:
         runs = [[run[name] for run in side] for side in sides]
         first, second = (np.array([[run.value] for run in side]) for side in runs)
-        found[name] = _difference(first, second, agreement_interval(*runs), names)
+        found[name] = _difference(first, second, agreement_interval(runs[0], runs[1]), names)
     return found
 
 
@@ -307,7 +307,8 @@ def _runs_note(sides: tuple[Sequence[Opened], Sequence[Opened]]) -> list[str]:
             "with one training run per side, this compares two trained models, not their methods: runs of one method "
             "differ from seed to seed; compare several: ncl-bench compare A0 A1 A2 vs B0 B1 B2"
         ]
-    return ["a side with one training run uses the spread of the other side"] if 1 in counts else []
+    alone = "a side with one training run stands for that model alone: how far its method's runs differ is not known"
+    return [alone] if 1 in counts else []
 
 
 def compare(

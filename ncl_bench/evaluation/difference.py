@@ -16,12 +16,14 @@ Why no bootstrap over seeds: three seeds give only ten different samples, and th
 unbiased one. Groups of one distribution then differ significantly in more than 10 % of the cases, here in about 5 %
 (tests/ncl_bench/evaluation/test_difference.py simulates both). The price: three seeds detect only large differences.
 
-A group with one seed has no spread of its own, so it uses the other group's. If both have one seed, only the variance
-over images is left: the test then compares two trained models, not two methods.
+A group with one model shows no variance over seeds, and the other group's says nothing about it. :class:`OfOneRun`
+states it: 0 for a closed form, and where the model alone is meant. Otherwise it is unknown, or borrowed from other rows
+of the same method. With an unknown one the interval is infinite.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,8 +55,21 @@ class Hits:
         return parts
 
 
+class OfOneRun(NamedTuple):
+    """Variance over training seeds of a group with one model, and its degrees of freedom."""
+
+    variance: float
+    freedom: float = 1.0
+
+
+FIXED = OfOneRun(0.0)
+"""A closed form, or a single model that stands for itself."""
+UNKNOWN = OfOneRun(np.inf)
+Pair = tuple[OfOneRun, OfOneRun]
+
+
 def difference_interval(
-    first: Float64Array, second: Float64Array, images_per_fold: int
+    first: Float64Array, second: Float64Array, images_per_fold: int, of_one: Pair = (FIXED, FIXED)
 ) -> tuple[float, float]:
     """95 % interval of the difference of mean rSum, first group minus second.
 
@@ -62,18 +77,24 @@ def difference_interval(
         first: float ``(n_seeds, n_images)``: contribution of each image to the rSum of each model of one group.
         second: the same for the other group, on the same images.
         images_per_fold: divides ``n_images``; ``n_images`` itself without folds.
+        of_one: variance over seeds of both groups, which a group with one model cannot show.
     """
     difference = float(first.mean() - second.mean())
-    several = len(first) > 1 and len(second) > 1
-    both = sum(_interaction(one) / one.size for one in (first, second)) if several else 0.0
+    both = sum(_interaction(one) / one.size for one in (first, second) if len(one) > 1)
     # paired: both groups answer the same queries, so what is hard for all cancels. The interaction is part of
     # the seeds' variance too and counts once; by chance it may exceed this part
     images = max(_of_images(first.mean(axis=0) - second.mean(axis=0), images_per_fold) - both, 0.0)
-    return interval_of(difference, first.mean(axis=1), second.mean(axis=1), images, first.shape[1] - 1)
+    values = first.mean(axis=1), second.mean(axis=1)
+    return interval_of(difference, *values, images, first.shape[1] - 1, of_one)
 
 
 def interval_of(
-    difference: float, first: Float64Array, second: Float64Array, data: float, freedom: int
+    difference: float,
+    first: Float64Array,
+    second: Float64Array,
+    data: float,
+    freedom: int,
+    of_one: Pair = (FIXED, FIXED),
 ) -> tuple[float, float]:
     """95 % interval of the difference of two groups' mean values, over training seeds and what they are measured on.
 
@@ -83,8 +104,13 @@ def interval_of(
         second: the same for the other group.
         data: variance of the difference over what both are measured on, without the interaction with seeds.
         freedom: its degrees of freedom.
+        of_one: as in :func:`difference_interval`.
     """
-    seeds, seeds_squared = _of_seeds(first, second)
+    parts = [_of_seeds(*each) for each in zip((first, second), of_one, strict=True)]
+    seeds = sum(part.variance for part in parts)
+    seeds_squared = sum(part.variance**2 / part.freedom for part in parts)
+    if np.isinf(seeds):
+        return -np.inf, np.inf
     variance = seeds + data
     # identical runs: the degrees of freedom would be 0 / 0
     if variance == 0.0:
@@ -95,9 +121,11 @@ def interval_of(
     return difference - margin, difference + margin
 
 
-def significantly_different(first: Float64Array, second: Float64Array, images_per_fold: int) -> bool:
+def significantly_different(
+    first: Float64Array, second: Float64Array, images_per_fold: int, of_one: Pair = (FIXED, FIXED)
+) -> bool:
     """Whether :func:`difference_interval` excludes 0."""
-    low, high = difference_interval(first, second, images_per_fold)
+    low, high = difference_interval(first, second, images_per_fold, of_one)
     return low > 0 or high < 0
 
 
@@ -108,9 +136,9 @@ class PairVariances:
     Attributes:
         level: float64 ``(n,)``, mean rSum of each group.
         spread: float64 ``(n,)``, variance of rSum over the seeds of a group; 0 for one seed.
-        n_seeds: int64 ``(n,)``.
-        several: bool ``(n, n)``, whether both groups have several seeds.
-        seeds: float64 ``(n, n)``, the part due to seeds; a group with one seed uses the other's spread.
+        of_mean: float64 ``(n,)``, variance of the group's mean due to seeds; of one model as it is stated.
+        freedom: float64 ``(n,)``, its degrees of freedom.
+        seeds: float64 ``(n, n)``, the part due to seeds.
         over_images: float64 ``(n, n)``, variance over images of the difference of the groups' means.
         images: float64 ``(n, n)``, the same without the interaction of seed and image, at least 0.
         own: float64 ``(n, n)``, sum of both groups' own variances over images; it limits the digits of ``over_images``.
@@ -118,27 +146,28 @@ class PairVariances:
 
     level: Float64Array
     spread: Float64Array
-    n_seeds: Int64Array
-    several: NDArray[np.bool_]
+    of_mean: Float64Array
+    freedom: Float64Array
     seeds: Float64Array
     over_images: Float64Array
     images: Float64Array
     own: Float64Array
 
 
-def pair_variances(groups: Sequence[Float64Array], images_per_fold: int) -> PairVariances:
+def pair_variances(
+    groups: Sequence[Float64Array], images_per_fold: int, of_one: Sequence[OfOneRun] = ()
+) -> PairVariances:
     """Variances of all pairs at once; arguments as in :func:`significant_pairs`."""
     n_images = groups[0].shape[1]
-    n_seeds = np.array([len(one) for one in groups])
+    given = of_one or [FIXED] * len(groups)
+    seeds = [_of_seeds(one.mean(axis=1), known) for one, known in zip(groups, given, strict=True)]
+    of_mean, degrees = np.array(seeds, np.float64).T
     spread = np.array([one.mean(axis=1).var(ddof=1) if len(one) > 1 else 0.0 for one in groups])
     shared = np.array([_interaction(one) / one.size if len(one) > 1 else 0.0 for one in groups])
     # images vary within their fold alone: folds have means of their own
     folds = np.stack([one.mean(axis=0) for one in groups]).reshape(len(groups), -1, images_per_fold)
     centred = (folds - folds.mean(axis=2, keepdims=True)).reshape(len(groups), n_images)
     scale = 1 / ((images_per_fold - 1) * folds.shape[1] * n_images)
-    several = np.logical_and.outer(n_seeds > 1, n_seeds > 1)
-    # a single seed has spread 0, so the sum is the other group's
-    lent = np.add.outer(spread, spread) * np.add.outer(1 / n_seeds, 1 / n_seeds)
     squares = (centred**2).sum(axis=1) * scale
     total = np.add.outer(squares, squares)
     # |a - b|^2 = |a|^2 + |b|^2 - 2 ab, which cancels when both are nearly equal
@@ -146,16 +175,18 @@ def pair_variances(groups: Sequence[Float64Array], images_per_fold: int) -> Pair
     return PairVariances(
         level=np.array([one.mean() for one in groups]),
         spread=spread,
-        n_seeds=n_seeds,
-        several=several,
-        seeds=np.where(several, np.add.outer(spread / n_seeds, spread / n_seeds), lent),
+        of_mean=of_mean,
+        freedom=degrees,
+        seeds=np.add.outer(of_mean, of_mean),
         over_images=over_images,
-        images=np.maximum(over_images - np.where(several, np.add.outer(shared, shared), 0.0), 0.0),
+        images=np.maximum(over_images - np.add.outer(shared, shared), 0.0),
         own=total,
     )
 
 
-def significant_pairs(groups: Sequence[Float64Array], images_per_fold: int) -> NDArray[np.bool_]:
+def significant_pairs(
+    groups: Sequence[Float64Array], images_per_fold: int, of_one: Sequence[OfOneRun] = ()
+) -> NDArray[np.bool_]:
     """Apply :func:`significantly_different` to every pair of groups; bool ``(n, n)``.
 
     Bounds on the t quantile decide most pairs at once; the remaining pairs are tested one by one. Results are
@@ -164,26 +195,26 @@ def significant_pairs(groups: Sequence[Float64Array], images_per_fold: int) -> N
     Args:
         groups: one float ``(n_seeds, n_images)`` array per group, on the same images.
         images_per_fold: as in :func:`difference_interval`.
+        of_one: variance over seeds of each group, read for groups with one model (default: 0).
     """
-    n_images, v = groups[0].shape[1], pair_variances(groups, images_per_fold)
+    n_images, v = groups[0].shape[1], pair_variances(groups, images_per_fold, of_one)
     quantile: Float64Array = stdtrit(np.arange(1, _STEPS * (n_images + 1)) / _STEPS, 0.5 + CONFIDENCE / 200)
-    freedom_of_seeds = np.maximum(v.n_seeds - 1, 1)
-    squares = (v.spread / v.n_seeds) ** 2 / freedom_of_seeds
-    lender = np.maximum(np.maximum.outer(v.n_seeds, v.n_seeds) - 1, 1)
-    squared = np.where(v.several, np.add.outer(squares, squares), v.seeds**2 / lender)
+    squares = v.of_mean**2 / v.freedom
+    squared = np.add.outer(squares, squares)
     variance = v.seeds + v.images
     with np.errstate(divide="ignore", invalid="ignore"):
         freedom = variance**2 / (squared + v.images**2 / (n_images - 1))
         ratio = np.abs(np.subtract.outer(v.level, v.level)) / np.sqrt(variance)
     # enough digits are left after the cancellation, and the table covers the degrees of freedom
-    sure = (variance > 1e-4 * v.own) & (freedom > 1) & (freedom < n_images)
+    sure = np.isfinite(variance) & (variance > 1e-4 * v.own) & (freedom > 1) & (freedom < n_images)
     place = np.where(sure, freedom * _STEPS, _STEPS).astype(np.int64) - 1
     # the quantile falls with the degrees of freedom: its neighbours in the table bound it, with room for rounding
     above = sure & (ratio > quantile[place] * (1 + 1e-9))
-    below = sure & (ratio < quantile[place + 1] * (1 - 1e-9))
+    below = (sure & (ratio < quantile[place + 1] * (1 - 1e-9))) | np.isinf(variance)
     # too close to call from bounds
     for i, j in np.argwhere(np.tril(~(above | below), -1)).tolist():
-        above[i, j] = significantly_different(groups[i], groups[j], images_per_fold)
+        known = (of_one[i], of_one[j]) if of_one else (FIXED, FIXED)
+        above[i, j] = significantly_different(groups[i], groups[j], images_per_fold, known)
     apart: NDArray[np.bool_] = np.tril(above, -1)
     return apart | apart.T
 
@@ -192,20 +223,9 @@ _STEPS = 64
 """The quantile is tabulated at degrees of freedom in steps of 1 / 64."""
 
 
-def _of_seeds(first: Float64Array, second: Float64Array) -> tuple[float, float]:
-    """Variance due to seeds of two groups of values, and its square over its degrees of freedom."""
-    groups = (first, second)
-    known = [one for one in groups if len(one) > 1]
-    # two single runs: only what they are measured on varies, and the test compares two trained models
-    if not known:
-        return 0.0, 0.0
-    # the group with several seeds lends its spread to the single run; which part of it is interaction is
-    # unknown there, so nothing is subtracted
-    if len(known) == 1:
-        lent = known[0].var(ddof=1) * (1 / len(first) + 1 / len(second))
-        return lent, lent**2 / (len(known[0]) - 1)
-    of_means = [one.var(ddof=1) / len(one) for one in groups]
-    return sum(of_means), sum(value**2 / (len(one) - 1) for value, one in zip(of_means, groups, strict=True))
+def _of_seeds(values: Float64Array, of_one: OfOneRun) -> OfOneRun:
+    """Variance of a group's mean due to seeds, from the values of its models; of one model, what is stated."""
+    return OfOneRun(values.var(ddof=1) / len(values), len(values) - 1) if len(values) > 1 else of_one
 
 
 def _of_images(differences: Float64Array, images_per_fold: int) -> float:

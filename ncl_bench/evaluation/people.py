@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.data.judgements import Judgements
-from ncl_bench.evaluation.difference import interval_of
+from ncl_bench.evaluation.difference import FIXED, OfOneRun, interval_of
 from ncl_bench.evaluation.metrics import Float64Array
 from ncl_bench.evaluation.results import PeopleResult
 from ncl_bench.evaluation.scores import BLOCK, Rows
@@ -55,24 +55,29 @@ class Agreement:
     captions: Float64Array
 
 
-def agreement_interval(first: Sequence[Agreement], second: Sequence[Agreement] = ()) -> tuple[float, float]:
+def agreement_interval(
+    first: Sequence[Agreement],
+    second: Sequence[Agreement] = (),
+    of_one: tuple[OfOneRun, OfOneRun] = (FIXED, FIXED),
+) -> tuple[float, float]:
     """95 % interval of the mean agreement of runs, over images, captions and training seeds together.
 
     Args:
         first: the runs of one side, of one measure.
         second: runs of another side on the same judgements: the interval is that of the difference, first minus second.
+        of_one: variance over seeds of both sides, read where a side has one run.
     """
     sides = [_stacked(side) for side in (first, second) if side]
     difference = [one.mean(axis=0) for one in sides[0]]
     if second:
         difference = [mine - other.mean(axis=0) for mine, other in zip(difference, sides[1], strict=True)]
     # the interaction of a seed with images and captions is part of the variance over seeds too, and counts once
-    both = sum(_interaction(side) for side in sides) if all(len(side[0]) > 1 for side in sides) else 0.0
+    both = sum(_interaction(side) for side in sides if len(side[0]) > 1)
     mine, theirs = (np.array([one.value for one in side] or [0.0, 0.0]) for side in (first, second))
     # images or captions that the judged pairs have, whichever are fewer
     n = max(min(int(np.count_nonzero(one)) for one in difference[1:]), 2)
     data = max(_crossed(*difference) - both, 0.0) * n / (n - 1)
-    return interval_of(float(mine.mean() - theirs.mean()), mine, theirs, data, n - 1)
+    return interval_of(float(mine.mean() - theirs.mean()), mine, theirs, data, n - 1, of_one)
 
 
 def _stacked(side: Sequence[Agreement]) -> list[Float64Array]:

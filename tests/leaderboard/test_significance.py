@@ -17,19 +17,25 @@ from leaderboard.significance import (
     simulated_power,
     surely_better,
 )
-from ncl_bench.evaluation.difference import difference_interval
+from ncl_bench.evaluation.difference import FIXED, OfOneRun, difference_interval
 from ncl_bench.evaluation.metrics import RECALLS, Float64Array, resamples
 from ncl_bench.papers import read_families
 
 
 def test_close_rows_share_a_rank_and_distant_ones_do_not(small_board: Path) -> None:
     entries, hits, _ = read_measured(small_board, read_families())
-    rows = entries
-    significantly_different = SignificanceTest(hits, rows)
-    crcl = [row for row in rows if row.method == "CRCL" and row.condition.noise_ratio == 0.4]
-    triplet = [row for row in rows if row.method != "CRCL" and row.condition.noise_ratio == 0.4]
-    apart = significantly_different([crcl[0], crcl[1], triplet[0]])
-    assert apart.tolist() == [[False, False, True], [False, False, True], [True, True, False]]
+    rows, significantly_different = compared(entries, hits)
+    crcl, triplet = (row for row in rows if row.condition.noise_ratio == 0.4)
+    assert significantly_different([crcl, triplet]).tolist() == [[False, True], [True, False]]
+    # alone, a run is told apart only if other rows of its method say how much it varies
+    one, other = (next(entry for entry in entries if entry.file == row.file) for row in (crcl, triplet))
+    assert not SignificanceTest(hits, [one, other])([one, other]).any()
+    assert SignificanceTest(hits, [one, other]).difference(one, other) is None
+    assert SignificanceTest(hits, [one, other, *rows])([one, other])[0, 1]
+    # a closed form does not vary
+    fixed = [row.model_copy(update={"closed_form": True}) for row in (one, other)]
+    assert SignificanceTest(hits, fixed)(fixed)[0, 1]
+    crcl = [row for row in entries if row.method == "CRCL" and row.condition.noise_ratio == 0.4]
     assert SignificanceTest({}, ())(crcl[:2]).all(), "without evidence rSum alone decides"
 
 
@@ -84,7 +90,8 @@ def test_the_largest_difference_of_a_draw_equals_a_loop_over_pairs() -> None:
     random = np.random.default_rng(1)
     hard, draws, fold = 60 * random.standard_normal(40), 100, 20
     groups = [models(random, 400, n, hard) for n in (3, 1, 2, 1)]
-    found = largest_differences(groups, fold, draws, seed=5)
+    known = [FIXED, FIXED, FIXED, OfOneRun(30.0)]
+    found = largest_differences(groups, fold, draws, 5, known)
     pool = np.concatenate(
         [math.sqrt(len(g) / (len(g) - 1)) * (g.mean(axis=1) - g.mean()) for g in groups if len(g) > 1]
     )
@@ -96,18 +103,16 @@ def test_the_largest_difference_of_a_draw_equals_a_loop_over_pairs() -> None:
         first, second = groups[i], groups[j]
         apart = first.mean(axis=0) - second.mean(axis=0)
         over = statistics.fmean(part.var(ddof=1) for part in apart.reshape(-1, fold)) / 40
-        both = len(first) > 1 and len(second) > 1
-        rests = (
-            g - g.mean(axis=1, keepdims=True) - g.mean(axis=0) + g.mean() for g in (first, second) if both
-        )
+        several = [g for g in (first, second) if len(g) > 1]
+        rests = (g - g.mean(axis=1, keepdims=True) - g.mean(axis=0) + g.mean() for g in several)
         images = max(over - sum((rest**2).sum() / ((len(rest) - 1) * 39) / rest.size for rest in rests), 0.0)
         moved = math.sqrt(images / over) * ((counts[draw] - 1) * apart).mean()
         mine, theirs = deviations[i][draw], deviations[j][draw]
-        spreads = [each.var(ddof=1) if len(each) > 1 else 0.0 for each in (mine, theirs)]
-        if len(first) > 1 or len(second) > 1:
-            moved += mine.mean() - theirs.mean()
-        n = (len(first), len(second))
-        variance = spreads[0] / n[0] + spreads[1] / n[1] if both else sum(spreads) * (1 / n[0] + 1 / n[1])
+        sides = [(mine, known[i].variance), (theirs, known[j].variance)]
+        # a closed form, of one result and no variance, does not deviate
+        means = [each.mean() if len(each) > 1 or stated else 0.0 for each, stated in sides]
+        moved += means[0] - means[1]
+        variance = sum(each.var(ddof=1) / len(each) if len(each) > 1 else stated for each, stated in sides)
         return float(abs(moved) / math.sqrt(variance + images))
 
     pairs = [(i, j) for i in range(4) for j in range(i)]

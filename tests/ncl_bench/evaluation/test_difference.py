@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from ncl_bench.evaluation.difference import (
+    FIXED,
+    UNKNOWN,
     Hits,
+    OfOneRun,
     difference_interval,
     significant_pairs,
     significantly_different,
@@ -41,7 +44,11 @@ def false_alarms(
 def test_rows_of_one_distribution_are_told_apart_in_about_one_case_of_twenty(
     counts: tuple[int, int], spread: dict[str, float]
 ) -> None:
-    rate = false_alarms(lambda a, b: significantly_different(a, b, N_IMAGES), counts, 1000, **spread)
+    # what a group of one model cannot show, it is told
+    known = OfOneRun(spread["seed"] ** 2 + spread["both"] ** 2 / N_IMAGES, 1000)
+    rate = false_alarms(
+        lambda a, b: significantly_different(a, b, N_IMAGES, (known, known)), counts, 1000, **spread
+    )
     assert 0.01 < rate < 0.08
 
 
@@ -61,6 +68,20 @@ def test_with_one_seed_each_only_the_images_count() -> None:
     assert significantly_different(images, images + 1.0 + 0.1 * random.randn(1, N_IMAGES), N_IMAGES)
     three = images + np.array([[-20.0], [0.0], [20.0]])
     assert not significantly_different(three, images + 1.0, N_IMAGES)
+
+
+def test_no_group_lends_its_variance_over_seeds() -> None:
+    """Beside one network, CCA seemed as unsteady as the network, and a single network as steady as CCA."""
+    random = np.random.RandomState(0)
+    images = np.zeros(N_IMAGES)
+    three, one = (draw(random, n, images, seed=20.0, both=5.0) for n in (3, 1))
+    low, high = difference_interval(three, one, N_IMAGES)
+    assert (low, high) == pytest.approx(difference_interval(three, np.repeat(one, 2, axis=0), N_IMAGES))
+    borrowed = difference_interval(three, one, N_IMAGES, (FIXED, OfOneRun(4000.0, 2)))
+    assert borrowed[0] < low
+    assert borrowed[1] > high
+    assert difference_interval(three, one, N_IMAGES, (UNKNOWN, UNKNOWN)) == (-np.inf, np.inf)
+    assert not significantly_different(three, one + 1e6, N_IMAGES, (FIXED, UNKNOWN))
 
 
 def test_images_vary_within_their_fold() -> None:
@@ -111,7 +132,14 @@ def test_all_pairs_at_once_are_told_apart_as_one_by_one(n_images: int, fold: int
         for n in random.randint(1, 5, 60)
     ]
     groups += [groups[0].copy(), groups[1][:1], np.zeros((1, n_images)), np.full((3, n_images), 5.0)]
-    found = significant_pairs(groups, fold)
-    one_by_one = [[a is not b and significantly_different(a, b, fold) for b in groups] for a in groups]
+    known = [(FIXED, UNKNOWN, OfOneRun(9.0, 2))[n % 3] for n in range(len(groups))]
+    found = significant_pairs(groups, fold, known)
+    one_by_one = [
+        [
+            a is not b and significantly_different(a, b, fold, (mine, theirs))
+            for b, theirs in zip(groups, known, strict=True)
+        ]
+        for a, mine in zip(groups, known, strict=True)
+    ]
     assert 0.02 < found.mean() < 0.98
     np.testing.assert_array_equal(found, one_by_one)

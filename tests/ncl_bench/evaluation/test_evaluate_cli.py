@@ -244,7 +244,7 @@ def test_several_runs_of_two_methods_are_compared(run: Callable, tmp_path: Path)
     assert (tmp_path / "runs.pdf").read_bytes().startswith(b"%PDF")
     mixed = run("compare", first[0], second[0], "vs", second[1])
     assert "the first side mixes submissions of another method: 'Example' and 'Other'" in mixed.out
-    assert "uses the spread of the other side" in mixed.out
+    assert "stands for that model alone" in mixed.out
 
 
 def test_a_run_counts_once_and_sides_are_told_by_vs(run: Callable, tmp_path: Path) -> None:

@@ -83,8 +83,8 @@ def _sums(tables: Sequence[MeasuredTable], given: str) -> dict[str, float]:
         settings = tuple(one for one in row.settings if not one.startswith("dataset="))
         title = title_of(row.model_copy(update={"settings": settings}), tuned=False)
         name = title.split(" (draws ")[0]
-        # the mean of two seeds of a method stands near the method: it would count twice
-        own = row.kind in ("method", "draws") and not name.endswith(MEAN_OF_TWO)
+        # controls are no methods, and the mean of two seeds of a method stands near the method: it would count twice
+        own = row.kind in ("method", "draws") and not (row.closed_form or name.endswith(MEAN_OF_TWO))
         if own and (name not in best or _trust(row) > _trust(best[name])):
             best[name] = row
     return {name: row.r_sum or 0.0 for name, row in best.items()}

@@ -68,7 +68,12 @@ class SignificanceTest:
             if len(answered) > 1 and row.kind in ("method", "clean", "corrected"):
                 sums = np.array([model.parts().mean() for model in answered])
                 found = OfOneRun(float(sums.var(ddof=1)) * _runs_of_a_result(row), len(sums) - 1)
-                self._largest[_method(row)] = max(found, self._largest.get(_method(row), FIXED))
+                # two results say little: their variance has one degree of freedom
+                self._largest[_method(row)] = max(
+                    found,
+                    self._largest.get(_method(row), found),
+                    key=lambda one: (one.freedom > 1, one.variance),
+                )
         self._places: dict[str, dict[tuple[str, tuple[str, ...]], int]] = {}
         self._apart: dict[str, NDArray[np.bool_]] = {}
         for slug, members in conditions.items():
@@ -172,7 +177,9 @@ class SignificanceTest:
         ]
 
     def _of_one(self, row: Entry) -> OfOneRun:
-        """Variance over seeds of a row with one result: the largest of its method on the dataset.
+        """Variance over seeds of a row with one result: the largest of its method's rows on the dataset.
+
+        Rows of three results or more count before those of two.
 
         A closed form without another row has none, and that of another method without one is unknown.
         """

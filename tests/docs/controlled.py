@@ -131,6 +131,15 @@ def tau_of_hubs(content: Content, slug: str = "flickr8k-1k-caption-40") -> tuple
     return len(found), kendall_tau(*sums)
 
 
+def trained_anew(content: Content, slug: str = "flickr8k-1k-caption-40") -> list[str]:
+    """Methods whose run with the correction is not the one without it: their dev curves differ."""
+    return [
+        row.method
+        for row, on, off in with_and_without_hubs(content, slug)
+        if [one.curves for one in on] != [one.curves for one in off]
+    ]
+
+
 def networks(row: Row) -> str:
     return "linear" if row.closed_form else "2" if row.networks == "ensemble" else "1"
 

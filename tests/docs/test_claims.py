@@ -31,6 +31,7 @@ from controlled import (
     readme_table,
     shown_gap,
     tau_of_hubs,
+    trained_anew,
 )
 from pages import PAGES, ROOT, blocks_of, commands_of
 from scipy.stats import spearmanr
@@ -126,6 +127,8 @@ def test_the_rows_with_and_without_hubs_are_the_board(content: Content) -> None:
     assert "\n".join(lines) + "\n\n" in section
     n, value = tau_of_hubs(content)
     assert f"two orders of these {n} rows is {value:.2f}." in section
+    anew = " and ".join(trained_anew(content))
+    assert f"The runs of {anew} did not repeat the dev curve of the row without" in " ".join(section.split())
     assert all(float(line.split("|")[6]) > 5 for line in lines)
     assert all(float(line.split("|")[8]) < float(line.split("|")[7]) for line in lines)
 

@@ -5,7 +5,7 @@ This module imports nothing heavy, as ``--help`` reads its signatures; each call
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
@@ -192,15 +192,13 @@ class Run:
         return plot_run(self._folder, self.root, **given, device=device, say=say)
 
 
-def _formerly_train(*recipe: Any, **given: Any) -> Run:
+def _formerly_train(recipe: Any, *, to: Any, execution: Any = None, **given: Any) -> Run:
     """Give precision, features, compile and history in execution=baselines.Execution(...)."""
-    moved = {
-        name: given.pop(name) for name in ("precision", "features", "compile", "history") if name in given
-    }
-    return train(*recipe, execution=Execution(**moved), **given)
+    moved = {each.name: given.pop(each.name) for each in fields(Execution) if each.name in given}
+    return train(recipe, to=to, execution=replace(execution or Execution(), **moved), **given)
 
 
-@checked_arguments(formerly=_formerly_train)
+@checked_arguments(formerly=_formerly_train, former=[each.name for each in fields(Execution)])
 def train(
     recipe: AnyPath,
     *,
@@ -284,12 +282,12 @@ def train(
     return Run(Path(to), place)
 
 
-def _formerly_score(runs: Any = (), *, zero_shot: Any = None, **given: Any) -> Path:
+def _formerly_score(*, zero_shot: Any, **given: Any) -> Path:
     """Score a backbone without training by baselines.calls.score_zero_shot(recipe, to=...)."""
-    return score(runs, **given) if zero_shot is None else score_zero_shot(zero_shot, **given)
+    return score_zero_shot(zero_shot, **given)
 
 
-@checked_arguments(formerly=_formerly_score)
+@checked_arguments(formerly=_formerly_score, former=("precision", "settings"))
 def score(
     runs: AnyPath | Sequence[AnyPath],
     *,
@@ -586,7 +584,7 @@ def _formerly_sweep(
     return made.run(jobs=jobs, slurm=slurm, device=device, features=features)
 
 
-@checked_arguments(formerly=_formerly_sweep)
+@checked_arguments(formerly=_formerly_sweep, former=("paper", "dataset", "noise_files", "draws", "precision"))
 def sweep(
     recipes: str | Sequence[str],
     *,

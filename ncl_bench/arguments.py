@@ -41,7 +41,10 @@ def as_path(given: AnyPath | None) -> Path | None:
 
 
 def checked_arguments(
-    error: type[NclBenchError] = NclBenchError, *, formerly: Callable[..., Any] | None = None
+    error: type[NclBenchError] = NclBenchError,
+    *,
+    formerly: Callable[..., Any] | None = None,
+    former: Sequence[str] = (),
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorate a public call: a wrong argument raises ``error`` with its name, its value and what is expected.
 
@@ -49,7 +52,9 @@ def checked_arguments(
 
     Args:
         error: what is raised.
-        formerly: takes arguments of the last release, with a warning: its docstring, which says what replaces them.
+        formerly: takes arguments of the last release, with a warning: its docstring, which says what replaces them. It
+            requires what the call requires and they do not replace.
+        former: names that it takes beside those of its signature and of the call.
     """
 
     def decorated(call: Callable[P, R]) -> Callable[P, R]:
@@ -60,10 +65,11 @@ def checked_arguments(
             try:
                 bound = signature.bind(*positional, **named)
             except TypeError as refusal:  # as Python words it, with the name of the call
-                if formerly is None:
+                if formerly is None or not _is_taken(
+                    formerly, {*signature.parameters, *former}, positional, named
+                ):
                     raise TypeError(f"{call.__qualname__}() {refusal}") from None
-                told = f"these arguments of {call.__name__} go with the next release. {formerly.__doc__}"
-                warnings.warn(told, DeprecationWarning, stacklevel=2)
+                warn_of_former(call, formerly)
                 done: R = checked_arguments()(formerly)(*positional, **named)
                 return done
             try:
@@ -88,6 +94,25 @@ def checked_arguments(
         return checked
 
     return decorated
+
+
+def warn_of_former(call: Callable[..., Any], formerly: Callable[..., Any]) -> None:
+    """Warn the caller of a checked call that its arguments are those of the last release."""
+    told = f"these arguments of {call.__name__} go with the next release. {' '.join((formerly.__doc__ or '').split())}"
+    warnings.warn(told, DeprecationWarning, stacklevel=3)
+
+
+def _is_taken(
+    formerly: Callable[..., Any], names: set[str], positional: Sequence[Any], named: Mapping[str, Any]
+) -> bool:
+    # a misspelt name or a missing argument is no form of the last release: both calls would pass it to each other
+    signature = inspect.signature(formerly)
+    try:
+        signature.bind(*positional, **named)
+    except TypeError:
+        return False
+    rest = {name for name, each in signature.parameters.items() if each.kind is each.VAR_KEYWORD}
+    return named.keys() <= (names | signature.parameters.keys()) - rest
 
 
 def checked_fields(kind: type[T]) -> type[T]:

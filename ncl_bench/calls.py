@@ -4,7 +4,7 @@ This module imports nothing heavy, as ``--help`` reads its signatures; each call
 """
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -127,9 +127,10 @@ def dataset_of_options(
     name: str,
     pairs: Any = None,
     *,
+    to: AnyPath,
     clean: AnyPath | None = None,
     features: AnyPath | None = None,
-    captions: AnyPath | None = None,
+    captions: Any = None,
     **given: Any,
 ) -> "tuple[ScanLayout, tuple[str, ...]]":
     """Use new_dataset(name, pairs, ...) with the folder of an audit as pairs, or new_dataset_of_features(name,
@@ -142,26 +143,32 @@ def dataset_of_options(
             f"folder, or {named('clean')} with the folder of an audit"
         )
     groups: dict[str, Any] = {}
-    for group, kind in {
-        "columns": Columns,
-        "splits": SplitDraw,
-        "words": Words,
-        "encoding": PictureEncoding,
-    }.items():
-        groups[group] = kind(
-            **{each.name: given.pop(each.name) for each in fields(kind) if each.name in given}
-        )
+    for group, kind in _GROUPS.items():
+        options = {each.name: given.pop(each.name) for each in fields(kind) if each.name in given}
+        groups[group] = replace(given.pop(group, kind()), **options)
     if features is None:
-        return new_dataset(name, source[0], **groups, **given)
+        return new_dataset(name, source[0], to=to, **groups, **given)
     encoding, images = groups.pop("encoding"), given.pop("images", None)
     if encoding != PictureEncoding():
         raise DataError(
             f"{named('features')} are given, so no picture is encoded; leave the options of encoding out"
         )
-    return new_dataset_of_features(name, features, source[0], images=images, **groups, **given)
+    return new_dataset_of_features(name, features, source[0], to=to, images=images, **groups, **given)
 
 
-@checked_arguments(DataError, formerly=dataset_of_options)
+_GROUPS: dict[str, Any] = {
+    "columns": Columns,
+    "splits": SplitDraw,
+    "words": Words,
+    "encoding": PictureEncoding,
+}
+
+
+@checked_arguments(
+    DataError,
+    formerly=dataset_of_options,
+    former=[each.name for kind in _GROUPS.values() for each in fields(kind)],
+)
 def new_dataset(
     name: str,
     pairs: AnyPath | Any,

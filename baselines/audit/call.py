@@ -4,6 +4,7 @@ This module imports nothing heavy, as ``--help`` reads its signatures; each call
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -100,18 +101,19 @@ def apply_audit(
     return run(audit, to, threshold=threshold, ids=ids, reasons=reasons, sure=sure, say=say)
 
 
-def _formerly_find(*given: Any, **named: Any) -> "pd.DataFrame":
+def _formerly_find(
+    pairs: Any = None, *, image_embeddings: Any = None, caption_embeddings: Any = None, **given: Any
+) -> "pd.DataFrame":
     """Give image_column, caption_column and rows_in_order in columns=ncl_bench.options.PairColumns(...), and
     embeddings to baselines.find_wrong_embeddings."""
-    moved = ("image_column", "caption_column", "rows_in_order")
-    named["columns"] = PairColumns(**{name: named.pop(name) for name in moved if name in named})
-    arrays = [named.pop(name, None) for name in ("image_embeddings", "caption_embeddings")]
-    if any(each is not None for each in arrays):
-        return find_wrong_embeddings(*arrays, *given, **named)
-    return find_wrong_pairs(*given, **named)
+    moved = {each.name: given.pop(each.name) for each in fields(PairColumns) if each.name in given}
+    given["columns"] = replace(given.get("columns", PairColumns()), **moved)
+    if image_embeddings is not None or caption_embeddings is not None:
+        return find_wrong_embeddings(image_embeddings, caption_embeddings, pairs, **given)
+    return find_wrong_pairs(pairs, **given)
 
 
-@checked_arguments(DataError, formerly=_formerly_find)
+@checked_arguments(DataError, formerly=_formerly_find, former=[each.name for each in fields(PairColumns)])
 def find_wrong_pairs(
     pairs: AnyPath | Any,
     *,

@@ -3,13 +3,12 @@
 This module imports nothing heavy, as ``--help`` reads its signatures; each call imports its work.
 """
 
-import warnings
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
-from ncl_bench.arguments import AnyPath, Count, NoiseUnit, Seed, as_path, checked_arguments
+from ncl_bench.arguments import AnyPath, Count, NoiseUnit, Seed, as_path, checked_arguments, warn_of_former
 from ncl_bench.errors import ScoresError, SubmissionError, named
 from ncl_bench.progress import Progress, bar, silent
 
@@ -25,21 +24,31 @@ Similarity = Literal["cosine", "dot"]
 Examples = Annotated[int, range(1_001)]
 
 
-def _formerly_evaluate(scores: Any, captions: Any = None, **given: Any) -> "Evaluation | Result":
+def _formerly_evaluate(
+    scores: Any, captions: Any = None, *, dataset: str | None = None, **given: Any
+) -> "Evaluation | Result":
     """Use evaluate_embeddings(images, captions, dataset=...), evaluate_model(model, dataset=...) or
     evaluate_submission(folder)."""
     if isinstance(scores, tuple) and len(scores) == 2:
         scores, captions = scores
-    if captions is not None:
-        return evaluate_embeddings(scores, captions, **given)
-    if "encode" in given or hasattr(scores, "encode_images"):
-        return evaluate_model(scores, **given)
-    if "dataset" not in given and isinstance(scores, str | PathLike) and not Path(scores).is_file():
+    if dataset is None and isinstance(scores, str | PathLike) and not Path(scores).is_file():
         return evaluate_submission(scores, **given)
-    raise ScoresError(f"the dataset of these scores is unknown; add {named('dataset', 'NAME')}")
+    if dataset is None:
+        raise ScoresError(f"the dataset of these scores is unknown; add {named('dataset', 'NAME')}")
+    if captions is not None:
+        return evaluate_embeddings(scores, captions, dataset=dataset, **given)
+    if "encode" in given or hasattr(scores, "encode_images"):
+        return evaluate_model(scores, dataset=dataset, **given)
+    unread = next(name for name in _FORMER if name in given)
+    raise ScoresError(
+        f"{named(unread)} does not apply to one matrix of similarities, only to embeddings or a model; leave it out"
+    )
 
 
-@checked_arguments(ScoresError, formerly=_formerly_evaluate)
+_FORMER = ("similarity", "encode", "batch_size", "pictures")
+
+
+@checked_arguments(ScoresError, formerly=_formerly_evaluate, former=_FORMER)
 def evaluate(
     scores: Any,
     *,
@@ -79,7 +88,7 @@ def evaluate(
         progress: :func:`ncl_bench.progress.bar` shows a bar (default: none).
     """
     if hasattr(scores, "encode_images") or (isinstance(scores, tuple) and len(scores) == 2):
-        warnings.warn(_formerly_evaluate.__doc__ or "", DeprecationWarning, stacklevel=3)
+        warn_of_former(evaluate, _formerly_evaluate)
         given = {
             "split": split,
             "intervals": intervals,

@@ -242,6 +242,8 @@ def test_a_word_of_another_case_is_the_same_word() -> None:
         (lambda: find_wrong_pairs(image_embeddings=IMAGES), "give both image_embeddings= and caption_embeddings="),
         (lambda: leaderboard.table("digits", "caption-40", label="Ours"), "name your submission with mine="),
         (lambda: ncl_bench.load_dataset("Digit"), r"registers it with --plugin \(in Python: import it\)"),
+        (lambda: ncl_bench.evaluate(SCORES, dataset="digits", similarity="dot"), "^similarity= does not apply to one"),
+        (lambda: ncl_bench.evaluate(SCORES, "digits"), "add dataset=NAME$"),
     ],
 )  # fmt: skip
 def test_python_is_told_of_arguments_and_a_terminal_of_options(
@@ -270,6 +272,28 @@ def test_a_form_of_the_last_release_works_with_a_warning(
     monkeypatch.chdir(tmp_path)
     with pytest.warns(DeprecationWarning, match=replaced_by):
         assert len(call()) if "Sweep" in replaced_by else call().r_sum > 0
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        (lambda: baselines.train(RECIPE), "'to'"),
+        (lambda: baselines.train(RECIPE, to="x", sed=3), "'sed'"),
+        (lambda: baselines.score("x"), "'to'"),
+        (lambda: baselines.score("x", to="x", precision="tf32"), "'precision'"),
+        (lambda: baselines.score("x", to="x", hub=1), "'hub'"),
+        (lambda: baselines.sweep(RECIPE, noise=["none"]), "'noise'"),
+        (lambda: baselines.find_wrong_pairs("x", image="x"), "'image'"),
+        (lambda: ncl_bench.new_dataset("x", "x"), "'to'"),
+        (lambda: ncl_bench.new_dataset("x", "x", to="x", split=3), "'split'"),
+        (lambda: ncl_bench.new_dataset("x", clean="x"), "'pairs'|'to'"),
+        (lambda: ncl_bench.evaluate(SCORES, dataset="digits", interval=False), "'interval'"),
+        (lambda: ncl_bench.evaluate_submission("x", dataset="digits"), "'dataset'"),
+    ],
+)
+def test_a_name_that_no_release_had_is_refused_as_python_does(call: Callable[[], Any], argument: str) -> None:
+    with pytest.raises(TypeError, match=argument):
+        call()
 
 
 class Model:

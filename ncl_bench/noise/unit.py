@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.errors import NoiseError, shorten, unknown_name
+from ncl_bench.errors import NoiseError, named, shorten, unknown_name
 from ncl_bench.progress import Progress
 
 NoiseUnit = str
@@ -68,9 +68,13 @@ def unit_of(name: object, *, drawn: bool = True) -> Unit:
         drawn: refuse units that come from a file only.
     """
     unit = UNITS.get(str(name).lower())
-    if unit is None or (drawn and unit.draw is None):
+    drawable = [each for each, its in UNITS.items() if its.draw or not drawn]
+    if unit is None:
+        raise NoiseError(unknown_name("noise unit", name, drawable))
+    if drawn and unit.draw is None:
         raise NoiseError(
-            unknown_name("noise unit", name, [n for n, u in UNITS.items() if u.draw or not drawn])
+            f"noise of unit {name} is not drawn; give its file with {named('noise_file')}, or choose one of: "
+            f"{', '.join(drawable)}"
         )
     return unit
 

@@ -244,6 +244,7 @@ def test_a_word_of_another_case_is_the_same_word() -> None:
         (lambda: ncl_bench.load_dataset("Digit"), r"registers it with --plugin \(in Python: import it\)"),
         (lambda: ncl_bench.evaluate(SCORES, dataset="digits", similarity="dot"), "^similarity= does not apply to one"),
         (lambda: ncl_bench.evaluate(SCORES, "digits"), "add dataset=NAME$"),
+        (lambda: ncl_bench.load_dataset("digits", noise_ratio=0.4, noise_unit="file"), "its file with noise_file=, or"),
     ],
 )  # fmt: skip
 def test_python_is_told_of_arguments_and_a_terminal_of_options(

@@ -87,20 +87,6 @@ def test_the_first_output_of_the_readme_is_printed(tmp_path: Path, monkeypatch: 
     assert shown.split() == printed.stdout.split("to turn it into")[0].split()
 
 
-def test_the_table_of_the_readme_is_the_top_of_the_board() -> None:
-    content = read_content(LEADERBOARD, published=True, dataset="flickr30k")
-    for unit in ("caption", "image"):
-        wanted = (f"flickr30k-1k-{unit}-40", "ensemble")
-        board = [row for row in content.rows if (row.condition.slug, row.category) == wanted and row.rank]
-        best = [row for row in board if row.also is not None][:1]
-        rows = [
-            f"| by {unit} | {row.rank} | {row.label} | {row.backbone} | {row.r_sum:.1f} "
-            f"| {content.papers[row.source].short} |"
-            for row in best
-        ]
-        assert "\n".join(rows) in text("README.md")
-
-
 def test_the_tables_of_photographs_are_the_board(content: Content) -> None:
     page, rows = text("docs/measured-tables.md"), photographs(content)
     assert len(

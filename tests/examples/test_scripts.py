@@ -31,7 +31,7 @@ def r_sums(printed: str) -> list[float]:
 
 def test_each_begins_with_what_it_shows_and_how_to_run_it() -> None:
     files = sorted(EXAMPLES.glob("*.py"))
-    assert len(files) == 8
+    assert len(files) == 9
     for file in files:
         docstring = file.read_text(encoding="utf-8").split('"""')[1]
         assert f"examples/{file.name}" in docstring

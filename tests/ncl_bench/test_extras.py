@@ -113,7 +113,7 @@ result = ncl_bench.evaluate(scores, dataset="flickr30k")
 assert result.r_sum == 600 and "600.0" in str(result) and "<td>600.0 (" in result._repr_html_()
 needs = {{
     "to_pandas needs pandas": result.to_pandas,
-    "a table of images and captions needs pandas": lambda: ncl_bench.new_dataset,
+    "a table of images and captions needs pandas": lambda: ncl_bench.new_dataset("x", "x.csv", to="x"),
     "column caption of a prepared dataset needs pyarrow": lambda: train.captions[3],
     "column image_id of a prepared dataset needs pyarrow": lambda: list(train.image_ids),
     "to_torch needs torch": digits.to_torch,

@@ -407,7 +407,7 @@ def test_nothing_is_overwritten_and_damaged_files_are_named(audited: Path, tmp_p
         shutil.copytree(audited, copy)
         (copy / file).write_text(content)
     for folder, to, threshold, problem in (
-        (audited, audited, 0.5, "exists already; choose a new folder with --to"),
+        (audited, audited, 0.5, "exists already; choose a new folder with to="),
         (audited, none, 1.0, "training needs two pairs, but 0 of 1,000 have a fit above 1;"),
         (tmp_path, none, 0.5, "does not exist, expected the result of `ncl-bench audit`"),
         (broken, none, 0.5, r"pairs\.parquet cannot be read"),

@@ -122,7 +122,7 @@ def test_embeddings_find_the_pairs_that_noise_moved(tmp_path: Path) -> None:
     assert unit[fitting] @ image >= unit[0] @ image * (table["rank"][0] > 1)
     page = (to / "index.html").read_text()
     assert "ordered by LEMoN with its fixed setting (30 neighbours, none of the own image" in page
-    with pytest.raises(TrainingError, match="does not say how many are wrong; give --threshold"):
+    with pytest.raises(TrainingError, match="does not say how many are wrong; give threshold="):
         apply_audit(to, tmp_path / "cleaned")
     middle = float(table["lemon"].median())
     assert (

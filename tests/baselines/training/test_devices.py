@@ -49,7 +49,7 @@ def test_a_command_within_a_slurm_job_that_srun_did_not_start_is_alone(
 
 def test_slurm_without_tasks_per_node_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
-    with pytest.raises(TrainingError, match="start the job with --ntasks-per-node"):
+    with pytest.raises(TrainingError, match="start the job with `srun --ntasks-per-node`"):
         started_processes()
 
 

@@ -166,7 +166,7 @@ def test_a_template_is_complete_but_for_what_it_marks(run: Callable, tmp_path: P
     assert "FILL-IN still stands for backbone, hardware; replace each" in unfilled.err
     (tmp_path / "submission.yaml").write_text(text.replace("FILL-IN", "mine"))
     assert run("evaluate", tmp_path).code == 0
-    of_our_engine = {"training", "fingerprint"}
+    of_our_engine = {"training", "fingerprint", "correction"}
     named = set(yaml.safe_load(text)) | {"correspondence"} | of_our_engine
     assert named == set(Submission.model_fields)
     again = run(*init)

@@ -74,7 +74,7 @@ def random_ranks(seed: int) -> Ranks:
 
 def test_differences_are_of_the_same_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "RESAMPLES", 10)
-    monkeypatch.setattr(metrics, "RESAMPLES_AT_ONCE", 5)
+    monkeypatch.setattr(metrics, "DRAWN_AT_ONCE", 5)
     first, second = random_ranks(0), random_ranks(1)
     expected = np.zeros(10)
     for sign, ranks in ((1, first), (-1, second)):

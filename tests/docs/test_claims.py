@@ -43,7 +43,7 @@ import leaderboard
 from baselines.backbones import build_backbone
 from baselines.recipes import TUNED, ablations
 from baselines.training.recipe import Recipe
-from leaderboard.board import Content, read_content
+from leaderboard.board import Content
 from leaderboard.entries import Row
 from leaderboard.measured import MeasuredTable, ablation_tables, measured_tables
 from leaderboard.orders import compare_orders

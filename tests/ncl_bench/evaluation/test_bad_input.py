@@ -132,7 +132,11 @@ state("method is 'a\\nb': it has a line break", "name_of_two_lines", method="a\n
 state("pretrained_encoder is", "command_of_latex", pretrained_encoder="CLIP\n\\input{/etc/passwd}")
 state("method holds the invisible character U+3164; remove it", "filler", method="N\u3164CR")
 for number, sign in enumerate("^†["):
-    state(f"method is 'N{sign}': it holds '{sign}'; a name has Latin letters", f"sign_{number}", method=f"N{sign}")
+    state(
+        f"method is 'N{sign}': it holds '{sign}'; a name has Latin letters",
+        f"sign_{number}",
+        method=f"N{sign}",
+    )
 state(
     "code is 'https://a:b@example.org': a link names a host, without",
     "password",

@@ -118,10 +118,10 @@ needs = {{
     "column image_id of a prepared dataset needs pyarrow": lambda: list(train.image_ids),
     "to_torch needs torch": digits.to_torch,
     "train needs torch": lambda: baselines.train("ncr/digits_vse_infinity", to="x"),
-    "baselines.find_wrong_pairs needs pandas": lambda: baselines.find_wrong_pairs("x.csv", to="x"),
+    "find_wrong_pairs needs pandas": lambda: baselines.find_wrong_pairs("x.csv", to="x"),
 }}
 for words, call in needs.items():
-    extra = "[baselines]" if "torch" in words or "baselines" in words else "[data]"
+    extra = "[baselines]" if "torch" in words or "find_wrong" in words else "[data]"
     try:
         call()
     except ncl_bench.NclBenchError as refusal:

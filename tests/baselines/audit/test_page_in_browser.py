@@ -180,14 +180,21 @@ def test_a_telephone_shows_a_list(page: Any) -> None:
     assert width <= 390
 
 
+def says(page: Any, start: str) -> None:
+    page.wait_for_function("start => document.querySelector('#says').innerText.startsWith(start)", arg=start)
+
+
 def test_two_tabs_keep_each_others_ticks_and_a_caption_can_be_typed(page: Any, context: Any) -> None:
     other = context.new_page()
     other.goto(page.url)
     press(page, "w")
+    says(other, "1 looked at")  # a browser tells the other tab when it gets to it
     press(other, "jf")
+    says(page, "2 looked at")
     card = page.locator(CARD).nth(2)
     card.locator("input[type=text]").fill("two wet dogs")
     card.locator("input[type=text]").press("Enter")
+    says(other, "3 looked at")
     for each in (page, other):
         each.reload()
         assert each.locator("#says").inner_text() == "3 looked at: 2 wrong, 1 fit."

@@ -105,7 +105,6 @@ def read(n_ids: int, n_captions: int, **captions: int) -> Any:
         (read(4, 7), r"captions\['en'\]\": 7"),
         (read(4, 4), r"captions\['en'\]\": 4"),
         (read(4, 8, de=8), r"captions\['de'\]\": 8"),
-        (lambda split: Split(["same"] * 4, {"en": ["text"] * 8}), "'different image_ids': 1"),
         (lambda split: Split([f"{i}" for i in range(4)]), "expected"),
     ],
 )

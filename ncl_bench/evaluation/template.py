@@ -86,7 +86,8 @@ def begin_submission(
     try:
         method = _Named(method=method).method
     except ValidationError as error:
-        raise SubmissionError(first_problem(error).replace("method", named("method"), 1)) from None
+        problem = first_problem(error).removeprefix("method")
+        raise SubmissionError(f"{named('method')}{problem}") from None
     if len(scores) != 2 and similarity != "cosine":
         raise SubmissionError(
             f"{named('similarity', similarity)} is for two files of embeddings; leave it out"

@@ -3,7 +3,7 @@
 # make test-lowest  the test suite on the lowest versions that pyproject.toml allows
 # make test-slow    the campaigns (kills, packaging) and newly drawn cases of every property; an hour
 # make docs         the documentation site, in build/site
-# make check        format, lint, types, imports between rooms, leaderboard, files that a command enters
+# make check        format, lint, types, imports between rooms, leaderboard
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --disable-pip-version-check --constraint constraints.txt
@@ -28,7 +28,6 @@ check: .venv/installed-test
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/ncl-bench leaderboard build --check
-	$(BIN)/python -m tools.paths
 
 docs: .venv/installed-docs
 	rm -rf build/pages build/site

@@ -133,11 +133,11 @@ def tau_of_hubs(content: Content, slug: str = "flickr8k-1k-caption-40") -> tuple
 
 def trained_anew(content: Content, slug: str = "flickr8k-1k-caption-40") -> list[str]:
     """Methods whose run with the correction is not the one without it: their dev curves differ."""
-    return [
+    return sorted(
         row.method
         for row, on, off in with_and_without_hubs(content, slug)
         if [one.curves for one in on] != [one.curves for one in off]
-    ]
+    )
 
 
 def networks(row: Row) -> str:

@@ -324,18 +324,14 @@ def score(
     from baselines.training.submit import submit
     from ncl_bench.progress import is_quiet
 
-    several = [runs] if isinstance(runs, str | PathLike) else list(runs)
-    if not several:
-        raise NclBenchError(argument="runs", got=several, expected="a finished run at least")
-    console = Console(stderr=True, quiet=is_quiet())
     submit(
-        [_run_folder(run) for run in several],
+        [_run_folder(run) for run in ([runs] if isinstance(runs, str | PathLike) else runs)],
         Path(to),
         root=as_path(root),
         embeddings=embeddings,
         hubs=hubs,
         device=device,
-        console=console,
+        console=Console(stderr=True, quiet=is_quiet()),
         say=_first_says,
     )
     return Path(to)

@@ -25,7 +25,7 @@ from baselines.kit.losses import matching_prediction, mean_triplet
 from baselines.kit.method import Method
 from baselines.kit.mixture import clean_posterior
 from baselines.training.job import FinishedRun
-from baselines.training.scoring import score_rows
+from baselines.training.scoring import score as score_rows
 from baselines.training.statement import CLEAN_PROBABILITY
 from baselines.training.submit import Networks, check_alike, check_vocabulary, chosen_method
 from ncl_bench.data.columns import Int64Array, taken

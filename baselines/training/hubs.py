@@ -16,7 +16,7 @@ from torch import nn
 from baselines.kit.batches import Ids, in_blocks
 from baselines.kit.distributed import from_first_rank, rank
 from baselines.training.job import TrainingJob
-from baselines.training.scoring import Float32Array, RankingScores, score_rows
+from baselines.training.scoring import Float32Array, RankingScores, score
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.evaluation.hubs import without_hubs
@@ -68,7 +68,7 @@ def corrected(
             ) -> Float32Array:
                 each = [network for network, _ in networks], of, rows, columns
                 maps = [rank_by for _, rank_by in networks]
-                return score_rows(
+                return score(
                     *each, captions_of=captions_of, device=device, rank_by=maps, advance=advance
                 )
 

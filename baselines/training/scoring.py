@@ -32,51 +32,24 @@ Float32Array = NDArray[np.float32]
 def score(
     networks: Iterable[nn.Module],
     dataset: PairedDataset,
-    *,
-    n_images: int | None = None,
-    device: torch.device | None = None,
-    rank_by: Iterable[RankingScores] | None = None,
-    advance: Advance = lambda amount: None,
-) -> Float32Array:
-    """Compute the mean similarity of several networks for every image and caption, see :func:`score_rows`.
-
-    Args:
-        networks: backbones in evaluation mode.
-        dataset: dev or test.
-        n_images: number of first images to score, with their captions; all by default.
-        device: device of the networks; the CPU by default.
-        rank_by: for each network, a map that is applied to its similarities before the mean; none by default.
-        advance: called with the number of similarities done.
-
-    Returns:
-        float32 ``(n_images, n_captions)``, images as rows; empty on every rank but the first.
-    """
-    n_images = dataset.n_images if n_images is None else n_images
-    images, captions = np.arange(n_images), np.arange(n_images * dataset.captions_per_image)
-    return score_rows(networks, dataset, images, captions, device=device, rank_by=rank_by, advance=advance)
-
-
-@torch.no_grad()
-def score_rows(
-    networks: Iterable[nn.Module],
-    dataset: PairedDataset,
-    images: Ids,
-    captions: Ids,
+    images: Ids | None = None,
+    captions: Ids | None = None,
     *,
     captions_of: PairedDataset | None = None,
     device: torch.device | None = None,
     rank_by: Iterable[RankingScores] | None = None,
     advance: Advance = lambda amount: None,
 ) -> Float32Array:
-    """Compute the mean similarity of several networks for chosen images and captions.
+    """Compute the mean similarity of several networks for images and captions.
 
     Blocks do not depend on the number of ranks, so the result has the same bits on machines of the same kind.
 
     Args:
         networks: backbones in evaluation mode; their similarities are averaged with equal weight.
         dataset: any split.
-        images: int64 ``(n_images,)``, rows of its images.
-        captions: int64 ``(n_captions,)``, rows of its captions.
+        images: int64 ``(n_images,)``, rows of its images; all by default.
+        captions: int64 ``(n_captions,)``, rows of its captions; those of the images by default, which are then the
+            first ones.
         captions_of: split of the captions, if it is another one.
         device: where the networks are; the CPU by default.
         rank_by: for each network what its similarities become before the mean; themselves by default.
@@ -85,6 +58,8 @@ def score_rows(
     Returns:
         float32 ``(n_images, n_captions)``, images as rows; empty on every rank but the first.
     """
+    images = np.arange(dataset.n_images) if images is None else images
+    captions = np.arange(len(images) * dataset.captions_per_image) if captions is None else captions
     device = device or torch.device("cpu")
     texts = (captions_of or dataset).tokens
     shape = (len(images), len(captions)) if rank() == 0 else (0, 0)

@@ -17,7 +17,6 @@ from typing import Literal
 import numpy as np
 import torch
 from rich.console import Console
-from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import nn
 
@@ -29,7 +28,7 @@ from baselines.training.scoring import Float32Array, RankingScores, embed, score
 from baselines.training.statement import statement_of, statement_of_zero_shot
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.errors import TrainingError, first_line, named
+from ncl_bench.errors import TrainingError, named
 from ncl_bench.evaluation.protocol import recalls_of
 from ncl_bench.evaluation.submission import (
     SUBMISSION_FILE,
@@ -43,7 +42,7 @@ from ncl_bench.evaluation.submission import (
     write_submission,
 )
 from ncl_bench.files import atomic_folder, sha256_of_file, sole_owner
-from ncl_bench.foreign import read_limited
+from ncl_bench.foreign import read_limited, reading
 from ncl_bench.progress import bar, opening_line
 
 LARGEST_HEADER = 1_000_000
@@ -51,6 +50,8 @@ LARGEST_HEADER = 1_000_000
 SCORES_FILE = "test.npy"
 EMBEDDINGS_FILES = ("test_images.npy", "test_captions.npy")
 
+Arrays = Mapping[str, Float32Array]
+"""Content of a submission by file name; empty on every rank but the first."""
 Networks = Sequence[tuple[nn.Module, RankingScores]]
 """Networks in evaluation mode, each with its map from similarities to ranking scores."""
 
@@ -91,10 +92,9 @@ def submit(
     test = jobs[0].load("test")
     check_vocabulary(finished[0], test)
     torch_device = device_for(device, jobs[0].precision)
-    console = console if rank() == 0 else Console(quiet=True)
-    titles = dict.fromkeys(job.title for job in jobs)
     noise = noise_of(finished[0].run.noise, dataset_spec(test.name))
-    say(opening_line(test.name, noise.in_words, " + ".join(titles), str(torch_device)))
+    titles = " + ".join(dict.fromkeys(job.title for job in jobs))
+    say(opening_line(test.name, noise.in_words, titles, str(torch_device)))
     methods = [chosen_method(run, torch_device) for run in finished]
     networks = [
         (network, partial(method.ranking_scores, network))
@@ -103,26 +103,24 @@ def submit(
     ]
     if embeddings:
         _check_dot_products(jobs, methods)
-    with _owned(to):
-        arrays, correction = _scored(networks, jobs[0], test, embeddings, weight, torch_device, console, to)
+
+    def last_epoch(arrays: Arrays, corrected: bool, console: Console | None) -> float | None:
         # the correction is chosen for the best networks; the last epoch of a closed form is only the last setting of
         # its grid
-        if (
-            correction is not None
-            or any(job.recipe.steps is None for job in jobs)
-            or any(method.closed_form for method in methods)
-        ):
-            last_epoch = None
+        if corrected or any(job.recipe.steps is None for job in jobs) or any(m.closed_form for m in methods):
+            return None
         # the best epoch is the last one, so its matrix is at hand
-        elif not embeddings and all(run.outcome.best_epoch == run.outcome.epochs - 1 for run in finished):
-            last_epoch = from_first_rank(lambda: _r_sum(arrays[SCORES_FILE], test))
-        else:
-            last_epoch = _last_epoch(finished, methods, networks, test, torch_device, console)
+        if not embeddings and all(run.outcome.best_epoch == run.outcome.epochs - 1 for run in finished):
+            return from_first_rank(lambda: _r_sum(arrays[SCORES_FILE], test))
+        return _last_epoch(finished, methods, networks, test, torch_device, console)
 
-        def describe(scores: Scores) -> Submission:
-            return statement_of(finished, test, len(networks), scores, last_epoch, correction)
-
-        return from_first_rank(lambda: _written(to, arrays, describe))
+    return _submitted(
+        *(networks, jobs[0], test, to, embeddings, weight, torch_device, console),
+        last_epoch,
+        lambda scores, last, correction: statement_of(
+            finished, test, len(networks), scores, last, correction
+        ),
+    )
 
 
 def submit_zero_shot(
@@ -156,21 +154,17 @@ def submit_zero_shot(
     _check_target(to)
     test = job.load("test")
     torch_device = device_for(device, job.precision)
-    console = None if rank() == 0 else Console(quiet=True)
     noise = noise_of(test.noise, dataset_spec(test.name))
     say(opening_line(test.name, noise.in_words, f"{job.backbone.title} zero-shot", str(torch_device)))
     network = initial_network(job, test, test.vocabulary.size).eval().to(torch_device)
     if embeddings:
         _check_dot_products([job], [])
-
     networks: Networks = [(network, lambda similarities: similarities)]
-    with _owned(to):
-        arrays, correction = _scored(networks, job, test, embeddings, weight, torch_device, console, to)
-
-        def describe(scores: Scores) -> Submission:
-            return statement_of_zero_shot(job, pretrained, test, scores, correction)
-
-        return from_first_rank(lambda: _written(to, arrays, describe))
+    return _submitted(
+        *(networks, job, test, to, embeddings, weight, torch_device, None),
+        lambda *_: None,
+        lambda scores, _, correction: statement_of_zero_shot(job, pretrained, test, scores, correction),
+    )
 
 
 def checked_weight(hubs: str | float | None, embeddings: bool) -> float | Literal["auto"] | None:
@@ -191,12 +185,9 @@ def checked_weight(hubs: str | float | None, embeddings: bool) -> float | Litera
 
 
 def _check_target(to: Path) -> None:
-    if (to / SUBMISSION_FILE).exists():
-        raise TrainingError(
-            f"{to} already holds a submission, and test is scored only once; choose a new folder with {named('to')}"
-        )
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise TrainingError(f"{to} exists and is not a submission; choose a new folder with {named('to')}")
+        held = "a submission, and test is scored only once" if (to / SUBMISSION_FILE).exists() else "something else"
+        raise TrainingError(f"{to} already holds {held}; choose a new folder with {named('to')}")
 
 
 @contextmanager
@@ -212,35 +203,40 @@ def _owned(to: Path) -> Iterator[None]:
         yield
 
 
-def _scored(
+def _submitted(
     networks: Networks,
     job: TrainingJob,
     test: PairedDataset,
+    to: Path,
     embeddings: bool,
     weight: float | Literal["auto"] | None,
     device: torch.device,
     console: Console | None,
-    to: Path,
-) -> tuple[dict[str, Float32Array], Correction | None]:
-    """Compute the finite arrays of a submission, by file name; empty on every rank but the first."""
-    correction = None
-    if weight is not None:
-        matrix, correction = corrected(networks, job, test, weight, device, console)
-        arrays = {SCORES_FILE: matrix}
-    elif embeddings:
-        with bar("score", test.n_images + len(test), console) as advance:
-            sides = embed([network for network, _ in networks], test, device, advance)
-        arrays = dict(zip(EMBEDDINGS_FILES, sides, strict=True))
-    else:
-        arrays = {SCORES_FILE: _matrix("score", networks, test, device, console)}
+    last_epoch: Callable[[Arrays, bool, Console | None], float | None],
+    describe: Callable[[Scores, float | None, Correction | None], Submission],
+) -> Submission:
+    """Score test and write the folder, whole or not at all."""
+    console = console if rank() == 0 else Console(quiet=True)
+    with _owned(to):
+        correction = None
+        if weight is not None:
+            matrix, correction = corrected(networks, job, test, weight, device, console)
+            arrays = {SCORES_FILE: matrix}
+        elif embeddings:
+            with bar("score", test.n_images + len(test), console) as advance:
+                sides = embed([network for network, _ in networks], test, device, advance)
+            arrays = dict(zip(EMBEDDINGS_FILES, sides, strict=True))
+        else:
+            arrays = {SCORES_FILE: _matrix("score", networks, test, device, console)}
 
-    def check() -> None:
-        for name, values in arrays.items():
-            if not np.isfinite(values).all():
-                raise TrainingError(f"{name} of {to} is not finite; the networks cannot be submitted")
+        def check() -> None:
+            for name, values in arrays.items():
+                if not np.isfinite(values).all():
+                    raise TrainingError(f"{name} of {to} is not finite; the networks cannot be submitted")
 
-    from_first_rank(check)
-    return arrays, correction
+        from_first_rank(check)
+        last = last_epoch(arrays, correction is not None, console)
+        return from_first_rank(lambda: _written(to, arrays, lambda scores: describe(scores, last, correction)))
 
 
 def _matrix(
@@ -280,7 +276,7 @@ def _r_sum(matrix: Float32Array, test: PairedDataset) -> float:
 
 
 def _written(
-    to: Path, arrays: Mapping[str, Float32Array], describe: Callable[[Scores], Submission]
+    to: Path, arrays: Arrays, describe: Callable[[Scores], Submission]
 ) -> Submission:
     """Write the folder of a submission, whole or not at all."""
     # a submission without its scores, or the reverse, would be refused and could not be scored again
@@ -289,11 +285,11 @@ def _written(
         for name, values in arrays.items():
             np.save(folder / name, values)
             files.append(ArrayFile(file=name, sha256=sha256_of_file(folder / name)))
-        if len(files) == 1:
-            scores: Scores = MatrixScores(matrix=files[0])
-        else:
-            scores = EmbeddingScores(similarity="dot", images=files[0], captions=files[1])
-        submission = describe(scores)
+        submission = describe(
+            MatrixScores(matrix=files[0])
+            if len(files) == 1
+            else EmbeddingScores(similarity="dot", images=files[0], captions=files[1])
+        )
         write_submission(folder, submission)
     return submission
 
@@ -306,56 +302,48 @@ def chosen_method(run: FinishedRun, device: torch.device) -> Method:
     fix = "train or import it again"
     # a larger file cannot hold these networks, and is not read into memory
     largest = LARGEST_HEADER + sum(x.nbytes for x in method.networks.state_dict().values())
-    try:
-        content = read_limited(best, largest, TrainingError, fix)
+    content = read_limited(best, largest, TrainingError, fix)
+    with reading(best, TrainingError, fix=fix):
         if sha256(content).hexdigest() != stated:
-            raise SafetensorError("its sha256 differs from the one in training.json")
+            raise ValueError("its sha256 differs from the one in training.json")
         method.networks.load_state_dict(load(content))
-    except (SafetensorError, RuntimeError) as error:
-        raise TrainingError(f"{best} is damaged ({first_line(error)}); {fix}") from None
     return method.eval().to(device)
 
 
 def _check_dot_products(jobs: Sequence[TrainingJob], methods: Sequence[Method]) -> None:
     """Check that dot products of embeddings are the scores that the networks rank by."""
-    for job in jobs:
-        if not job.backbone.dot_products:
-            raise TrainingError(
-                f"backbone {job.recipe.backbone['name']} does not compare by dot products of embeddings; leave "
-                f"{named('embeddings')} out"
-            )
-    for method in methods:
-        if type(method).ranking_scores is not Method.ranking_scores:
-            raise TrainingError(
-                f"{type(method).title} ranks by other scores than similarities; leave {named('embeddings')} out"
-            )
+    others = [f"backbone {job.recipe.backbone['name']}" for job in jobs if not job.backbone.dot_products]
+    others += [each.title for each in methods if type(each).ranking_scores is not Method.ranking_scores]
+    if others:
+        raise TrainingError(
+            f"{others[0]} does not rank by dot products of embeddings; leave {named('embeddings')} out"
+        )
 
 
 def check_alike(finished: Sequence[FinishedRun]) -> None:
     """Check that the scores of several runs can be averaged."""
     if not finished:
-        raise TrainingError("no runs are given; name one finished run at least")
+        raise TrainingError(argument="runs", got=[], expected="a finished run at least")
     first = finished[0]
     for number, each in enumerate(finished):
         # also through links: a run averaged with itself would count as two
         if any(each.folder.path.samefile(earlier.folder.path) for earlier in finished[:number]):
             raise TrainingError(f"{each.folder.path} is given twice; name every run once")
-        both = f"{each.folder.path} and {first.folder.path}"
-        for here, there, keys in (
-            (each.run, first.run, ("fingerprint", "vocabulary", "noise", "precision", "keep")),
-            (each.run.recipe, first.run.recipe, ("dataset", "language", "tokenizer", "clean_only")),
-        ):
-            for key in keys:
-                if getattr(here, key) != getattr(there, key):
-                    raise TrainingError(
-                        f"{both} differ in {key}; only runs with the same {key} can be averaged"
-                    )
-        reads_images = each.job.backbone.reads_images or first.job.backbone.reads_images
-        if reads_images and each.run.recipe.backbone != first.run.recipe.backbone:
-            raise TrainingError(
-                f"{both} have different backbones, which may read images in different ways; only runs "
-                "with the same backbone can be averaged"
-            )
+        there = _alike(first)
+        for key, value in _alike(each).items():
+            if value != there[key]:
+                raise TrainingError(
+                    f"{each.folder.path} and {first.folder.path} differ in {key}; only runs with the same {key} can be "
+                    "averaged"
+                )
+
+
+def _alike(each: FinishedRun) -> dict[str, object]:
+    run, recipe = each.run, each.run.recipe
+    facts = {key: getattr(run, key) for key in ("fingerprint", "vocabulary", "noise", "precision", "keep")}
+    facts |= {key: getattr(recipe, key) for key in ("dataset", "language", "tokenizer", "clean_only")}
+    # two of them may read images in different ways
+    return facts | {"backbone": recipe.backbone if each.job.backbone.reads_images else None}
 
 
 def check_vocabulary(finished: FinishedRun, split: PairedDataset) -> None:

@@ -341,7 +341,7 @@ class Trainer:
     def _score_dev(self) -> NDArray[np.float32]:
         self.method.eval()
         n_images = selection_images(dataset_spec(self.dev_split.name), "dev")
-        return score(self.method.networks, self.dev_split, n_images=n_images, device=self.device)
+        return score(self.method.networks, self.dev_split, np.arange(n_images), device=self.device)
 
     def _record(
         self, index: int, plan: EpochPlan, similarities: NDArray[np.float32], means: dict[str, float]

@@ -27,7 +27,7 @@ from baselines.audit.sentences import MINILM
 from baselines.kit.batches import derive_seed
 from baselines.training.job import FinishedRun, TrainingJob
 from baselines.training.run_folder import RunFolder
-from baselines.training.scoring import score_rows
+from baselines.training.scoring import score
 from baselines.training.submit import chosen_method
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS, true_correspondence
@@ -113,7 +113,7 @@ def test_the_table_holds_every_pair_as_a_slow_loop_finds_it(
     np.testing.assert_array_equal(table["clean_probability"], best)
 
     method = chosen_method(replace(finished, job=whole), torch.device("cpu"))
-    matrix = score_rows(method.networks, data, np.arange(data.n_images), np.arange(len(data)))
+    matrix = score(method.networks, data, np.arange(data.n_images), np.arange(len(data)))
     own = matrix[data.caption_to_image, np.arange(1000)]
     np.testing.assert_allclose(table["similarity"], own, atol=1e-5)
     seed = baselines.audit.pairs.derive_seed(described.seed, "audit")

@@ -116,7 +116,7 @@ def test_two_networks_of_ncr_score_as_before(tmp_path: Path) -> None:
     warnings = import_checkpoint(file, statement("ncr", seed=7), tmp_path / "run")
     assert warnings == [f"{file} says data_name f30k_precomp, which is flickr30k, but --dataset is digits"]
     submission = submit([tmp_path / "run"], tmp_path / "submission", device="cpu")
-    expected = score([tiny("sgr", 0), tiny("sgr", 1)], load_dataset("digits", split="test"), n_images=20)
+    expected = score([tiny("sgr", 0), tiny("sgr", 1)], load_dataset("digits", split="test"), np.arange(20))
     assert np.array_equal(np.load(tmp_path / "submission" / "test.npy"), expected)
     assert (submission.method, submission.backbone, submission.networks) == ("NCR", "SGR", 2)
     assert (submission.training_seeds, submission.selection_split) == ((7,), "dev")
@@ -237,7 +237,7 @@ def test_layouts_of_the_papers_code_score_as_before(case: str, tmp_path: Path) -
     left_out = [LEFT_OUT[method]] if method in LEFT_OUT else []
     assert warnings == [f"left out, because scoring does not need it: {name}" for name in left_out]
     submission = submit([tmp_path / "run"], tmp_path / "submission", device="cpu")
-    expected = score(networks(), load_dataset("digits", split="test"), n_images=20)
+    expected = score(networks(), load_dataset("digits", split="test"), np.arange(20))
     assert_near(np.load(tmp_path / "submission" / "test.npy"), expected, 1e-5, scale=1)
     assert "seed of that training is unknown" in submission.notes
     assert submission.extra_clean_data.startswith("200 pairs that are known to match") == (method == "mscn")
@@ -266,7 +266,7 @@ def test_in2r_is_centred_by_the_training_pairs(tmp_path: Path) -> None:
         }
     )
     submit([tmp_path / "run"], tmp_path / "submission", device="cpu")
-    expected = score([centred], load_dataset("digits", split="test"), n_images=20)
+    expected = score([centred], load_dataset("digits", split="test"), np.arange(20))
     assert_near(
         np.load(tmp_path / "submission" / "test.npy"), expected, 1e-4, scale=1
     )  # small differences are scaled to unit length

@@ -246,7 +246,7 @@ def epochs(name: str) -> dict[str, Any]:
         method.train_epoch(plan, DoubleBatches(train, batch_size=16, seed=seed, pair_rows=others), step)
         losses.append(step.epoch_means()["loss"])
     method.float().eval()
-    scores = score(method.networks, own_job.load("dev"), n_images=9)
+    scores = score(method.networks, own_job.load("dev"), np.arange(9))
     return {
         "steps": step.count,
         "losses": torch.tensor(losses),

@@ -29,7 +29,7 @@ def test_half_precision_moves_scores_a_little(tmp_path: Path) -> None:
     for precision in ("32-true", "bf16-mixed"):
         finished = replace(FinishedRun.read(run.path), job=replace(job, precision=precision))
         networks = chosen_method(finished, device).networks
-        scores[precision] = score(networks, dev, n_images=200, device=device)
+        scores[precision] = score(networks, dev, np.arange(200), device=device)
     exact, half = scores.values()
     assert evaluate(exact, dataset="digits", split="dev").r_sum == run.read_outcome().dev["r_sum"]
     assert 0 < np.abs(half - exact).max() < 0.1

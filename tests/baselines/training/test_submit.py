@@ -19,7 +19,7 @@ import ncl_bench
 from baselines.kit.distributed import device_for
 from baselines.training.job import FinishedRun, hidden_correspondence
 from baselines.training.run_folder import RunFolder, machine_of
-from baselines.training.scoring import score, score_rows
+from baselines.training.scoring import score
 from baselines.training.submit import submit
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.vocabulary import Vocabulary
@@ -248,7 +248,7 @@ def test_a_run_counts_once_in_a_mean(runs: list[Path], tmp_path: Path) -> None:
 def test_scores_of_unknown_origin_are_refused_and_kept(runs: list[Path], tmp_path: Path) -> None:
     np.save(tmp_path / "test.npy", np.zeros(3))
     before = (tmp_path / "test.npy").read_bytes()
-    with pytest.raises(TrainingError, match="exists and is not a submission"):
+    with pytest.raises(TrainingError, match="already holds something else"):
         submit(runs[:1], tmp_path, device="cpu")
     assert (tmp_path / "test.npy").read_bytes() == before
 
@@ -300,9 +300,9 @@ def test_scores_without_hubs_state_what_dev_chose_and_agree_with_the_formula(
     def corrected(split: PairedDataset, weight: float, neighbours: int) -> Any:
         images, captions = np.arange(split.n_images), np.arange(len(split))
         return ncl_bench.without_hubs(
-            score_rows(networks, split, images, captions),
-            score_rows(networks, split, images, rows, captions_of=train),
-            score_rows(networks, train, np.arange(train.n_images), captions, captions_of=split),
+            score(networks, split, images, captions),
+            score(networks, split, images, rows, captions_of=train),
+            score(networks, train, np.arange(train.n_images), captions, captions_of=split),
             weight,
             neighbours,
         )

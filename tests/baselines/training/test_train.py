@@ -120,7 +120,7 @@ def score_twenty(trainer: Trainer) -> NDArray[np.float32]:
     trainer.method.eval()
     n = selection_images(dataset_spec("digits"), "dev")
     scores = np.random.default_rng(0).random((n, 5 * n), np.float32)
-    scores[:20, :100] = score(trainer.method.networks, trainer.dev_split, n_images=20)
+    scores[:20, :100] = score(trainer.method.networks, trainer.dev_split, np.arange(20))
     return scores
 
 

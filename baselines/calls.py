@@ -417,67 +417,16 @@ class Sweep(Planned):
 
     Example::
 
-        baselines.Sweep.of_table("flickr30k", paper="NCR", to="sweep").plan()
+        baselines.Sweep.of(table="flickr30k", paper="NCR", to="sweep").plan()
     """
 
     @classmethod
     @checked_arguments()
     def of(
         cls,
-        recipes: str | Sequence[str],
-        *,
-        to: AnyPath = "sweep",
-        noises: Sequence[str] | None = None,
-        seeds: Sequence[Seed] | None = None,
-        noise_files: AnyPath | None = None,
-        draws: bool = False,
-        root: AnyPath | None = None,
-        precision: Precision = "32-true",
-        settings: Settings = (),
-    ) -> "Sweep":
-        """Combine recipes, noises and seeds.
-
-        Args:
-            recipes: names of shipped recipes, or recipe files; with ``table``, those of its recipes or methods to
-                train.
-            to: folder to write.
-            noises: training noise, such as ``none`` or ``caption-40`` (default: none, caption-40, caption-60 and
-                image-40).
-            seeds: training seed (default: 0, 1 and 2).
-            noise_files: folder with the papers' noise files of unit image, which replace drawn noise (docs/noise.md).
-            draws: draw the noise anew for every training seed, with the same seed (docs/noise.md).
-            root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
-            precision: arithmetic of the networks.
-            settings: recipe options to override, such as ``method.epochs=10``. Also a mapping,
-                ``{"method.epochs": 10}``.
-        """
-        from baselines.recipes import refuse_unknown
-
-        names = [recipes] if isinstance(recipes, str) else recipes
-        _refuse_empty(recipes=names, noises=noises, seeds=seeds)
-        _refuse_both(draws, noise_files)
-        refuse_unknown(*names)
-        from baselines.training.grids import SEEDS, jobs_of
-
-        jobs = jobs_of(
-            Path(to),
-            names,
-            noises,
-            SEEDS if seeds is None else seeds,
-            root=as_path(root),
-            precision=precision,
-            settings=_as_set(settings),
-            noise_files=as_path(noise_files),
-        )
-        return cls(Path(to), _drawn(jobs) if draws else jobs)
-
-    @classmethod
-    @checked_arguments()
-    def of_table(
-        cls,
-        table: str,
         recipes: str | Sequence[str] = (),
         *,
+        table: str = "",
         to: AnyPath = "sweep",
         noises: Sequence[str] | None = None,
         seeds: Sequence[Seed] | None = None,
@@ -489,46 +438,64 @@ class Sweep(Planned):
         precision: Precision = "32-true",
         settings: Settings = (),
     ) -> "Sweep":
-        """Take the rows of a table.
+        """Combine recipes, noises and seeds, or take the rows of a table.
 
         Args:
+            recipes: names of shipped recipes, or recipe files; with ``table``, those of its recipes or methods to
+                train.
             table: table to train: a shipped one (docs/reproduce.md, docs/make-a-table.md), or a file.
-            recipes: those of its recipes or methods to train (default: all).
             to: folder to write.
-            noises: those of its training noises (default: all).
-            seeds: training seeds (default: the table's).
+            noises: training noise, such as ``none`` or ``caption-40`` (default: none, caption-40, caption-60 and
+                image-40). With a table, those of its noises.
+            seeds: training seed (default: 0, 1 and 2). With a table, its own.
             paper: with ``table``: train only the rows that this paper prints, such as NCR.
             dataset: with ``table``: train on this dataset (docs/make-a-table.md).
-            noise_files: folder with the papers' noise files of unit image, which replace drawn noise.
-            draws: draw the noise anew for every training seed, with the same seed.
+            noise_files: folder with the papers' noise files of unit image, which replace drawn noise (docs/noise.md).
+            draws: draw the noise anew for every training seed, with the same seed (docs/noise.md).
             root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
             precision: arithmetic of the networks.
-            settings: recipe options to override.
+            settings: recipe options to override, such as ``method.epochs=10``. Also a mapping,
+                ``{"method.epochs": 10}``.
         """
-        from baselines.training.grids import jobs_of_table
-        from baselines.training.sweep import of_paper
-
-        _refuse_empty(noises=noises, seeds=seeds)
-        _refuse_both(draws, noise_files)
-        if dataset and noise_files is not None:
+        names = _names(recipes, table, "train")
+        for name, each in {"noises": noises, "seeds": seeds}.items():
+            if each is not None and not each:  # it would train nothing, in silence
+                raise NclBenchError(
+                    f"{named(name)} is empty; name one at least, or leave it out for the usual ones"
+                )
+        for what, value, does in (
+            ("paper", paper, "selects rows of a table"),
+            ("dataset", dataset, "moves a table to another dataset"),
+        ):
+            if value and not table:
+                raise NclBenchError(
+                    f"{named(what)} {does}; fix: add {named('table', 'NAME')}, or leave it out"
+                )
+        if noise_files is not None and (draws or dataset):
+            other = "draws" if draws else "dataset"
             raise NclBenchError(
-                f"{named('noise_files')} holds noise of the table's own dataset; fix: leave {named('dataset')} out"
+                f"{named('noise_files')} holds noise that was drawn for the table's own dataset; fix: leave "
+                f"{named(other)} out"
             )
-        names = [recipes] if isinstance(recipes, str) else list(recipes)
-        jobs = jobs_of_table(
-            Path(to),
-            table,
-            names or None,
-            noises,
-            seeds,
-            dataset=dataset,
-            root=as_path(root),
-            precision=precision,
-            settings=_as_set(settings),
-            noise_files=as_path(noise_files),
-        )
+        from baselines.training.grids import SEEDS, jobs_of, jobs_of_table, of_paper
+
+        options: Any = {"settings": _as_set(settings), "noise_files": as_path(noise_files)}
+        if table:
+            jobs = jobs_of_table(Path(to), table, names or None, noises, seeds, dataset=dataset, **options)
+        else:
+            jobs = jobs_of(Path(to), names, noises, seeds or SEEDS, **options)
         jobs = of_paper(jobs, paper) if paper else jobs
-        return cls(Path(to), _drawn(jobs) if draws else jobs, table)
+        if draws and all(job.noise == "none" for job in jobs):
+            raise NclBenchError(
+                f"{named('draws')} has no effect without noise; fix: leave it out, or add "
+                f"{named('noises', 'caption-40')}"
+            )
+        drawn = [job.seed if draws and job.noise != "none" else None for job in jobs]
+        made = [
+            replace(job, root=as_path(root), precision=precision, draw=draw)
+            for job, draw in zip(jobs, drawn, strict=True)
+        ]
+        return cls(Path(to), made, table)
 
     @checked_arguments()
     def run(
@@ -573,8 +540,8 @@ def _formerly_sweep(
     slurm: Any = None,
     **given: Any,
 ) -> "pd.DataFrame":
-    """Use baselines.Sweep.of_table(...) for tables, Sweep.of(...) for recipes, and their plan(...) and run(...)."""
-    made = Sweep.of_table(table, recipes, **given) if table else Sweep.of(recipes, **given)
+    """Use baselines.Sweep.of(recipes, table=...), and its plan(...) and run(...)."""
+    made = Sweep.of(recipes, table=table, **given)
     if plan:
         return made.plan(time=time, device=device, features=features)
     return made.run(jobs=jobs, slurm=slurm, device=device, features=features)
@@ -601,7 +568,7 @@ def sweep(
         means = baselines.sweep("ncr/digits_vse_infinity", noises=["caption-60"], seeds=[0, 1], to="sweep")
 
     Args:
-        recipes: names of shipped recipes, or recipe files; of a table, see :meth:`Sweep.of_table`.
+        recipes: names of shipped recipes, or recipe files; of a table, see :meth:`Sweep.of`.
         to: folder to write.
         noises: see :meth:`Sweep.of`, which has further options.
         seeds: training seeds (default: 0, 1 and 2).
@@ -625,8 +592,9 @@ class Search(Planned):
     @checked_arguments()
     def of(
         cls,
-        recipes: str | Sequence[str],
+        recipes: str | Sequence[str] = (),
         *,
+        table: str = "",
         to: AnyPath = "tuning",
         trials: Count | None = None,
         noise: str | None = None,
@@ -634,10 +602,11 @@ class Search(Planned):
         root: AnyPath | None = None,
         settings: Settings = (),
     ) -> "Search":
-        """Draw trials of recipes.
+        """Draw trials of recipes, or of those of a table, as its tuning section says.
 
         Args:
             recipes: recipes with a ``search`` section; with ``table``, those of its recipes to tune.
+            table: measured table whose recipes are tuned: a shipped one (docs/make-a-table.md), or a file.
             to: folder to write.
             trials: trials of each recipe; the first is the unchanged recipe (default: 12).
             noise: training noise of the trials (default: caption-60).
@@ -646,54 +615,28 @@ class Search(Planned):
             settings: recipe options to override, such as ``method.epochs=10``. Also a mapping,
                 ``{"method.epochs": 10}``.
         """
-        from baselines.recipes import refuse_unknown
-
-        names = [recipes] if isinstance(recipes, str) else list(recipes)
-        _refuse_empty(recipes=names)
-        refuse_unknown(*names)
-        from baselines.training.grids import Tuning
+        names, stated = _names(recipes, table, "tune"), {"trials": trials, "noise": noise, "seed": seed}
+        given = {name: each for name, each in stated.items() if each is not None}
+        from baselines.training.grids import Grid, Tuning, chosen_rows
         from baselines.training.tune import trials_of
 
-        stated = {"trials": trials, "noise": noise, "seed": seed}
-        tuning = Tuning.model_validate({name: each for name, each in stated.items() if each is not None})
-        made = trials_of(Path(to), names, tuning, root=as_path(root), settings=_as_set(settings))
-        return cls(Path(to), made)
+        tuning, own = Tuning.model_validate(given), _as_set(settings)
+        if table:
+            from baselines.recipes import ablations
 
-    @classmethod
-    @checked_arguments()
-    def of_table(
-        cls,
-        table: str,
-        recipes: str | Sequence[str] = (),
-        *,
-        to: AnyPath = "tuning",
-        root: AnyPath | None = None,
-        settings: Settings = (),
-    ) -> "Search":
-        """Draw the trials of a table's recipes, as its tuning section says.
-
-        Args:
-            table: measured table whose recipes are tuned: a shipped one (docs/make-a-table.md), or a file.
-            recipes: those of its recipes to tune (default: all).
-            to: folder to write.
-            root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
-            settings: recipe options to override.
-        """
-        from baselines.recipes import ablations
-        from baselines.training.grids import Grid, chosen_rows
-        from baselines.training.tune import trials_of
-
-        names = [recipes] if isinstance(recipes, str) else list(recipes)
-        grid = None if table in ablations() else Grid.load(table)
-        if grid is None or grid.tuning is None:
-            raise NclBenchError(
-                f"{named('table', table)} trains its recipes as they are and has no tuning section; fix: leave "
-                f"{named('table')} out and name recipes with a `search` section"
-            )
-        names = list(chosen_rows(table, names or None, grid.recipes))
-        settings = (*grid.settings, *_as_set(settings))
-        made = trials_of(Path(to), names, grid.tuning, root=as_path(root), settings=settings)
-        return cls(Path(to), made, table)
+            if given:
+                raise NclBenchError(
+                    f"{named('table', table)} already sets {named(next(iter(given)))}; fix: leave one of the two out"
+                )
+            grid = None if table in ablations() else Grid.load(table)
+            if grid is None or grid.tuning is None:
+                raise NclBenchError(
+                    f"{named('table', table)} trains its recipes as they are and has no tuning section; fix: leave "
+                    f"{named('table')} out and name recipes with a `search` section"
+                )
+            names = list(chosen_rows(table, names or None, grid.recipes))
+            tuning, own = grid.tuning, (*grid.settings, *own)
+        return cls(Path(to), trials_of(Path(to), names, tuning, root=as_path(root), settings=own), table)
 
     @checked_arguments()
     def run(
@@ -715,29 +658,18 @@ class Search(Planned):
         return tune(self.to, cast("Sequence[Trial]", self.jobs), at_once=jobs, device=device, slurm=slurm)
 
 
-def _refuse_empty(**lists: Sequence[Any] | None) -> None:
-    """Refuse a list without an entry: it would train nothing, in silence."""
-    for name, each in lists.items():
-        if each is not None and not each:
-            raise NclBenchError(
-                f"{named(name)} is empty; name one at least, or leave it out for the usual ones"
-            )
+def _names(recipes: str | Sequence[str], table: str, what: str) -> list[str]:
+    """The recipes that are named, checked before torch is imported."""
+    from baselines.recipes import refuse_unknown
 
-
-def _refuse_both(draws: bool, noise_files: AnyPath | None) -> None:
-    if draws and noise_files is not None:
+    names = [recipes] if isinstance(recipes, str) else list(recipes)
+    if not names and not table:
         raise NclBenchError(
-            f"{named('draws')} draws noise and {named('noise_files')} reads it; fix: leave one of the two out"
+            f"expected recipes or a table to {what}; fix: name some, or add {named('table', 'NAME')}"
         )
-
-
-def _drawn(jobs: "Sequence[Job]") -> "list[Job]":
-    """The runs with noise drawn anew for every seed."""
-    if not any(job.noise != "none" for job in jobs):
-        raise NclBenchError(
-            f"{named('draws')} has no effect without noise; fix: leave it out, or add {named('noises', 'caption-40')}"
-        )
-    return [job if job.noise == "none" else replace(job, draw=job.seed) for job in jobs]
+    if not table:  # of one, they are also its methods and means
+        refuse_unknown(*names)
+    return names
 
 
 def _as_set(settings: Settings) -> tuple[str, ...]:

@@ -27,21 +27,16 @@ Plan = Annotated[
     ),
 ]
 NAMES = Option(metavar="recipe", default=())
-TABLE = Option("--table", default="")
 SLURM = Option(metavar="NAME=VALUE", kind=list[str])
 TIME = Option(
     help="With --plan: time ten steps of every line on this computer, and state hours; needs the data."
 )
 
 
-@made_from(
-    Sweep.of_table, Sweep.plan, Sweep.run, Sweep.of, recipes=NAMES, table=TABLE, slurm=SLURM, time=TIME
-)
+@made_from(Sweep.of, Sweep.plan, Sweep.run, recipes=NAMES, slurm=SLURM, time=TIME)
 def sweep(
     recipes: Sequence[str],
     table: str,
-    paper: str,
-    dataset: str,
     executor: Executor = "here",
     plan: Plan = False,
     as_json: Json = False,
@@ -55,18 +50,8 @@ def sweep(
 
     Example: ncl-bench sweep ncr/digits_vse_infinity --noise caption-60 --seed 0 --seed 1 --to sweep
     """
-    for option, value, does in (
-        ("paper", paper, "selects rows of a table"),
-        ("dataset", dataset, "moves a table to another dataset"),
-    ):
-        if value and not table:
-            raise NclBenchError(f"{named(option)} {does}; fix: add {named('table', 'NAME')}, or leave it out")
-    _refuse_nothing(recipes, table, "train")
     doing = _taken(given, executor, plan)
-    if table:
-        made = Sweep.of_table(table, recipes, paper=paper, dataset=dataset, **given)
-    else:
-        made = Sweep.of(recipes, **given)
+    made = Sweep.of(recipes, table=table, **given)
     if plan:
         _print_plan(made, doing, as_json)
         return
@@ -84,20 +69,8 @@ def sweep(
     hint(f"next: ncl-bench leaderboard add {quote(str(Path(given['to'], 'submissions')))}/*")
 
 
-@made_from(
-    Search.of_table,
-    Search.plan,
-    Search.run,
-    Search.of,
-    recipes=NAMES,
-    table=TABLE,
-    slurm=SLURM,
-    time=TIME,
-    features=None,
-)
-def tune(
-    recipes: Sequence[str], table: str, executor: Executor = "here", plan: Plan = False, **given: Any
-) -> None:
+@made_from(Search.of, Search.plan, Search.run, recipes=NAMES, slurm=SLURM, time=TIME, features=None)
+def tune(recipes: Sequence[str], executor: Executor = "here", plan: Plan = False, **given: Any) -> None:
     """Tune a recipe by random search, and write the best options as a new recipe.
 
     The recipe's `search` section names the options and their ranges. Trials are compared on dev; test stays unread.
@@ -105,17 +78,8 @@ def tune(
 
     Example: ncl-bench tune ncr/digits_vse_infinity --set steps=1500 --to tuning
     """
-    _refuse_nothing(recipes, table, "tune")
     doing = _taken(given, executor, plan)
-    if table:
-        for name in ("trials", "noise", "seed"):
-            if given.pop(name) is not None:
-                raise NclBenchError(
-                    f"{named('table', table)} already sets {named(name)}; fix: leave one of the two out"
-                )
-        made = Search.of_table(table, recipes, **given)
-    else:
-        made = Search.of(recipes, **given)
+    made = Search.of(recipes, **given)
     if plan:
         _print_plan(made, doing)
         return
@@ -135,13 +99,6 @@ def quickstart(**given: Any) -> None:
     Example: ncl-bench quickstart --to quickstart
     """
     run_quickstart(**given)
-
-
-def _refuse_nothing(recipes: Sequence[str], table: str, what: str) -> None:
-    if not (recipes or table):
-        raise NclBenchError(
-            f"expected recipes or a table to {what}; fix: name some, or add {named('table', 'NAME')}"
-        )
 
 
 def _taken(given: dict[str, Any], executor: str, plan: bool) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from ncl_bench.evaluation.submission import SUBMISSION_FILE
 from ncl_bench.names import Text
 from ncl_bench.noise.draw import Noise
 from ncl_bench.noise.files import read_noise_file
+from ncl_bench.papers import rows_by_recipe
 from ncl_bench.schema import Precision, Record, checked
 from ncl_bench.yaml import read_yaml
 
@@ -228,8 +229,6 @@ def jobs_of(
     noises: Sequence[str] | None = None,
     seeds: Sequence[int] = SEEDS,
     *,
-    root: Path | None = None,
-    precision: Precision = "32-true",
     settings: Sequence[str] = (),
     noise_files: Path | None = None,
 ) -> list[Job]:
@@ -241,8 +240,6 @@ def jobs_of(
         noises: training noises, such as ``none`` and ``caption-40`` (default: :data:`NOISES`; ``none`` on a dataset
             with natural noise).
         seeds: training seeds.
-        root: folder of prepared datasets.
-        precision: arithmetic of the networks.
         settings: overridden options of every recipe, such as ``method.epochs=10``.
         noise_files: folder of noise files, which stand for drawn noise of unit ``image``.
     """
@@ -260,7 +257,11 @@ def jobs_of(
         files = {dataset: image_noise_files(noise_files, dataset, named) for dataset, named in under.items()}
     # seeds come first: after each of them the table is whole
     jobs = (
-        Job(recipe, noise, seed, folder, root, precision, tuple(settings), files.get(dataset, {}).get(noise))
+        Job(
+            *(recipe, noise, seed, folder),
+            settings=tuple(settings),
+            noise_file=files.get(dataset, {}).get(noise),
+        )
         for seed in seeds
         for noise in dict.fromkeys(chain(*under.values()))
         for recipe, dataset in datasets.items()
@@ -291,8 +292,6 @@ def jobs_of_table(
     seeds: Sequence[int] | None = None,
     *,
     dataset: str = "",
-    root: Path | None = None,
-    precision: Precision = "32-true",
     settings: Sequence[str] = (),
     noise_files: Path | None = None,
 ) -> list[Job]:
@@ -303,7 +302,7 @@ def jobs_of_table(
         table: name of a shipped table, or a file.
         recipes, noises, seeds: those of the table to train; all by default.
         dataset: dataset to train on, in place of the table's.
-        root, precision, settings, noise_files: as for :func:`jobs_of`.
+        settings, noise_files: as for :func:`jobs_of`.
     """
     if dataset:
         _noises_of(dataset, noises)  # refuses noise on top of natural noise
@@ -311,7 +310,7 @@ def jobs_of_table(
         chosen(table, "recipe", recipes, [ablation.recipe])
         chosen(table, "noise", noises, [ablation.noise])
         seeds = chosen(table, "seed", seeds, ablation.seeds)
-        jobs = jobs_of_ablation(folder, ablation, seeds, root=root, precision=precision, settings=settings)
+        jobs = jobs_of_ablation(folder, ablation, seeds, settings)
     else:
         grid = Grid.load(table)
         rows = chosen_rows(table, recipes, grid.trained())
@@ -320,8 +319,6 @@ def jobs_of_table(
             rows,
             chosen(table, "noise", noises, list(dict.fromkeys(chain(*rows.values())))),
             chosen(table, "seed", seeds, grid.seeds),
-            root=root,
-            precision=precision,
             settings=(*grid.settings, *settings),
             noise_files=noise_files,
         )
@@ -329,13 +326,7 @@ def jobs_of_table(
 
 
 def jobs_of_ablation(
-    folder: Path,
-    table: Ablation,
-    seeds: Sequence[int],
-    *,
-    root: Path | None = None,
-    precision: Precision = "32-true",
-    settings: Sequence[str] = (),
+    folder: Path, table: Ablation, seeds: Sequence[int], settings: Sequence[str] = ()
 ) -> list[Job]:
     """Return every row of an ablation table, seed by seed."""
     jobs = []
@@ -346,7 +337,7 @@ def jobs_of_ablation(
             own = [f"{name}={json.dumps(value)}" for name, value in row.settings.items()]
             given = (f"steps={table.steps}", *own, *settings)
             with_settings(Recipe.load(recipe), given)
-            jobs.append(Job(recipe, table.noise, seed, folder, root, precision, given, variant=row.title))
+            jobs.append(Job(recipe, table.noise, seed, folder, settings=given, variant=row.title))
     return jobs
 
 
@@ -390,6 +381,35 @@ def move_to_dataset(jobs: Sequence[Job], dataset: str) -> list[Job]:
     if dataset_spec(dataset).noise == "natural":
         jobs = [job for job in jobs if not job.members[0].training.recipe.clean_only] or jobs
     return list(dict.fromkeys(job.on(dataset) for job in jobs))
+
+
+def of_paper(jobs: Sequence[Job], paper: str) -> list[Job]:
+    """The jobs of the rows that one paper prints.
+
+    Args:
+        jobs: of a table.
+        paper: its name, as tables show it: ``NCR`` or ``NCR, NeurIPS 2021``.
+    """
+    rows = rows_by_recipe()
+    found: dict[Job, set[str]] = {}
+    for job in jobs:
+        noise = Noise.parse(job.noise)
+        units = {noise.unit, "unknown", "natural"} if noise.ratio else {"none", "natural"}
+        found[job] = {
+            each.paper.short
+            for each in rows.get(job.recipe, ())
+            if each.row.noise_unit in units and (each.row.noise_ratio or 0) == noise.ratio
+        }
+    names = sorted(set().union(*found.values()))
+    asked = {name for name in names if paper.casefold() in (name.casefold(), name.split(",")[0].casefold())}
+    if not asked:
+        choice = (
+            f"choose one of: {'; '.join(names)}"
+            if names
+            else f"no paper prints rows of it; leave {named('paper')} out"
+        )
+        raise NclBenchError(f"no row of this table is printed by {paper!r}; {choice}")
+    return [job for job, papers in found.items() if papers & asked]
 
 
 def image_noise_files(folder: Path, dataset: str, noises: Sequence[str]) -> dict[str, Path]:

@@ -68,9 +68,7 @@ def corrected(
             ) -> Float32Array:
                 each = [network for network, _ in networks], of, rows, columns
                 maps = [rank_by for _, rank_by in networks]
-                return score(
-                    *each, captions_of=captions_of, device=device, rank_by=maps, advance=advance
-                )
+                return score(*each, captions_of=captions_of, device=device, rank_by=maps, advance=advance)
 
             whole = scores(split, images, split, captions)
             of_images = _highest(scores(split, images, train, bank_captions))

@@ -186,7 +186,11 @@ def checked_weight(hubs: str | float | None, embeddings: bool) -> float | Litera
 
 def _check_target(to: Path) -> None:
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
-        held = "a submission, and test is scored only once" if (to / SUBMISSION_FILE).exists() else "something else"
+        held = (
+            "a submission, and test is scored only once"
+            if (to / SUBMISSION_FILE).exists()
+            else "something else"
+        )
         raise TrainingError(f"{to} already holds {held}; choose a new folder with {named('to')}")
 
 
@@ -236,7 +240,9 @@ def _submitted(
 
         from_first_rank(check)
         last = last_epoch(arrays, correction is not None, console)
-        return from_first_rank(lambda: _written(to, arrays, lambda scores: describe(scores, last, correction)))
+        return from_first_rank(
+            lambda: _written(to, arrays, lambda scores: describe(scores, last, correction))
+        )
 
 
 def _matrix(
@@ -275,9 +281,7 @@ def _r_sum(matrix: Float32Array, test: PairedDataset) -> float:
     return round(recalls_of(matrix, dataset_spec(test.name), "test")["r_sum"], 4)
 
 
-def _written(
-    to: Path, arrays: Arrays, describe: Callable[[Scores], Submission]
-) -> Submission:
+def _written(to: Path, arrays: Arrays, describe: Callable[[Scores], Submission]) -> Submission:
     """Write the folder of a submission, whole or not at all."""
     # a submission without its scores, or the reverse, would be refused and could not be scored again
     with atomic_folder(to) as folder:

@@ -306,35 +306,6 @@ def means_of(results: Mapping[Job, float]) -> pd.DataFrame:
     return pd.DataFrame(lines, columns=list(MEANS_COLUMNS))
 
 
-def of_paper(jobs: Sequence[Job], paper: str) -> list[Job]:
-    """The jobs of the rows that one paper prints.
-
-    Args:
-        jobs: of a table.
-        paper: its name, as tables show it: ``NCR`` or ``NCR, NeurIPS 2021``.
-    """
-    rows = rows_by_recipe()
-    found: dict[Job, set[str]] = {}
-    for job in jobs:
-        noise = Noise.parse(job.noise)
-        units = {noise.unit, "unknown", "natural"} if noise.ratio else {"none", "natural"}
-        found[job] = {
-            each.paper.short
-            for each in rows.get(job.recipe, ())
-            if each.row.noise_unit in units and (each.row.noise_ratio or 0) == noise.ratio
-        }
-    names = sorted(set().union(*found.values()))
-    asked = {name for name in names if paper.casefold() in (name.casefold(), name.split(",")[0].casefold())}
-    if not asked:
-        choice = (
-            f"choose one of: {'; '.join(names)}"
-            if names
-            else f"no paper prints rows of it; leave {named('paper')} out"
-        )
-        raise NclBenchError(f"no row of this table is printed by {paper!r}; {choice}")
-    return [job for job, papers in found.items() if papers & asked]
-
-
 def _write_table(path: Path, results: Mapping[Job, float]) -> None:
     """Write the means; rows of earlier sweeps in the same folder stay."""
     before = list(csv.reader(path.read_text(encoding="utf-8").splitlines())) if path.is_file() else []

@@ -12,8 +12,7 @@ import baselines
 import baselines.calls
 import baselines.training.job
 import ncl_bench
-from baselines.training.grids import jobs_of_table
-from baselines.training.sweep import of_paper
+from baselines.training.grids import jobs_of_table, of_paper
 from ncl_bench.cli import app
 from ncl_bench.errors import NclBenchError
 

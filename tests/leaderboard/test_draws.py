@@ -22,7 +22,7 @@ def test_a_sweep_draws_the_noise_of_each_seed(tmp_path: Path) -> None:
     table.write_text(
         f"title: T\nrecipes: [{RECIPE}]\ncontrols: [{PAIR}]\nnoises: [none, caption-40]\nseeds: [0, 1]\n"
     )
-    drawn = Sweep.of_table(str(table), draws=True).jobs
+    drawn = Sweep.of(table=str(table), draws=True).jobs
     assert [(job.noise, job.seed, job.draw) for job in drawn if job.recipe == RECIPE] == [
         ("none", 0, None),
         ("caption-40", 0, 0),
@@ -32,7 +32,7 @@ def test_a_sweep_draws_the_noise_of_each_seed(tmp_path: Path) -> None:
     # both networks of a mean see the same pairs
     members = [(job.training.seed, job.training.noise_seed) for job in drawn[-1].members]
     assert (drawn[-1].recipe, members) == (PAIR, [(2, 1), (3, 1)])
-    plain = Sweep.of_table(str(table)).jobs
+    plain = Sweep.of(table=str(table)).jobs
     assert not {job.name for job in plain if job.noise != "none"} & {job.name for job in drawn}
 
 
@@ -40,7 +40,7 @@ def test_a_sweep_draws_the_noise_of_each_seed(tmp_path: Path) -> None:
     ("changed", "words"),
     [
         ({"noises": ["none"]}, "has no effect without noise"),
-        ({"noise_files": "f"}, "leave one of the two out"),
+        ({"noise_files": "f"}, "leave draws= out"),
     ],
 )
 def test_draws_without_noise_to_draw_are_refused(changed: dict[str, object], words: str) -> None:

@@ -238,7 +238,7 @@ def test_a_word_of_another_case_is_the_same_word() -> None:
         (lambda: baselines.score([], to="x"), r"runs is \[\], expected a finished run at least"),
         (lambda: baselines.sweep(RECIPE, seeds=[]), "^seeds is empty; name one at least"),
         (lambda: baselines.sweep(RECIPE, noises=()), "^noises is empty; name one at least"),
-        (lambda: baselines.sweep([]), "^recipes is empty; name one at least"),
+        (lambda: baselines.sweep([]), "^expected recipes or a table to train"),
         (lambda: find_wrong_pairs(image_embeddings=IMAGES), "give both image_embeddings= and caption_embeddings="),
         (lambda: leaderboard.table("digits", "caption-40", label="Ours"), "name your submission with mine="),
         (lambda: ncl_bench.load_dataset("Digit"), r"registers it with --plugin \(in Python: import it\)"),
@@ -263,7 +263,7 @@ def test_python_is_told_of_arguments_and_a_terminal_of_options(
         (lambda: ncl_bench.evaluate((IMAGES, CAPTIONS), dataset="digits"), "evaluate_embeddings"),
         (lambda: ncl_bench.evaluate(object(), encode=encode, dataset="digits"), "evaluate_model"),
         (lambda: ncl_bench.evaluate(Model(), dataset="digits"), "evaluate_model"),
-        (lambda: baselines.sweep(table="digits", to="x", plan=True), "Sweep.of_table"),
+        (lambda: baselines.sweep(table="digits", to="x", plan=True), "Sweep.of"),
         (lambda: baselines.sweep(RECIPE, to="x", plan=True), "Sweep.of"),
     ],
 )

@@ -6,8 +6,10 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -151,10 +153,14 @@ def test_files_of_image_noise_replace_drawn_noise(tmp_path: Path, recipe: str) -
         jobs_of(tmp_path / "out", [recipe], **(options | {"noises": ["image-60"]}))
 
 
+def in_bfloat16(*what: Any, **options: Any) -> list[Job]:
+    return [replace(job, precision="bf16-mixed") for job in jobs_of(*what, **options)]
+
+
 @pytest.mark.usefixtures("in_this_process")
 def test_a_sweep_is_one_submission_per_cell_and_does_nothing_twice(tmp_path: Path, recipe: str) -> None:
     what = (tmp_path / "out", [recipe], ["caption-40"], [0])
-    jobs = jobs_of(*what, precision="bf16-mixed")
+    jobs = in_bfloat16(*what)
     first = sweep(tmp_path / "out", jobs, at_once=1, device="cpu")
     assert [job.name for job in first] == ["tiny-digits-caption-40-seed0"]
     assert 0 < first[jobs[0]] < 600
@@ -164,17 +170,17 @@ def test_a_sweep_is_one_submission_per_cell_and_does_nothing_twice(tmp_path: Pat
     assert training.precision == "bf16-mixed"
     weights = jobs[0].run.best.stat()
     assert sweep(tmp_path / "out", jobs, at_once=1, device="cpu") == first
-    one_more = jobs_of(*what[:3], seeds=[1], precision="bf16-mixed")
+    one_more = in_bfloat16(*what[:3], [1])
     second = sweep(tmp_path / "out", one_more, at_once=1, device="cpu")
     (row,) = list(csv.reader((tmp_path / "out" / "table.csv").read_text().splitlines()))[1:]
     assert row[2:4] == ["2", f"{(first[jobs[0]] + second[one_more[0]]) / 2:.1f}"]  # the earlier seed stays
     assert jobs[0].run.best.stat() == weights
-    for options, sentence in (
-        ({"precision": "bf16-mixed", "settings": ["steps=3"]}, "for no given number of steps, not for 3"),
-        ({}, "was trained in bf16-mixed, not in 32-true; choose a new folder"),
+    for others, sentence in (
+        (in_bfloat16(*what, settings=["steps=3"]), "for no given number of steps, not for 3"),
+        (jobs_of(*what), "was trained in bf16-mixed, not in 32-true; choose a new folder"),
     ):
         with pytest.raises(NclBenchError, match=sentence):
-            sweep(tmp_path / "out", jobs_of(*what, **options), at_once=1, device="cpu")
+            sweep(tmp_path / "out", others, at_once=1, device="cpu")
     Path(recipe).write_text(yaml.safe_dump(TINY | {"batch_size": 500}))
     with pytest.raises(NclBenchError, match=r"another recipe.batch_size \(1000 there, 500 requested\)"):
         sweep(tmp_path / "out", jobs, at_once=1, device="cpu")
@@ -183,16 +189,14 @@ def test_a_sweep_is_one_submission_per_cell_and_does_nothing_twice(tmp_path: Pat
 def test_the_command_hands_over_where_data_and_features_lie_and_the_precision(
     tmp_path: Path, recipe: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, made = {}, jobs_of
+    asked: dict[str, Any] = {}
     monkeypatch.setattr(
-        "baselines.training.sweep.sweep", lambda *given, **options: asked.update(options) or {}
+        "baselines.training.sweep.sweep", lambda to, jobs, **options: asked.update(options, jobs=jobs) or {}
     )
-    given = "baselines.training.grids.jobs_of"
-    monkeypatch.setattr(given, lambda *given, **options: asked.update(options) or made(*given))
     options = ["--root", str(tmp_path), "--precision", "tf32", "--features", "gpu", "--device", "cuda"]
     assert CliRunner().invoke(app, ["sweep", recipe, *options, "--to", str(tmp_path / "out")]).exit_code == 0
-    expected = {"root": tmp_path, "precision": "tf32", "features": "gpu", "device": "cuda", "at_once": 2}
-    expected |= {"settings": (), "slurm": None, "noise_files": None}
+    assert {(job.root, job.precision) for job in asked.pop("jobs")} == {(tmp_path, "tf32")}
+    expected = {"features": "gpu", "device": "cuda", "at_once": 2, "slurm": None}
     assert asked == expected
 
 
@@ -291,7 +295,7 @@ def test_workers_are_told_where_features_and_data_lie(
     options: dict, message: str, tmp_path: Path, recipe: str
 ) -> None:
     Path(recipe).write_text(yaml.safe_dump(TINY | {"dataset": "flickr30k"}))
-    jobs = jobs_of(tmp_path / "out", [recipe], ["none"], seeds=[0], root=tmp_path / "data")
+    jobs = [Job(recipe, "none", 0, tmp_path / "out", tmp_path / "data")]
     with pytest.raises(NclBenchError, match=message.format(root=tmp_path / "data")):
         sweep(tmp_path / "out", jobs, at_once=1, device="cpu", **options)
 

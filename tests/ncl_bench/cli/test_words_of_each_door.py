@@ -64,7 +64,7 @@ BOTH: dict[str, tuple[Callable[[], Any], list[str], str, str]] = {
         "--jobs is 2147483648, expected",
     ),
     "tune, a table without tuning": (
-        lambda: Search.of_table("ablation_ncr", to="x"),
+        lambda: Search.of(table="ablation_ncr", to="x"),
         ["tune", "--table", "ablation_ncr", "--to", "x"],
         "table='ablation_ncr' trains its recipes as they are and has no tuning section; fix: leave table= out",
         "--table ablation_ncr trains its recipes as they are and has no tuning section; fix: leave --table out",

@@ -9,12 +9,15 @@ import importlib.util
 import os
 import sys
 import traceback
+from collections import UserDict
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ncl_bench.errors import NclBenchError
+
+T = TypeVar("T")
 
 
 class Plugin(NamedTuple):
@@ -31,6 +34,24 @@ class Plugin(NamedTuple):
     name: str
     sha256: str
     file: str
+
+
+class Registry(UserDict[str, T]):
+    """Entries by name; a plugin adds its own.
+
+    Args:
+        kind: what the entries are, such as ``method``.
+    """
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self._kind = kind
+
+    def __setitem__(self, name: str, entry: T) -> None:
+        # results would state the one and hold the numbers of the other
+        if self.data.get(name, entry) != entry:
+            raise NclBenchError(f"a {self._kind} named {name!r} already exists; give yours another name")
+        self.data[name] = entry
 
 
 _loaded: dict[str, Plugin] = {}
@@ -64,12 +85,18 @@ def load_plugins(given: Iterable[str]) -> None:
         key = str(path or each)
         if key in _loaded:
             continue
-        if path is None and ("/" in each or Path(each).is_file()):
-            raise NclBenchError(
-                f"--plugin {each} is not a Python file; give a file that ends in .py, or a module"
-            )
         before = len(_registered)
-        module = _module(each) if path is None else _run(path, each)
+        try:
+            module = importlib.import_module(each) if path is None else _run(path)
+        except (Exception, SystemExit) as error:
+            line, problem = _line(error, key), _problem(error)
+            if isinstance(error, SyntaxError):
+                line, problem = error.lineno or 0, error.msg
+            where = f", line {line}" if line else ""
+            raise NclBenchError(
+                f"--plugin {each}{where}: {problem}; give the path of a .py file or the name of a module, and correct "
+                "what fails in it"
+            ) from None
         _of_plugins.extend(_registered[before:])
         if len(_registered) == before:
             print(
@@ -84,59 +111,30 @@ def load_plugins(given: Iterable[str]) -> None:
 
 def fault_of(error: BaseException) -> str:
     """Return file, line and problem of an error raised in or below a plugin; empty for other errors."""
-    files = {plugin.file for plugin in loaded()}
-    lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
-    return f"{lines[-1].filename}, line {lines[-1].lineno}: {_problem(error)}" if lines else ""
+    found = [(plugin.file, line) for plugin in loaded() if (line := _line(error, plugin.file))]
+    return f"{found[0][0]}, line {found[0][1]}: {_problem(error)}" if found else ""
+
+
+def _line(error: BaseException, file: str) -> int:
+    """The last line of a file that an error passed through; 0 if none."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return lines[-1] or 0 if lines else 0
 
 
 def _problem(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-def _module(name: str) -> ModuleType:
-    try:
-        found = importlib.util.find_spec(name)
-    except (ImportError, ValueError):  # the package around it does not exist, or fails
-        found = None
-    if found is None:
-        raise NclBenchError(
-            f"--plugin {name}: Python finds no module of this name; give the path of a .py file"
-        )
-    try:
-        return importlib.import_module(name)
-    except (Exception, SystemExit) as error:
-        raise _failed(name, found.origin or name, error) from None
-
-
-def _run(path: Path, given: str) -> ModuleType:
-    if not path.is_file():
-        raise NclBenchError(f"--plugin {given} does not exist; give the path of a .py file, or a module")
+def _run(path: Path) -> ModuleType:
     # a unique module name, by which worker processes find the file's classes too
     name = f"{path.stem}_{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
+    spec: Any = importlib.util.spec_from_file_location(name, path)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))  # it may import files of its folder
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except BaseException:
         del sys.modules[name]
-        raise _failed(given, str(path), error) from None
+        raise
     return module
-
-
-def _failed(given: str, file: str, error: BaseException) -> NclBenchError:
-    """Build the error for a plugin: its name, the failing line, and the problem."""
-    if isinstance(error, SyntaxError):
-        line, problem = error.lineno, error.msg
-    else:
-        lines = [
-            frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file
-        ]
-        line = lines[-1] if lines else None
-        problem = _problem(error)
-    where = given if line is None else f"{given}, line {line}"
-    return NclBenchError(f"--plugin {where}: {problem}; correct the file")

@@ -1,64 +1,32 @@
 """Plain YAML, which anybody may give: without aliases, tags, repeated keys and numbers of thousands of digits."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
-from yaml.composer import Composer
-from yaml.constructor import SafeConstructor
-from yaml.resolver import Resolver
 
 from ncl_bench.errors import NclBenchError, SubmissionError
 from ncl_bench.foreign import read_limited, readable, reading
 from ncl_bench.names import unseen
 
 LARGEST_YAML = 64 * 1024
+_SafeLoader: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 
 
-if TYPE_CHECKING or not yaml.__with_libyaml__:
-    _Loader = yaml.SafeLoader
-else:
-
-    class _Loader(Composer, yaml.cyaml.CParser, SafeConstructor, Resolver):
-        """libyaml's events, ten times faster than Python's, composed and constructed in Python."""
-
-        def __init__(self, stream: str) -> None:
-            yaml.cyaml.CParser.__init__(self, stream)
-            Composer.__init__(self)
-            SafeConstructor.__init__(self)
-            Resolver.__init__(self)
-
-
-class _OneKey(SafeConstructor):
+class _Loader(_SafeLoader):  # type: ignore[misc]
     """Refuses a key that occurs twice in a mapping: the first one would be lost without a word."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        mapping = super().construct_mapping(node, deep)
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
         if len(mapping) != len(node.value):
             keys = [key.value for key, _ in node.value]
             twice = next(key for n, (key, _) in enumerate(node.value) if key.value in keys[:n])
-            raise yaml.constructor.ConstructorError(
-                None, None, f"the key {twice.value!r} occurs twice", twice.start_mark
-            )
+            raise _refused(f"the key {twice.value!r} occurs twice", twice)
         return mapping
 
 
-class _PlainLoader(_OneKey, _Loader):
-    """A safe loader that also refuses aliases, which can expand without bound, and tags."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        event = self.peek_event()  # type: ignore[no-untyped-call]
-        unwanted = (
-            "aliases" if isinstance(event, yaml.AliasEvent) else "tags" if event.tag is not None else ""
-        )
-        if unwanted:
-            mark: Any = event.start_mark
-            raise yaml.constructor.ConstructorError(None, None, f"{unwanted} are not allowed", mark)
-        return super().compose_node(parent, index)
-
-
-class _FastLoader(_OneKey, yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader):  # type: ignore[misc]
-    """Composes in C, for texts in which no alias and no tag can stand."""
+def _refused(problem: str, place: Any) -> Exception:
+    return yaml.constructor.ConstructorError(None, None, problem, place.start_mark)
 
 
 def read_yaml(path: Path, *, largest: int = LARGEST_YAML) -> dict[str, Any]:
@@ -90,7 +58,13 @@ def plain_value(text: str, name: str, error: type[NclBenchError] = SubmissionErr
 
 
 def _loaded(text: str) -> Any:
-    value = yaml.load(text, Loader=_PlainLoader if any(sign in text for sign in "&*!") else _FastLoader)
+    if any(sign in text for sign in "&*!"):  # few texts hold one
+        for event in yaml.parse(text, _SafeLoader):
+            # aliases can expand without bound
+            alias = isinstance(event, yaml.AliasEvent)
+            if alias or getattr(event, "tag", None):
+                raise _refused(f"{'aliases' if alias else 'tags'} are not allowed", event)
+    value = yaml.load(text, _Loader)
     str(value)  # Python writes no integer of more than 4,300 digits, which base 16 may hold
     return value
 

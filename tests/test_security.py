@@ -84,7 +84,7 @@ def test_a_token_is_neither_written_nor_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    monkeypatch.setitem(DATASETS, "coco", miniatures.SPECS["coco"])
+    monkeypatch.setitem(DATASETS.data, "coco", miniatures.SPECS["coco"])
     folder = prepare("coco", miniatures.make(tmp_path / "from", "coco"), tmp_path / "data")
     with pytest.raises(DataError, match="401 unauthorised") as refused:
         push_to_hub(folder, "owner/name", api=Refusing())

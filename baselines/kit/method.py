@@ -2,7 +2,6 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -14,8 +13,8 @@ from torch import Tensor, nn
 
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch, TrainingBatches
+from ncl_bench import plugins
 from ncl_bench.errors import RecipeError
-from ncl_bench.plugins import registered
 
 M = TypeVar("M", bound=nn.Module)
 T = TypeVar("T")
@@ -334,7 +333,7 @@ class Method(nn.Module, ABC):
         return similarities
 
 
-class Registry(UserDict[str, type[T]]):
+class Registry(plugins.Registry[type[T]]):
     """Mapping from name to class; classes of this package are imported on first use, plugins add theirs.
 
     Args:
@@ -342,10 +341,9 @@ class Registry(UserDict[str, type[T]]):
         shipped: mapping from name to ``module:Class`` for the classes of this package.
     """
 
-    def __init__(self, kind: str, shipped: Mapping[str, str]) -> None:
-        self._kind = kind
-        entries: Any = shipped
-        super().__init__(entries)
+    def __init__(self, kind: str, shipped: Mapping[str, Any]) -> None:
+        super().__init__(kind)
+        self.data.update(shipped)
 
     def __getitem__(self, name: str) -> type[T]:
         entry: Any = self.data[name]
@@ -364,10 +362,6 @@ class Registry(UserDict[str, type[T]]):
         for needed in ("name", "title", "Config"):
             if not hasattr(entry, needed):
                 raise RecipeError(f"{self._kind} {entry.__name__} has no {needed}; set it in the class")
-        if entry.name in self:
-            raise RecipeError(
-                f"a {self._kind} named {entry.name!r} already exists; give {entry.__name__} another name"
-            )
         self[entry.name] = entry
-        registered(entry.name)
+        plugins.registered(entry.name)
         return entry

@@ -65,7 +65,7 @@ def _add(dataset: DatasetSpec) -> None:
                 f"protocol {protocol} of {dataset.name} ranks among {protocol_images(protocol):,} images, and test has "
                 f"{dataset.images['test']:,}; name it after the images of test, such as {dataset.images['test']}"
             )
-    DATASETS[dataset.name] = dataset
+    DATASETS.data[dataset.name] = dataset
 
 
 # _add instead of `register`, which records the datasets of plugins

@@ -22,6 +22,7 @@ from ncl_bench.foreign import whole_number
 from ncl_bench.noise import unit_of
 from ncl_bench.noise.draw import Noise, NoiseUnit, clean_pairing, inject_noise, record_of
 from ncl_bench.noise.files import KnownNoise
+from ncl_bench.plugins import Registry
 from ncl_bench.progress import Progress, silent
 
 SplitName = Literal["train", "dev", "test"]
@@ -390,7 +391,7 @@ class DatasetSpec:
         return None
 
 
-DATASETS: dict[str, DatasetSpec] = {}
+DATASETS: Registry[DatasetSpec] = Registry("dataset")
 """Every dataset by its name; :func:`ncl_bench.data.register` adds one."""
 
 

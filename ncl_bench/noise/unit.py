@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.errors import NoiseError, named, shorten, unknown_name
+from ncl_bench.plugins import Registry
 from ncl_bench.progress import Progress
 
 NoiseUnit = str
@@ -56,7 +57,7 @@ class Unit:
     whole_images: bool = False
 
 
-UNITS: dict[str, Unit] = {}
+UNITS: Registry[Unit] = Registry("noise unit")
 """Every unit by its name; :func:`ncl_bench.noise.register` adds one."""
 
 

@@ -31,7 +31,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_flickr8k_goes_from_photographs_to_a_run(tmp_path, monkeypatch):
     """As its card says, with the default encoder."""
-    monkeypatch.setitem(DATASETS, "flickr8k", miniature.SPEC)
+    monkeypatch.setitem(DATASETS.data, "flickr8k", miniature.SPEC)
     place = miniature.make_texts(tmp_path / "flickr8k")
     photographs = miniature.make_photographs(place)
     lists = [f"--split={split}={place / file}" for split, file in flickr8k.LISTS.items()]

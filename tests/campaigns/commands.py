@@ -140,7 +140,7 @@ def _child(folder: Path, arguments: list[str], log: Path, largest_file: int | No
 
 def run_here(arguments: list[str]) -> None:
     """Run a command line in this process, on datasets of a few images and a thousand training pairs."""
-    DATASETS.update(miniatures.SPECS)
+    DATASETS.data.update(miniatures.SPECS)
     few_digits.run_command(arguments)
 
 

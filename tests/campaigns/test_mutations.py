@@ -140,7 +140,7 @@ def outcomes(kind: str, folder: Path, mutations: int) -> collections.Counter[str
 
 @pytest.fixture(autouse=True)
 def _miniatures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(DATASETS, "flickr30k", miniatures.SPECS["flickr30k"])
+    monkeypatch.setitem(DATASETS.data, "flickr30k", miniatures.SPECS["flickr30k"])
 
 
 @pytest.mark.slow

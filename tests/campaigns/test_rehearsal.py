@@ -36,7 +36,7 @@ def miniature(patch: pytest.MonkeyPatch) -> None:
     specs = miniatures.SPECS | {"flickr8k": flickr8k_miniature.SPEC}
     for name, spec in specs.items():
         small = replace(spec, images=IMAGES, labels={})  # no more matches of drawn images
-        patch.setitem(DATASETS, name, small)
+        patch.setitem(DATASETS.data, name, small)
     for module in (miniatures, flickr8k_miniature):
         patch.setattr(module, "IMAGES", IMAGES)
     patch.setitem(protocol.IMAGES_PER_FOLD, "5fold-1k", IMAGES["test"] // 5)

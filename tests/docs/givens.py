@@ -23,7 +23,7 @@ PAIRS = 300
 def downloads(folder: Path, patch: pytest.MonkeyPatch) -> None:
     """Miniatures of the published downloads, below ``downloads`` and, by a placeholder's name, ``DOWNLOADS``."""
     for name, spec in miniatures.SPECS.items():
-        patch.setitem(DATASETS, name, spec)
+        patch.setitem(DATASETS.data, name, spec)
         miniatures.make(folder / "downloads", name)
     shutil.copytree(folder / "downloads" / "f30k_precomp", folder / "DOWNLOADS" / "f30k_precomp")
 

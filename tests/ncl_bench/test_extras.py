@@ -132,7 +132,7 @@ for words, call in needs.items():
 
 
 def test_the_base_installation_loads_and_evaluates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(DATASETS, "flickr30k", miniatures.SPECS["flickr30k"])
+    monkeypatch.setitem(DATASETS.data, "flickr30k", miniatures.SPECS["flickr30k"])
     prepare("flickr30k", miniatures.make(tmp_path / "from", "flickr30k"), tmp_path / "root")
     path = {"PYTHONPATH": ":".join(sys.path)}
     code = WITHOUT.format(root=str(tmp_path / "root"))

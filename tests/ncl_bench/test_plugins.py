@@ -12,8 +12,12 @@ import pytest
 import yaml
 from support.few_digits import InThisProcess
 
+from baselines.backbones import BACKBONES
 from baselines.methods import METHODS
 from ncl_bench import plugins
+from ncl_bench.data import DATASETS
+from ncl_bench.errors import NclBenchError
+from ncl_bench.noise import UNITS
 from ncl_bench.plugins import load_plugins
 from ncl_bench.processes import worker_pool
 
@@ -73,10 +77,22 @@ TRAIN = "--plugin mine.py train mine.yaml --to run"
 @pytest.mark.parametrize(
     ("content", "command", "sentence"),
     [
-        ("", "--plugin gone.py datasets", "--plugin gone.py does not exist"),
-        ("", "--plugin nobody_wrote_this datasets", "--plugin nobody_wrote_this: Python finds no module"),
-        ("", "--plugin nobody.wrote.this datasets", "--plugin nobody.wrote.this: Python finds no module"),
-        ("", "--plugin mine.yaml datasets", "mine.yaml is not a Python file"),
+        ("", "--plugin gone.py datasets", "--plugin gone.py: FileNotFoundError.*; give the path"),
+        (
+            "",
+            "--plugin nobody_wrote_this datasets",
+            "--plugin nobody_wrote_this: ModuleNotFoundError: No module named",
+        ),
+        (
+            "",
+            "--plugin nobody.wrote.this datasets",
+            "--plugin nobody.wrote.this: ModuleNotFoundError: No module named",
+        ),
+        (
+            "",
+            "--plugin mine.yaml datasets",
+            "mine.yaml: ModuleNotFoundError: .*; give the path of a .py file",
+        ),
         ("", "train mine.yaml --to run", "unknown method 'mine'; .* --plugin"),
         ("x = (\n", TRAIN, "--plugin mine.py, line 1: '.' was never closed"),
         (
@@ -148,3 +164,11 @@ def test_names_of_a_plugin_are_listed_and_a_plugin_that_registers_nothing_is_tol
     done = run("--plugin", "mine.py", "recipes", "--match", "mine")
     assert "mine/digits_vse_infinity" in done.out.splitlines()
     assert done.err == ""
+
+
+def test_nothing_replaces_what_has_a_name() -> None:
+    for registry in (METHODS, BACKBONES, DATASETS, UNITS):
+        name, entry = next(iter(registry.items()))
+        with pytest.raises(NclBenchError, match=f"named '{name}' already exists"):
+            registry[name] = object
+        registry[name] = entry

@@ -71,7 +71,7 @@ def beside_the_engine(
     """
     losses = record_losses(patch)
     patch.setattr(one_file, "seed_of", seed_of_the_engine)
-    patch.setitem(BACKBONES, "one_file", backbone_of(one_file))
+    patch.setitem(BACKBONES.data, "one_file", backbone_of(one_file))
     fewest = partial(load_few, n_pairs=400)
     patch.setattr(baselines.training.job, "load_dataset", fewest)
     train = fewest("digits", split="train", noise_ratio=0.4)

@@ -303,7 +303,7 @@ def test_natural_noise_is_scored_by_labels_alone(tmp_path: Path) -> None:
     run = train(job(NCR, 0.0, "pictograms-web"), tmp_path / "run")
     assert not any(entry.diagnosis for entry in RunFolder(run).read_history())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(DATASETS, "pictograms-web", replace(WEB, pair_labels=None))
+        patch.setitem(DATASETS.data, "pictograms-web", replace(WEB, pair_labels=None))
         result = write_audit([run], tmp_path / "to", device="cpu", console=QUIET)
     assert (result.detection, result.epochs, result.first_wrong, result.labelled) == ({}, (), None, None)
     page = (tmp_path / "to" / "index.html").read_text()

@@ -88,7 +88,7 @@ def test_a_recipe_holds_every_option_however_it_was_written() -> None:
 def test_a_method_without_shipped_recipes_has_its_defaults_on_every_dataset(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(METHODS, "mine", METHODS["triplet"])
+    monkeypatch.setitem(METHODS.data, "mine", METHODS["triplet"])
     recipe = Recipe.load("mine/digits_sgr")
     assert recipe.method_config == METHODS["mine"].Config()
     assert recipe.backbone == Recipe.load("triplet/digits_sgr").backbone
@@ -102,7 +102,7 @@ def test_a_method_without_shipped_recipes_has_its_defaults_on_every_dataset(
 def test_a_dataset_without_shipped_recipes_has_the_defaults_of_every_method(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(DATASETS, "pets", DATASETS["digits"])
+    monkeypatch.setitem(DATASETS.data, "pets", DATASETS["digits"])
     recipe = Recipe.load("ncr/pets_vse_infinity")
     assert recipe.dataset == "pets"
     assert recipe.method_config == METHODS["ncr"].Config()
@@ -113,7 +113,7 @@ def test_a_dataset_without_shipped_recipes_has_the_defaults_of_every_method(
 
 
 def test_a_method_of_ones_own_is_known_by_its_name_and_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHODS, "mine", METHODS["triplet"])
+    monkeypatch.setitem(METHODS.data, "mine", METHODS["triplet"])
     recipe = Recipe.load("mine/digits_sgr")
     assert own_name(recipe) == "mine/digits_sgr"
     changed, settings = with_settings(recipe, ["method.epochs=3", "batch_size=16"])

@@ -208,7 +208,7 @@ def test_an_own_dataset_may_have_images_and_no_region_features(
     changed = {"name": "squares", "images": sizes, "captions_per_image": 1, "n_regions": 0, "feature_dim": 0}
     changed |= {"protocols": ("20",), "languages": ("en",), "tokenizers": {"en": "word"}}
     changed["order_fingerprints"] = {}
-    monkeypatch.setitem(DATASETS, "squares", Squares(**{**facts, **changed}))
+    monkeypatch.setitem(DATASETS.data, "squares", Squares(**{**facts, **changed}))
     recipe = job("info_nce").recipe.model_dump() | {"dataset": "squares"}
     trained(TrainingJob(Recipe.from_dict(recipe), noise_ratio=0.4), tmp_path / "run")
     submission = submit([tmp_path / "run"], tmp_path / "submission", device="cpu")

@@ -21,7 +21,7 @@ Tensors = Mapping[str, torch.Tensor]
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A prepared miniature."""
-    monkeypatch.setitem(DATASETS, "flickr30k", SPEC)
+    monkeypatch.setitem(DATASETS.data, "flickr30k", SPEC)
     prepare("flickr30k", miniatures.make_scan(tmp_path / "from", "flickr30k"), tmp_path / "root")
     return tmp_path / "root"
 

@@ -62,7 +62,7 @@ class Asking(Method):
 
 @pytest.fixture(autouse=True)
 def registered(few_pairs: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHODS, "asking", Asking)
+    monkeypatch.setitem(METHODS.data, "asking", Asking)
 
 
 def job(noise_ratio: float = 0.4, seed: int = 0) -> TrainingJob:

@@ -67,7 +67,7 @@ def test_a_package_that_is_too_old_is_broken(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setitem(DATASETS, "cc152k", miniatures.SPECS["cc152k"])
+    monkeypatch.setitem(DATASETS.data, "cc152k", miniatures.SPECS["cc152k"])
     prepare("cc152k", miniatures.make_cc152k(tmp_path / "from"), tmp_path / "data")
     return tmp_path / "data"
 

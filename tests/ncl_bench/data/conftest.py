@@ -16,7 +16,7 @@ from ncl_bench.data.prepared import load_prepared
 def small_datasets(monkeypatch: pytest.MonkeyPatch) -> None:
     """The registry holds datasets of a few images."""
     for name, spec in miniatures.SPECS.items():
-        monkeypatch.setitem(DATASETS, name, spec)
+        monkeypatch.setitem(DATASETS.data, name, spec)
 
 
 Prepared = Callable[..., PairedDataset]

@@ -19,7 +19,7 @@ from ncl_bench.errors import DataError
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few images, at the real size of their features."""
-    monkeypatch.setitem(DATASETS, "flickr8k", miniature.SPEC)
+    monkeypatch.setitem(DATASETS.data, "flickr8k", miniature.SPEC)
 
 
 @pytest.fixture

@@ -96,7 +96,7 @@ def fetching(path: Path):
 def published_as(monkeypatch, archive):
     """The archive of Noise of Web is this one."""
     origin = replace(now.SPEC.origin, archive=archive)
-    monkeypatch.setitem(DATASETS, "now", replace(DATASETS["now"], origin=origin))
+    monkeypatch.setitem(DATASETS.data, "now", replace(DATASETS["now"], origin=origin))
 
 
 def test_download_is_pinned_and_verified(tmp_path, monkeypatch):

@@ -63,7 +63,7 @@ def test_preparation_download_and_memory_agree_whatever_the_numbers_are(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = miniatures.SPECS[name]
-    monkeypatch.setitem(DATASETS, name, spec)
+    monkeypatch.setitem(DATASETS.data, name, spec)
     place = miniatures.make(tmp_path / "downloads", name)
     found = set()
     for dtype in (None, "float16"):

@@ -106,7 +106,7 @@ def test_a_dataset_of_a_plugin_is_opened_in_a_fresh_process(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ncl_bench.plugins._loaded", {})
-    monkeypatch.setitem(DATASETS, "mine", miniatures.SPECS["flickr30k"])
+    monkeypatch.setitem(DATASETS.data, "mine", miniatures.SPECS["flickr30k"])
     monkeypatch.delitem(DATASETS, "mine")
     (tmp_path / "mine.py").write_text(PLUGIN)
     load_plugins([str(tmp_path / "mine.py")])

@@ -150,7 +150,7 @@ def test_fingerprints_are_those_of_every_version_before(name, tmp_path, monkeypa
     """With more images than are hashed at a time."""
     images = {"train": 300, "dev": 4, "test": 3}
     monkeypatch.setattr(miniatures, "IMAGES", images)
-    monkeypatch.setitem(DATASETS, name, replace(miniatures.SPECS[name], images=images))
+    monkeypatch.setitem(DATASETS.data, name, replace(miniatures.SPECS[name], images=images))
     splits = read_manifest(prepare(name, miniatures.make(tmp_path / "from", name), tmp_path / "root")).splits
     assert [(splits[split].fingerprint[:16], splits[split].order_fingerprint[:16]) for split in images] == (
         FINGERPRINTS[name]
@@ -266,7 +266,7 @@ def published_vocabulary(monkeypatch):
     """The miniature's vocabulary is the published one."""
     known = replace(flickr30k.VOCABULARY, sha256=hashlib.sha256(VOCABULARY).hexdigest()[:8])
     origin = replace(flickr30k.SPEC.origin, vocabulary=known)
-    monkeypatch.setitem(DATASETS, "flickr30k", replace(DATASETS["flickr30k"], origin=origin))
+    monkeypatch.setitem(DATASETS.data, "flickr30k", replace(DATASETS["flickr30k"], origin=origin))
     return known.name
 
 
@@ -385,7 +385,7 @@ def test_the_published_archive_is_known_by_its_hash(tmp_path, monkeypatch):
     for published, sha256 in ((True, known.sha256), (False, "0" * 64)):
         origin = replace(now.SPEC.origin, archive=replace(known, sha256=sha256))
         with monkeypatch.context() as patch:
-            patch.setitem(DATASETS, "now", replace(DATASETS["now"], origin=origin))
+            patch.setitem(DATASETS.data, "now", replace(DATASETS["now"], origin=origin))
             assert check("now", archive).files[-1] == FileRecord(
                 name="mine.zip", bytes=known.bytes, sha256=known.sha256, published=published
             )

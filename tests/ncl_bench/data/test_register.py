@@ -39,7 +39,7 @@ def spec(kind: type[DatasetSpec] = Lines, **facts: Any) -> DatasetSpec:
 @pytest.fixture(autouse=True)
 def registry(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, known in list(DATASETS.items()):
-        monkeypatch.setitem(DATASETS, name, known)
+        monkeypatch.setitem(DATASETS.data, name, known)
     yield
     DATASETS.pop("own", None)
 

@@ -138,7 +138,7 @@ for number, sign in enumerate("^†["):
         method=f"N{sign}",
     )
 state(
-    "code is 'https://a:b@example.org': a link names a host, without",
+    "code is 'https://a:b@example.org': a link begins with http",
     "password",
     code="https://a:b@example.org",
 )

@@ -342,7 +342,7 @@ def test_all_that_is_left_is_listed_at_once_with_its_source(run: Run, tmp_path: 
 def test_the_order_comes_from_captions_and_ids_alone(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(DATASETS, "flickr30k", miniatures.SPECS["flickr30k"])
+    monkeypatch.setitem(DATASETS.data, "flickr30k", miniatures.SPECS["flickr30k"])
     place = miniatures.make(tmp_path / "downloads", "flickr30k")
     for features in place.glob("*.npy"):
         features.unlink()

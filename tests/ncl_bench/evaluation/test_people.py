@@ -218,7 +218,7 @@ def test_the_evidence_gives_the_intervals_of_a_row_and_of_two_rows(step: float) 
 @pytest.fixture
 def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Flickr8K with three test images, prepared with its judgements."""
-    monkeypatch.setitem(DATASETS, "flickr8k", flickr8k_miniature.SPEC)
+    monkeypatch.setitem(DATASETS.data, "flickr8k", flickr8k_miniature.SPEC)
     prepare("flickr8k", flickr8k_miniature.make(tmp_path / "flickr8k"), tmp_path / "data")
     return tmp_path / "data"
 

@@ -61,7 +61,7 @@ def test_a_result_converts_and_is_shown(result: Evaluation) -> None:
 
 def test_coco_is_folded_and_whole_from_one_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
     small = replace(DATASETS["coco"], images={"test": 40, "dev": 10, "train": 10})
-    monkeypatch.setitem(DATASETS, "coco", small)
+    monkeypatch.setitem(DATASETS.data, "coco", small)
     monkeypatch.setitem(ncl_bench.evaluation.protocol.IMAGES_PER_FOLD, "5fold-1k", 8)
     scores = trained_scores(40)
     result = evaluate(scores, dataset="coco")

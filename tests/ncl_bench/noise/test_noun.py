@@ -129,7 +129,7 @@ def test_keywords_are_refused() -> None:
 
 
 def test_a_prepared_dataset_reads_its_captions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(DATASETS, "flickr8k", miniature.SPEC)
+    monkeypatch.setitem(DATASETS.data, "flickr8k", miniature.SPEC)
     prepare("flickr8k", miniature.make(tmp_path / "download"), tmp_path / "data")
     drawn = load_dataset("flickr8k", noise_ratio=0.4, noise_unit="noun", root=tmp_path / "data")
     to = tmp_path / "noun.npy"

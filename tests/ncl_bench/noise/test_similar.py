@@ -128,7 +128,7 @@ def test_captions_and_partners_are_needed(captions: list[str] | None, words: str
 @pytest.fixture
 def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Folder with a prepared Flickr8K of a few images."""
-    monkeypatch.setitem(DATASETS, "flickr8k", miniature.SPEC)
+    monkeypatch.setitem(DATASETS.data, "flickr8k", miniature.SPEC)
     prepare("flickr8k", miniature.make(tmp_path / "download"), tmp_path / "data")
     return tmp_path / "data"
 

@@ -1,8 +1,8 @@
 """Judge pairs: which have a cause that can be named, how suspicious each is, how probably it is wrong, how many are.
 
 Rules name causes (reasons.py) and rows out of order (order.py). Every pair is then measured by the cosine of image and
-caption, by LEMoN among the pairs of other folds, and by how much either side says. A regression weighs these. It learns
-from pairs that are wrong for certain: the same images with captions of other images (share.py).
+caption, corrected for hubs, by LEMoN among the pairs of other folds, and by how much either side says. A regression
+weighs these. It learns from pairs that are wrong for certain: the same images with captions of other images (share.py).
 """
 
 import tempfile
@@ -38,6 +38,7 @@ from baselines.kit.share import share_of_wrong, suspicion, told_apart
 from ncl_bench.data.columns import Int64Array, taken
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError, named
+from ncl_bench.evaluation.hubs import mean_of_highest
 from ncl_bench.files import atomic_path
 from ncl_bench.progress import Advance
 
@@ -59,8 +60,10 @@ FOLDS_OF_OFFSETS = 3
 FEWEST_FOR_SHARE, MOST_OF_AN_IMAGE = 1_000, 5
 """Different pairs below which wrong ones are ordered but not counted: what fits is learned from the pairs themselves.
 Five of an image count on average. Half of the pairs must have no reason that says something against the caption."""
-COSINE, LEMON_VIEW = 0, 1
-"""Places of the first two of four views; the others are the logarithms of the lengths of caption and image."""
+VIEWS, LEMON_VIEW = 4, 1
+"""Cosine corrected for hubs, LEMoN, and the logarithms of the lengths of caption and image."""
+HUBS = 10
+"""Pairs of other folds that say how near an item is to everything (CSLS, see :func:`ncl_bench.without_hubs`)."""
 OBTAINED = (
     "Every image was also scored with captions of other images. No right pair scores like the most suspicious of "
     "these, so your pairs that do are wrong. Their number gives the share and its range. A wrong caption of a "
@@ -93,6 +96,7 @@ class _Measured:
     """Views of pairs.
 
     Attributes:
+        cosine: float32 ``(n,)``, of image and caption.
         given: float32 ``(n, 4)``.
         planted: float32 ``(n, draws, 4)``, of each pair's image with captions of other images.
         better: as of :class:`Judged`, before the margin.
@@ -100,6 +104,7 @@ class _Measured:
         fold: int64 ``(n,)``, number of each pair's fold.
     """
 
+    cosine: NDArray[np.float32]
     given: NDArray[np.float32]
     planted: NDArray[np.float32]
     better: Int64Array
@@ -406,7 +411,7 @@ def _judged(
         {
             "score": score,
             "probability": probability,
-            "similarity": measured.given[:, COSINE],
+            "similarity": measured.cosine,
             LEMON: measured.given[:, LEMON_VIEW],
             "reason": reasons.astype(str),
         }
@@ -435,7 +440,8 @@ def _measured(
     sample = np.sort(random.permutation(n)[:SAMPLE])
     # small sets need more draws for an estimate of chance that is as smooth
     draws = max(1, min(MOST_DRAWS, CHANCE // n))
-    given, planted = np.empty((n, 4), np.float32), np.empty((n, draws, 4), np.float32)
+    cosine = np.empty(n, np.float32)
+    given, planted = np.empty((n, VIEWS), np.float32), np.empty((n, draws, VIEWS), np.float32)
     better, number_of_fold = np.full((n, BETTER), -1, np.int64), np.empty(n, np.int64)
     gain = np.full((n, BETTER), -np.inf, np.float32)
     for number, fold in enumerate(folds):
@@ -450,12 +456,12 @@ def _measured(
             block = fold.rows[start : start + ROWS_AT_ONCE]
             drawn = _foreign(block, by_image, image_of, draws, random).reshape(-1)
             x, y = fold.images(block), fold.captions(np.concatenate([block, drawn]))
-            units = unit(x)
+            units, texts = unit(x), unit(y)
             r, m = len(block), len(reference)
             image = np.concatenate([np.arange(r), np.repeat(np.arange(r), draws)])
             found = lemon(
                 np.concatenate([units, near[0]]),
-                np.concatenate([unit(y), near[1]]),
+                np.concatenate([texts, near[1]]),
                 # planted pairs have the number of their image: LEMoN takes no neighbour of the same one
                 np.concatenate([image, r + np.arange(m)]),
                 len(image) + np.arange(m),
@@ -464,13 +470,16 @@ def _measured(
             )
             # short projections say little: a vague caption, or a picture of nothing that captions name
             lengths = (np.log(np.linalg.norm(side, axis=1) + 1e-12) for side in (y, x[image]))
-            views = np.stack([1 - found.distance, -found.score, *lengths], axis=1)
+            hubs = [mean_of_highest(side, min(HUBS, m)) for side in (units @ near[1].T, texts @ near[0].T)]
+            fits = 1 - found.distance
+            views = np.stack([fits - (hubs[0][image] + hubs[1]) / 2, -found.score, *lengths], axis=1)
             given[block], planted[block] = views[:r], views[r:].reshape(r, draws, -1)
+            cosine[block] = fits[:r]
             better[block], gain[block] = _better(
-                units @ sampled.T, given[block, COSINE], image_of[block], image_of[sample], sample
+                units @ sampled.T, cosine[block], image_of[block], image_of[sample], sample
             )
             advance(r)
-    return _Measured(given, planted, better, gain, number_of_fold)
+    return _Measured(cosine, given, planted, better, gain, number_of_fold)
 
 
 def _foreign(

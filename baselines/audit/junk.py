@@ -20,121 +20,152 @@ KEYWORDS, TEMPLATE, LOOP = "keyword list", "template error", "loop"
 JUNK = (TEMPLATE, REFUSAL, CODE, CREDIT, PRODUCT, LOOP, KEYWORDS)
 """Where several hold, the first is named."""
 
-_REFUSALS = {  # what a model says of itself, and no caption of a picture; a blank stands for any blanks
-    "en": r"i cannot|i can't|i can not|i couldn't|i could not|i am unable|i'm unable|i am not able"
-    r"|i'm not able|i'm sorry"
-    "|i am sorry|i apologi[sz]e|i'm afraid|i don't have|i do not have|i won't|i will not|i don't see"
-    "|i do not see"
-    "|i see no|i must decline|i'd be happy|i would be happy|i'd need|i would need|i need more|i'm just an?"
-    "|i am an ai"
-    "|as an? (ai|language|artificial|text|assistant|multimodal)|language model|(my|safety"
-    "|content) (guidelines|policy)"
-    r"|^\W*(sorry|apologies|unfortunately)(,| but| i| for| the| this| we| no)|my (apologies|capabilities"
-    r"|programming)"
-    "|please (provide|upload|share|attach|send|try|describe|clarify|supply|note that i|let me)|let me know"
-    "|(image|photo|picture|file|text|description|content|link|context|question|request|prompt)s? (that )?you"
-    "|you('ve| have)? (provided|uploaded|shared|attached|sent|describe|given|are asking)|(can|may) i (help"
-    "|assist)"
-    "|happy to (help|assist)|feel free to|(no|without|any) (image|picture|photo|file|attachment)s? (was|were"
-    "|is|has|have|provided|attached|uploaded|given|available|found)"
-    "|(?:^|[^e] )(unable|not able|not possible|cannot|can't|failed) (to )?(be )?(view|see|access|describ"
-    "|identif|provid|assist"
-    "|process|analy[sz]|determin|generat|load|display|comply|fulfil|interpret|help|creat)"
-    "|(sure|certainly|absolutely|of course)[!,] (here|i|the|this|let)|here('s| is| are) (a|an|the|some|your"
-    "|one)"
-    " (possible |short |brief |detailed |suggested |concise )*(caption|description|alt|summary|sentence)",
-    "de": "tut mir leid|ich kann|ich könnte|kann ich|ich bin nicht|ich sehe|ich habe kein|leider|als (ki"
-    "|sprachmodell)"
-    "|sprachmodell|entschuldigung|ich entschuldige|bitte (lade|laden|gib|geben|teile|teilen|stell|stellen"
-    "|senden)",
-    "fr": "désolée?|je ne (peux|suis|vois|dispose|parviens)|je n'ai|je m'excuse|je regrette|malheureusement"
-    "|en tant qu'(ia|assistant|intelligence|un modèle)|modèle de langage|veuillez|aucune image n",
-    "es": "lo siento|no puedo|no veo|no tengo|no me es posible|lamento|lamentablemente|desafortunadamente"
-    "|disculpa"
-    "|como (ia|modelo|asistente|una ia)|modelo de lenguaje|por favor,? (proporcion|sub|compart|adjunt|env)",
-    "it": "mi dispiace|mi scuso|non posso|non riesco|non vedo|non sono in grado|purtroppo|come (ia|modello"
-    "|assistente)"
-    "|modello linguistico|per favore,? (fornisc|caric|condivid|alleg|inv)|si prega di",
-    "pt": "desculpe|lamento|sinto muito|não posso|não consigo|não vejo|não tenho|infelizmente|como (ia|modelo"
-    "|uma ia)"
-    "|modelo de linguagem|por favor,? (forne|envi|carreg|partilh|compartilh)",
-    "nl": "het spijt me|ik kan|kan ik|ik zie|ik heb geen|ik ben niet|helaas|als (ai|taalmodel)|taalmodel"
-    "|mijn excuses"
-    "|(gelieve|kunt u|kun je)",
-    "sv": "jag kan|jag ser|jag har|jag är|kan jag|tyvärr|förlåt|beklagar|som (en )?(ai|språkmodell)"
-    "|språkmodell",
-    "da": "jeg kan|jeg ser|jeg har|jeg er|kan jeg|desværre|beklager|undskyld|som (en )?(ai|sprogmodel)"
-    "|sprogmodel",
-    "nb": "dessverre|som (en )?språkmodell|vennligst",
-    "fi": "en voi|en pysty|en näe|en osaa|valitettavasti|pahoittelen|pahoittelut|anteeksi|olen pahoillani"
-    "|kielimalli",
-    "pl": "nie mogę|nie jestem|nie widzę|nie potrafię|przykro mi|przepraszam|niestety|jako (ai|model)"
-    "|model językowy|proszę",
-    "cs": "nemohu|nemůžu|nevidím|nejsem|nedokážu|omlouvám|bohužel|je mi líto|jazykový model|prosím",
-    "hu": "nem tudo[km]|nem látok|nem áll módomban|sajnálom|sajnos|elnézést|bocsánat|nyelvi modell|kérem"
-    "|kérjük",
-    "ro": "nu pot|nu văd|nu sunt|îmi pare rău|din păcate|îmi cer scuze|model de limbaj|vă rog|vă rugăm",
-    "tr": "üzgünüm|özür dilerim|maalesef|ne yazık ki|yapamam|edemem|edemiyorum|göremiyorum|yardımcı olamam"
-    "|dil modeli|lütfen",
-    "id": "maaf|saya tidak|saya belum|sayangnya|model bahasa|tidak (dapat|bisa) (saya|mem|men|mel|meng)"
-    "|sebagai (ai|model)|mohon",
-    "ru": "не могу|не вижу|не способ|извините|простите|сожале|увы|языков(ая|ой) модел|пожалуйста",
-    "zh": "抱歉|对不起|對不起|不好意思|我无法|我無法|我不能|无法(识别|查看|描述|提供|处理|生成|访问)"
-    "|作为(一个|一名)?(人工|AI|语言)|语言模型|語言模型|很遗憾|请(上传|提供)",
-    "ja": "申し訳|すみません|ごめんなさい|できません|できかねます|言語モデル|残念ながら|提供してください",
-    "ko": "죄송|미안|할 수 없|수 없습니다|불가능합니다|언어 모델|유감",
-    "ar": "آسف|عذر[اًا]+|أعتذر|لا أستطيع|لا يمكنني|لا أرى|نموذج لغوي|للأسف|يرجى",
-    "th": "ขออภัย|ขอโทษ|เสียใจ|ไม่สามารถ|โมเดลภาษา|กรุณา",
-    "hi": "माफ़|माफ|क्षमा|खेद|असमर्थ|नहीं (कर|देख|दे) सक|भाषा मॉडल|कृपया",
-}
+
+def _joined(lines: str) -> str:
+    """A pattern that is written in several lines."""
+    return "".join(map(str.strip, lines.splitlines()))
+
+
+# What a model says of itself, and no caption of a picture, a paragraph for each language; a blank stands for any.
 _REFUSAL = re.compile(
-    "|".join(rf"(?<!\w)(?:{each})" for each in _REFUSALS.values()).replace(" ", r"\s+"), re.IGNORECASE
+    r"(?<!\w)(?:%s)"
+    % _joined(
+        r"""
+    i cannot|i can't|i can not|i couldn't|i could not|i am unable|i'm unable|i am not able|i'm not able|
+    i'm sorry|i am sorry|i apologi[sz]e|i'm afraid|i don't have|i do not have|i won't|i will not|
+    i don't see|i do not see|i see no|i must decline|i'd be happy|i would be happy|i'd need|i would need|
+    i need more|i'm just an?|i am an ai|as an? (ai|language|artificial|text|assistant|multimodal)|
+    language model|(my|safety|content) (guidelines|policy)|^\W*(sorry|apologies|
+    unfortunately)(,| but| i| for| the| this| we| no)|my (apologies|capabilities|programming)|
+    please (provide|upload|share|attach|send|try|describe|clarify|supply|note that i|let me)|let me know|
+    (image|photo|picture|file|text|description|content|link|context|question|request|
+    prompt)s? (that )?you|you('ve| have)? (provided|uploaded|shared|attached|sent|describe|given|
+    are asking)|(can|may) i (help|assist)|happy to (help|assist)|feel free to|(no|without|any) (image|
+    picture|photo|file|attachment)s? (was|were|is|has|have|provided|attached|uploaded|given|available|
+    found|detected|selected|loaded|supplied|received)|(the|this) (assistant|model|ai|system) (declin|
+    refus|cannot|can't|could|was|is un|did|does)|(content|response|output|caption|description|
+    image) (was |has been |is )?(filtered|blocked|censored|moderated|flagged|withheld)|
+    not (been )?(provided|uploaded|attached|supported|permitted|allowed)|against (my|our|the) (guidelines|
+    policy|rules)|(didn't|did not|doesn't|does not|failed to) (seem to )?(load|come through|upload|open|
+    arrive|attach)|(?:^|[^e] )(unable|not able|not possible|cannot|can't|failed) (to )?(be )?(view|see|
+    access|describ|identif|provid|assist|process|analy[sz]|determin|generat|load|display|comply|fulfil|
+    interpret|help|creat)|(sure|certainly|absolutely|of course)[!,] (here|i|the|this|let)|
+    here('s| is| are) (a|an|the|some|your|one) (possible |short |brief |detailed |suggested |
+    concise )*(caption|description|alt|summary|sentence)|
+
+    tut mir leid|ich kann|ich könnte|kann ich|ich bin nicht|ich sehe|ich habe kein|leider|als (ki|
+    sprachmodell)|sprachmodell|entschuldigung|ich entschuldige|bitte (lade|laden|gib|geben|teile|teilen|
+    stell|stellen|senden)|nicht möglich|kein(en)? (bild|foto|zugriff)|ich darf|darf ich|
+
+    désolée?|je ne (peux|suis|vois|dispose|parviens)|je n'ai|je m'excuse|je regrette|malheureusement|
+    en tant qu'(ia|assistant|intelligence|un modèle)|modèle de langage|veuillez|aucune (image|photo)|
+    n'est pas possible|impossible d|pas accès|merci de (fournir|charger|partager)|
+
+    lo siento|no puedo|no veo|no tengo|no me es posible|lamento|lamentablemente|desafortunadamente|
+    disculpa|como (ia|modelo|asistente|una ia)|modelo de lenguaje|por favor,? (proporcion|sub|compart|
+    adjunt|env)|no (es|fue|ha sido) posible|no se (pudo|puede|ha|proporcion)|ninguna (imagen|foto)|
+    sin acceso|no dispongo|
+
+    mi dispiace|mi scuso|non posso|non riesco|non vedo|non sono in grado|purtroppo|come (ia|modello|
+    assistente)|modello linguistico|per favore,? (fornisc|caric|condivid|alleg|inv)|si prega di|spiacente|
+    mi spiace|non è (stat[oa] )?(possibile|caricat|fornit)|nessuna (immagine|foto)|non ho (accesso|modo)|
+    in quanto (ia|ai|modello)|
+
+    desculpe|lamento|sinto muito|não posso|não consigo|não vejo|não tenho|infelizmente|como (ia|modelo|
+    uma ia)|modelo de linguagem|por favor,? (forne|envi|carreg|partilh|compartilh)|não (é|foi) possível|
+    nenhuma (imagem|foto)|não houve|não disponho|não me é possível|assistente de ia|
+
+    het spijt me|ik kan|kan ik|ik zie|ik heb geen|ik ben niet|helaas|als (ai|taalmodel)|taalmodel|
+    mijn excuses|(gelieve|kunt u|kun je)|niet mogelijk|geen (afbeelding|foto|toegang)|ai-assistent|
+
+    jag kan|jag ser|jag har|jag är|kan jag|tyvärr|förlåt|beklagar|som (en )?(ai|språkmodell)|språkmodell|
+    inte möjligt|ingen (bild|tillgång)|inte tillgång|
+
+    jeg kan|jeg ser|jeg har|jeg er|kan jeg|desværre|beklager|undskyld|som (en )?(ai|sprogmodel)|
+    sprogmodel|ikke muligt|intet (billede|foto)|ikke adgang|
+
+    dessverre|som (en )?språkmodell|vennligst|ikke mulig|ikke tilgang|inget bilde|ingen bilde|
+
+    en voi|en pysty|en näe|en osaa|valitettavasti|pahoittelen|pahoittelut|anteeksi|olen pahoillani|
+    kielimalli|ei ole mahdollista|ei voida|ei pysty|kuvaa ei|
+
+    nie mogę|nie jestem|nie widzę|nie potrafię|przykro mi|przepraszam|niestety|jako (ai|model)|
+    model językowy|proszę|nie jest możliwe|nie można|nie udało|brak (obraz|zdjęci|dostęp)|nie mam|
+
+    nemohu|nemůžu|nevidím|nejsem|nedokážu|omlouvám|bohužel|je mi líto|jazykový model|prosím|není možné|
+    nelze|nepodařilo|nemám|žádný obráz|
+
+    nem tudo[km]|nem látok|nem áll módomban|sajnálom|sajnos|elnézést|bocsánat|nyelvi modell|kérem|kérjük|
+    nem lehet|nem sikerült|nincs (kép|hozzáfér)|
+
+    nu pot|nu văd|nu sunt|îmi pare rău|din păcate|îmi cer scuze|model de limbaj|vă rog|vă rugăm|
+    ne pare rău|nu este posibil|nu (a|s-a) putut|nu am (acces|cum)|
+
+    üzgünüm|özür dilerim|maalesef|ne yazık ki|yapamam|edemem|edemiyorum|göremiyorum|yardımcı olamam|
+    dil modeli|lütfen|mümkün değil|(tanımla|aç|gör|görüntüle|yardımcı ol|yap|ed|belirle)(y?a|y?e)m(ıyor|
+    iyor|am|em)|
+
+    maaf|saya tidak|saya belum|sayangnya|model bahasa|tidak (dapat|bisa) (saya|mem|men|mel|meng)|
+    sebagai (ai|model)|mohon|tidak ada (gambar|foto)|tidak memiliki|
+
+    не могу|не вижу|не способ|извините|простите|сожале|увы|языков(ая|ой) модел|пожалуйста|невозможно|
+    не удалось|нет доступа|не имею|не загрузил|не могла?|
+
+    抱歉|对不起|對不起|不好意思|我无法|我無法|我不能|无法(识别|查看|描述|提供|处理|生成|访问)|作为(一个|一名)?(人工|AI|语言)|语言模型|語言模型|很遗憾|请(上传|提供)|
+    作为.{0,4}(助手|模型)|(没有|沒有|未).{0,4}(能力|图片|图像|圖片|上传|提供)|看不到|
+
+    申し訳|すみません|ごめんなさい|できません|できかねます|言語モデル|残念ながら|提供してください|ありません|されていない|ありかねます|ことはできず|
+
+    죄송|미안|할 수 없|수 없습니다|불가능합니다|언어 모델|유감|할 수가 없|수 없어|수가 없|올려 주세요|제공해|
+
+    آسف|عذر[اًا]+|أعتذر|لا أستطيع|لا يمكنني|لا أرى|نموذج لغوي|للأسف|يرجى|لا يمكن|لم يتم|لا توجد صورة|
+    غير قادر|
+
+    ขออภัย|ขอโทษ|เสียใจ|ไม่สามารถ|โมเดลภาษา|กรุณา|ไม่พบ|ไม่มีรูป|ไม่มีภาพ|
+
+    माफ़|माफ|क्षमा|खेद|असमर्थ|नहीं (कर|देख|दे) सक|भाषा मॉडल|कृपया|नहीं (मिल|दिख)|संभव नहीं
+    """
+    ).replace(" ", r"\s+"),
+    re.IGNORECASE,
 )
 _SPEAKER = re.compile(r"\b(?:i|i'm|i'll|i'd|me|my|we|we're|us|our|you|you'd|you're|your)\b", re.IGNORECASE)
 _ABOUT = re.compile(
-    r"\b(?:images?|photos?|pictures?|photographs?|captions?|texts?|requests?|service|information|questions?"
-    r"|content|details?"
-    r"|files?|links?|ai|model|training|guidelines|policy|not|cannot(?! see)|decline|avoid|unable|possible"
-    r"|describe|recogni[sz]e|identify"
-    r"|answer|help|assist|provide|share|sharing|upload|sorry|(?:can|could|would)(?! (?:see|tell)))\b|n't\b",
+    _joined(r"""
+    \b(?:images?|photos?|pictures?|photographs?|captions?|texts?|requests?|service|information|questions?|
+    content|details?|files?|links?|ai|model|training|guidelines|policy|not|cannot(?! see)|decline|avoid|
+    unable|possible|describe|recogni[sz]e|identify|answer|help|assist|provide|share|sharing|upload|sorry|
+    (?:can|could|would)(?! (?:see|tell)))\b|n't\b
+    """),
     re.IGNORECASE,
 )
 """A speaker or a reader, and what a model speaks of: no caption in English has both, unless it quotes a sign."""
-_PICTURED = (
-    "image|photo|picture|caption|sentence|description|words?|text|bild|foto|satz|image|phrase|légende|imagen"
-    "|frase|oración"
-    "|imagem|legenda|immagine|didascalia|afbeelding|zin|billede|bilde|kuva|obraz|zdjęci|obrázek|kép|imagine"
-    "|resim|görsel"
-    "|fotoğraf|gambar|изображени|картин|фото|图|圖|画像|写真|이미지|사진|صورة|ภาพ|चित्र|तस्वीर"
-)
-_ORDERED = (
-    "describe|write|generate|create|provide|give|summari[sz]e|list|explain|translate|answer|complete|return"
-    "|identify|produce"
-    "|caption|rewrite|you are|your task|beschreibe?n?|schreibe?|erstelle?|décri\\w+|écri\\w+|génér\\w+"
-    "|descri\\w+|escrib\\w+"
-    "|gener\\w+|scriv\\w+|escrev\\w+|beschrijf|schrijf|beskriv|skriv|kuvaile|kirjoita|opisz|napisz|popiš\\w*"
-    "|napiš\\w*"
-    "|írd? le|írj|descrie|scrie|açıkla|tanımla|yaz|jelaskan|deskripsikan|tulis|опиши\\w*|напиши\\w*|描述|生成|写"
-    "|説明|설명|صف|อธิบาย|वर्णन"
-)
+_PICTURED = _joined(r"""
+    image|photo|picture|caption|sentence|description|words?|text|bild|foto|satz|image|phrase|légende|imagen|
+    frase|oración|imagem|legenda|immagine|didascalia|afbeelding|zin|billede|bilde|kuva|obraz|zdjęci|obrázek|
+    kép|imagine|resim|görsel|fotoğraf|gambar|изображени|картин|фото|图|圖|画像|写真|이미지|사진|صورة|ภาพ|चित्र|तस्वीर
+    """)
+_ORDERED = _joined(r"""
+    describe|write|generate|create|provide|give|summari[sz]e|list|explain|translate|answer|complete|return|
+    identify|produce|caption|rewrite|you are|your task|beschreibe?n?|schreibe?|erstelle?|décri\w+|écri\w+|
+    génér\w+|descri\w+|escrib\w+|gener\w+|scriv\w+|escrev\w+|beschrijf|schrijf|beskriv|skriv|kuvaile|
+    kirjoita|opisz|napisz|popiš\w*|napiš\w*|írd? le|írj|descrie|scrie|açıkla|tanımla|yaz|jelaskan|
+    deskripsikan|tulis|опиши\w*|напиши\w*|描述|生成|写|説明|설명|صف|อธิบาย|वर्णन
+    """)
 _TEMPLATE = re.compile(
-    r"\{\{?\s*[\w .|'\"\[\]-]{0,40}\}?\}|\$\{|%\(?\w*\)?[sd](?!\w)|<\|[^|>]{1,40}\|?>|</?s>"
-    r"|(?-i:\[/?[A-Z_]{2,20}\d*\]|<[A-Z][A-Z_ ]+\d*>)"
-    r"|<(?:image|img_?\d*|caption|text|object|name|unk|pad|eos|bos|sep|cls|mask|prompt|title|subject|blank"
-    r"|\w+_\w+|[a-z]{3,}(?: [a-z]{2,})+)>"
-    r"|\[[^\][]*\b(?:insert|your|caption|image|photo|description|object|subject|name|title|placeholder"
-    r"|redacted|text|here|\w+_\w+)"
-    r"\b[^\][]*\]|#{2,}\s*\w+\s*:?|\blorem ipsum\b|(?-i:\b\w*(?:Error|Exception)\b)(?:\s*:|\s+\d|$)|^(?:error"
-    r"|warning|exception)\b\s*[:(]"
-    r"|\btraceback \(|\\[ntur\"x]"
-    r"|^\W*(?:caption|captions|description|output|answer|response|assistant|user|system|prompt|instructions?"
-    r"|human|bot|model|alt"
-    r"|alt[ -]?text|question|q|a|input|result|label|text|image|title|gpt|ai|bildunterschrift|beschreibung"
-    r"|légende|descripción"
-    r"|didascalia|legenda|bijschrift|opis|kuvateksti)\s*\d*\s*[:=>]"
-    r"|<(?!/?(?:p|b|i|u|em|br|a|div|span|li|ul|ol|h[1-6]|strong|img|td|tr|table|small|sup"
-    r"|sub)\b)[a-z_]{3,20}>|\bgoes here\b|^here (?:is|are)\b"
-    r"|_{3,}|\.{4,}|\bX{3,}\b|\bxxx+\b",
+    _joined(r"""
+    \{\{?\s*[\w .|'\"\[\]-]{0,40}\}?\}|\$\{|%\(?\w*\)?[sd](?!\w)|<\|[^|>]{1,40}\|?>|</?s>|
+    (?-i:\[/?[A-Z_]{2,20}\d*\]|<[A-Z][A-Z_ ]+\d*>)|<(?:image|img_?\d*|caption|text|object|name|unk|pad|eos|
+    bos|sep|cls|mask|prompt|title|subject|blank|\w+_\w+|[a-z]{3,}(?: [a-z]{2,})+)>|\[[^\][]*\b(?:insert|
+    your|caption|image|photo|description|object|subject|name|title|placeholder|redacted|text|here|
+    \w+_\w+)\b[^\][]*\]|#{2,}\s*\w+\s*:?|\blorem ipsum\b|(?-i:\b\w*(?:Error|Exception)\b)(?:\s*:|\s+\d|$)|
+    ^(?:error|warning|exception)\b\s*[:(]|\btraceback \(|\\[ntur\"x]|^\W*(?:caption|captions|description|
+    output|answer|response|assistant|user|system|prompt|instructions?|human|bot|model|alt|alt[ -]?text|
+    question|q|a|input|result|label|text|image|title|gpt|ai|bildunterschrift|beschreibung|légende|
+    descripción|didascalia|legenda|bijschrift|opis|kuvateksti)\s*\d*\s*[:=>]|<(?!/?(?:p|b|i|u|em|br|a|div|
+    span|li|ul|ol|h[1-6]|strong|img|td|tr|table|small|sup|sub)\b)[a-z_]{3,20}>|\bgoes here\b|^(?:sample|
+    insert|placeholder|dummy|default|example) (?:text|description|caption|title|image|alt)\b|^here (?:is|
+    are)\b|_{3,}|\.{4,}|\bX{3,}\b|\bxxx+\b
+    """),
     re.IGNORECASE,
 )
 _NOTHING = re.compile(
@@ -146,57 +177,54 @@ _PROMPT = re.compile(
     rf"^\W*(?:please |bitte |por favor |请|請)?(?:{_ORDERED})(?!\w*ing).*(?:{_PICTURED})", re.IGNORECASE
 )
 _CODE = re.compile(
-    r"\w\(\w*[^()]*\)\s*[;{.:=]|\w+\(\)|[\w\])'\"]\s*(?:=>|->|==|!=|:=|\+=|&&|\|\|)\s*"
-    r"|\b[a-z]{2,}[A-Z]\w*\b.*[.({=;]"
-    r"|[{;]\s*$|^\s*(?://|/\*|#!|#include|<!--|<\?|\$ |> |>>> )|\b\w+\s*=\s*[\"'\d\[{]|\b\w+ = \w+"
-    r"|\b[\w-]+\s*:\s*[^\s;]+;"
-    r"|^(?:import|from|def|class|return|print|const|let|var|function|public|private|static|void|package|using"
-    r"|echo)\s+[\w.*{$]+"
-    r"(?:\s*[;(:={]|\s+(?:import|as|extends|implements)\b|$)"
-    r"|\b(?:SELECT|INSERT|UPDATE|DELETE|CREATE|DROP|ALTER)\b.*\b(?:FROM|INTO|SET|TABLE|WHERE|VALUES|DATABASE"
-    r"|INDEX)\b"
-    r"|^(?:git|kubectl|npm|docker|pip3?|cargo|yarn|brew|sudo)\s+[a-z-]+\s+\S+(?:\s+\S+){0,3}$|^(?:sudo|git"
-    r"|npm|npx|pip3?|cd|ls|docker|kubectl|curl|wget|apt(?:-get)?|brew|yarn|cargo|chmod|mkdir|rm"
-    r"|cp|mv|ssh|grep|cat|python3?"
-    r"|node|make|java|gcc|conda|tar)\s+(?:-{1,2}\w|[a-z]+(?:\s+-|\s+\S*[./_=-])|\S*[./~])|(?:^"
-    r"|\s)--[a-z][\w-]+|<\w+\s[^<>]*=[^<>]*>"
-    r"|\bat\s+[\w$.]+\([\w.]+:\d+\)|\bfor\s+\w+\s+in\s+range\b|^\W*[\w.]+\([^()]*\)|\w\([\"']"
-    r"|\blambda\s+\w+\s*:|^\W*[\"']\w+[\"']\s*:|^(?:while|if|for|else|try|except)\b[^.]*:|^@\w+"
-    r"|^\w+\s+[\"'][\w./-]+[\"'];?$|\w\.\w+\(|\b(?:public"
-    r"|private|protected|static|async|const|final)\s+(?:static|void|class|int|function|async)\b|\bif\s*\(.*\)"
-    r"|\\(?:frac|begin|text|sum|alpha)\b"
+    _joined(r"""
+    \w\(\w*[^()]*\)\s*[;{.:=]|\w+\(\)|[\w\])'\"]\s*(?:=>|->|==|!=|:=|\+=|&&|\|\|)\s*|
+    \b[a-z]{2,}[A-Z]\w*\b.*[.({=;]|[{;]\s*$|^\s*(?://|/\*|#!|#include|<!--|<\?|\$ |> |>>> )|
+    \b\w+\s*=\s*[\"'\d\[{]|\b\w+ = \w+|\b[\w-]+\s*:\s*[^\s;]+;|^(?:import|from|def|class|return|print|const|
+    let|var|function|public|private|static|void|package|using|echo)\s+[\w.*{$]+(?:\s*[;(:={]|\s+(?:import|
+    as|extends|implements)\b|$)|\b(?:SELECT|INSERT|UPDATE|DELETE|CREATE|DROP|ALTER)\b.*\b(?:FROM|INTO|SET|
+    TABLE|WHERE|VALUES|DATABASE|INDEX)\b|^(?:git|kubectl|npm|docker|pip3?|cargo|yarn|brew|
+    sudo)\s+[a-z-]+\s+\S+(?:\s+\S+){0,3}$|^(?:sudo|git|npm|npx|pip3?|cd|ls|docker|kubectl|curl|wget|
+    apt(?:-get)?|brew|yarn|cargo|chmod|mkdir|rm|cp|mv|ssh|grep|cat|python3?|node|make|java|gcc|conda|
+    tar)\s+(?:[-+]{1,2}\w|[a-z]+(?:\s+-|\s+\S*[./_=-])|\S*[./~])|(?:^|\s)--[a-z][\w-]+|<\w+\s[^<>]*=[^<>]*>|
+    \bat\s+[\w$.]+\([\w.]+:\d+\)|\bfor\s+\w+\s+in\s+range\b|^\W*[\w.]+\([^()]*\)|\w\([\"']|
+    \blambda\s+\w+\s*:|^\W*[\"']\w+[\"']\s*:|^(?:while|if|for|else|try|except)\b[^.]*:|^@\w+|
+    ^\w+\s+[\"'][\w./-]+[\"'];?$|\w\.\w+\(|\b(?:public|private|protected|static|async|const|
+    final)\s+(?:static|void|class|int|function|async)\b|\bif\s*\(.*\)|\\(?:frac|begin|text|sum|alpha)\b
+    """)
 )
 _NAME = re.compile(r"\b[a-z]+_[a-z_]+\w*\b|\b[a-z]{2,}[A-Z]\w*\b")
 _MONTH = r"[^\W\d_]{3,12}\.?"
 _DATE = re.compile(
-    rf"\b\d{{1,4}}[./-]\d{{1,2}}[./-]\d{{1,4}}\b|\b\d{{1,2}}(?:st|nd|rd|th|er|\.)?\s+(?:de |of "
-    rf"|di )?{_MONTH},?\s+(?:de |del )?\d{{4}}\b"
-    rf"|\b{_MONTH}\s+\d{{1,2}}(?:st|nd|rd|th)?,?\s+\d{{4}}\b|\b{_MONTH},?\s+(?:de )?(?:19|20)\d\d\b|\b(?:19"
-    rf"|20)\d\d\b"
-    r"|\d{2,4}\s*[年년]|\b\d{1,2}[:h]\d{2}(?::\d{2})?\s*(?:[ap]\.?m\.?)?|\d{1,2}\s*月\s*\d{1,2}",
+    _joined(rf"""
+    \b\d{{1,4}}[./-]\d{{1,2}}[./-]\d{{1,4}}\b|\b\d{{1,2}}(?:st|nd|rd|th|er|\.)?\s+(?:de |of |
+    di )?{_MONTH},?\s+(?:de |del )?\d{{4}}\b|\b{_MONTH}\s+\d{{1,2}}(?:st|nd|rd|th)?,?\s+\d{{4}}\b|
+    \b{_MONTH},?\s+(?:de )?(?:19|20)\d\d\b|\b(?:19|20)\d\d\b|\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|
+    nov|dec)[a-z]*\.?\s+\d{{1,2}}(?:st|nd|rd|th)?\b|\b\d{{1,2}}\s+(?:jan|feb|mar|apr|may|jun|jul|aug|sept?|
+    oct|nov|dec)\b|\d{{2,4}}\s*[年년]|\b\d{{1,2}}[:h]\d{{2}}(?::\d{{2}})?\s*(?:[ap]\.?m\.?)?|
+    \d{{1,2}}\s*月\s*\d{{1,2}}
+    """),
     re.IGNORECASE,
 )
 _CREDIT = re.compile(
-    r"(?:(?<!\w)©|\(c\)|[ck]opyright)[\s:by©(c)-]*(?-i:\d{4}|[A-ZÀ-Þ])|copyrighted|copyright (?:reserved"
-    r"|notice|holder|owner)|all rights reserved|alle rechte|(?:todos los|todos os) (?:derechos|direitos)"
-    r"|tous droits|tutti i diritti"
-    r"|\b(?:image|photo|picture|video|illustration|graphic|art|photograph|bild|foto|photographie|imagen"
-    r"|imagem|immagine|fotografía"
-    r"|fotografia|fotografie|beeld|kuva|zdjęcie|fot|kép|fotó|fotoğraf|gambar|фото|снимок)s?\.?\s*(?:credits?"
-    r"|courtesy|source|©|:|/"
-    r"|nachweis|credit:|reproduced|supplied|provided by|taken by)"
-    r"|(?:photo|image|picture|photograph|illustration|foto|bild|shot|taken|captured)\w*\s+(?:by|von|de|di"
-    r"|door|af|av|par|por|van|oleh)"
-    r"(?-i:\s+[A-ZÀ-ÞŁŚŻŽČŠ]|\s+@)|\bcourtesy\b|\bcredits?\s*:|\b(?:getty|shutterstock|reuters|alamy|istock"
-    r"|unsplash|wikimedia|(?:via|on|from) flickr|afp"
-    r"|pexels|pixabay|dpa|epa|ap photo|associated press|adobe stock|depositphotos|dreamstime)\b|\bcc[ -]by\b"
-    r"|creative commons (?:attribution|licen|zero|by)|\blicen[sc]ed\b"
-    r"|bildnachweis|bildquelle|\b(?:source|quelle|fuente|fonte|bron|källa|kilde|lähde|źródło|zdroj|forrás"
-    r"|sursă|kaynak|sumber|источник)\s*:"
-    r"|crédit|crédito|photographed by|\bphotographers?\s*[:/|]|\bstaff photographer|\b(?:image|photo"
-    r"|picture) via\b|\bcredit line\b|posted (?:on|by)|published|uploaded|last updated|\bvia @|摄影|攝影|版权|圖片來源"
-    r"|图片来源|图源|撮影|提供元"
-    r"|사진\s*[=:]|제공|تصوير|حقوق|ภาพโดย|साभार|фотограф|все права",
+    _joined(r"""
+    (?:(?<!\w)©|\(c\)|[ck]opyright)[\s:by©(c)-]*(?-i:\d{4}|[A-ZÀ-Þ])|copyrighted|copyright (?:reserved|
+    notice|holder|owner)|all rights reserved|alle rechte|(?:todos los|todos os) (?:derechos|direitos)|
+    tous droits|tutti i diritti|\b(?:image|photo|picture|video|illustration|graphic|art|photograph|bild|
+    foto|photographie|imagen|imagem|immagine|fotografía|fotografia|fotografie|beeld|kuva|zdjęcie|fot|kép|
+    fotó|fotoğraf|gambar|фото|снимок)s?\.?\s*(?:credits?|courtesy|source|©|:|/|nachweis|credit:|reproduced|
+    supplied|provided by|taken by)|(?:photo|image|picture|photograph|illustration|foto|bild|shot|taken|
+    captured)\w*\s+(?:by|von|de|di|door|af|av|par|por|van|oleh)(?-i:\s+[A-ZÀ-ÞŁŚŻŽČŠ]|\s+@)|\bcourtesy\b|
+    \bcredits?\s*:|\b(?:getty|shutterstock|reuters|alamy|istock|unsplash|wikimedia|(?:via|on|from) flickr|
+    afp|pexels|pixabay|dpa|epa|ap photo|associated press|adobe stock|depositphotos|dreamstime)\b|
+    \bcc[ -]by\b|creative commons (?:attribution|licen|zero|by)|\blicen[sc]ed\b|bildnachweis|bildquelle|
+    \b(?:source|quelle|fuente|fonte|bron|källa|kilde|lähde|źródło|zdroj|forrás|sursă|kaynak|sumber|
+    источник)\s*:|crédit|crédito|photographed by|\bphotographers?\s*(?:[:/|]|unknown)|\bfot\.|
+    \bstaff photographer|\b(?:image|photo|picture) via\b|\bcredit line\b|posted (?:on|by)|published|
+    uploaded|last updated|\bvia @|摄影|攝影|版权|圖片來源|图片来源|图源|
+    撮影|提供元|사진\s*[=:]|제공|تصوير|حقوق|ภาพโดย|साभार|
+    фотограф|все права
+    """),
     re.IGNORECASE,
 )
 _MONEY = (
@@ -204,17 +232,17 @@ _MONEY = (
     r"|CAD|zł|kr\.?|Kč|Ft|lei|TL|Rp\.?|руб\.?|元|円|원|บาท)"
 )
 _PRICE = re.compile(
-    r"\b(?:qty|quantity|size|price|preis|prix|precio|prezzo|preço|prijs|pris|hinta|cena|ár|preț|fiyat|harga"
-    r"|цена)\s*:?\s*\d|"
-    rf"(?<!\w){_MONEY}\s?\d|\d\s?(?:,-|{_MONEY})(?!\w)|\d+\s?%\s*(?:off|rabatt|de (?:réduction|descuento"
-    rf"|desconto)|discount|sale|korting|sconto)"
-    r"|\b(?:sku|isbn|ean|upc|gtin|asin|mpn|art(?:ikel|icle|ículo|icolo)?|item|model|modell?o?|part|prod(?:uct"
-    r"|ukt)?|order|bestell|ref(?:erence"
-    r"|erencia|erentie)?|réf(?:érence)?|código|codice|catalog(?:ue)?|lot|serial|style|no|nr|cód|tuote|kod"
-    r"|арт(?:икул)?|货号|型号|品番)"
-    r"(?:nummer|[\s._-]*(?:no|nr|num(?:ber)?|code|id|n°|nº|#))*[\s.:#°º-]*(?=[\w-]*\d)[\w-]*\d{2,}"
-    r"|(?<![\w-])(?=[\w/-]*\d)(?-i:[A-Z0-9]{1,}[A-Z0-9]*(?:[-/][A-Z0-9]+){1,}"
-    r"|[A-Z]{2,}\d{3,}[A-Z0-9]*)(?![\w-])|(?<![\w-])\d{5,}(?![\w-])",
+    _joined(rf"""
+    \b(?:only \d+ left|(?:qty|quantity|size|price|preis|prix|precio|prezzo|preço|prijs|pris|hinta|cena|ár|
+    preț|fiyat|harga|цена)\s*:?\s*\d)|(?<!\w){_MONEY}\s?\d|\d\s?(?:,-|{_MONEY})(?!\w)|\d+\s?%\s*(?:off|
+    rabatt|de (?:réduction|descuento|desconto)|discount|sale|korting|sconto)|\b(?:sku|isbn|ean|upc|gtin|
+    asin|mpn|art(?:ikel|icle|ículo|icolo)?|item|model|modell?o?|part|prod(?:uct|ukt)?|order|bestell|
+    ref(?:erence|erencia|erentie)?|réf(?:érence)?|código|codice|catalog(?:ue)?|lot|serial|style|no|nr|cód|
+    tuote|kod|арт(?:икул)?|货号|型号|品番)(?:nummer|[\s._-]*(?:no|nr|num(?:ber)?|code|id|n°|nº|
+    #))*[\s.:#°º-]*(?=[\w-]*\d)[\w-]*\d{{2,}}|
+    (?<![\w-])(?=[\w/-]*\d)(?-i:[A-Z0-9]{{1,}}[A-Z0-9]*(?:[-/][A-Z0-9]+){{1,}}|
+    [A-Z]{{2,}}\d{{3,}}[A-Z0-9]*)(?![\w-])|(?<![\w-])\d{{5,}}(?![\w-])
+    """),
     re.IGNORECASE,
 )
 _MONEYED = re.compile(rf"(?<!\w){_MONEY}\s?\d")
@@ -297,7 +325,7 @@ def _is_credit(text: str, stops: frozenset[str]) -> bool:
 
 def _is_product(text: str, function: float) -> bool:
     digits = len(re.findall(r"\d", text)) / max(1, sum(letter.isalnum() for letter in text))
-    return digits >= MOST_OF_DIGITS or (_PRICE.search(text) is not None and function <= 0.3)
+    return digits >= MOST_OF_DIGITS or (_PRICE.search(text) is not None and function <= 0.35)
 
 
 def _is_loop(words: Sequence[str], spoken: bool) -> bool:

@@ -27,10 +27,7 @@ def _joined(lines: str) -> str:
 
 
 # What a model says of itself, and no caption of a picture, a paragraph for each language; a blank stands for any.
-_REFUSAL = re.compile(
-    r"(?<!\w)(?:%s)"
-    % _joined(
-        r"""
+_REFUSALS = _joined(r"""
     i cannot|i can't|i can not|i couldn't|i could not|i am unable|i'm unable|i am not able|i'm not able|
     i'm sorry|i am sorry|i apologi[sz]e|i'm afraid|i don't have|i do not have|i won't|i will not|
     i don't see|i do not see|i see no|i must decline|i'd be happy|i would be happy|i'd need|i would need|
@@ -114,7 +111,7 @@ _REFUSAL = re.compile(
     抱歉|对不起|對不起|不好意思|我无法|我無法|我不能|无法(识别|查看|描述|提供|处理|生成|访问)|作为(一个|一名)?(人工|AI|语言)|语言模型|語言模型|很遗憾|请(上传|提供)|
     作为.{0,4}(助手|模型)|(没有|沒有|未).{0,4}(能力|图片|图像|圖片|上传|提供)|看不到|
 
-    申し訳|すみません|ごめんなさい|できません|できかねます|言語モデル|残念ながら|提供してください|ありません|されていない|ありかねます|ことはできず|
+    申し訳|すみません|ごめんなさい|できません|できかねます|言語モデル|残念ながら|提供してください|ありません|(添付|提供|読み込|アップロード)され(て|ま)|ありかねます|ことはできず|
 
     죄송|미안|할 수 없|수 없습니다|불가능합니다|언어 모델|유감|할 수가 없|수 없어|수가 없|올려 주세요|제공해|
 
@@ -124,10 +121,9 @@ _REFUSAL = re.compile(
     ขออภัย|ขอโทษ|เสียใจ|ไม่สามารถ|โมเดลภาษา|กรุณา|ไม่พบ|ไม่มีรูป|ไม่มีภาพ|
 
     माफ़|माफ|क्षमा|खेद|असमर्थ|नहीं (कर|देख|दे) सक|भाषा मॉडल|कृपया|नहीं (मिल|दिख)|संभव नहीं
-    """
-    ).replace(" ", r"\s+"),
-    re.IGNORECASE,
-)
+    """)
+# a word begins where no letter of an alphabet stands before it; Chinese and Thai have no blanks
+_REFUSAL = re.compile(rf"(?<![A-Za-zÀ-ɏЀ-ӿ])(?:{_REFUSALS})".replace(" ", r"\s+"), re.IGNORECASE)
 _SPEAKER = re.compile(r"\b(?:i|i'm|i'll|i'd|me|my|we|we're|us|our|you|you'd|you're|your)\b", re.IGNORECASE)
 _ABOUT = re.compile(
     _joined(r"""

@@ -221,11 +221,13 @@ def with_settings(recipe: Recipe, given: Sequence[str]) -> tuple[Recipe, dict[st
     Returns:
         The new recipe, and the options that differ from the old one, such as ``{"method.epochs": 10}``.
     """
-    return with_values(recipe, dict(map(named_value, given))) if given else (recipe, {})
+    return with_values(recipe, dict(map(named_value, given)))
 
 
 def with_values(recipe: Recipe, values: Mapping[str, Any]) -> tuple[Recipe, dict[str, Any]]:
     """As :func:`with_settings`, from values by dotted name."""
+    if not values:
+        return recipe, {}
     content = recipe.model_dump(mode="json")
     for section in ("backbone", "method"):
         name = values.get(f"{section}.name", content[section]["name"])
@@ -234,7 +236,7 @@ def with_values(recipe: Recipe, values: Mapping[str, Any]) -> tuple[Recipe, dict
             content[section] = {"name": name}
     where = " ".join(f"{name}={_short(x)}" for name, x in values.items())
     where = named("settings", where if len(where) <= 200 else f"{where[:197]}...")
-    known = _options(Recipe.from_dict(content, where=where))
+    known = options_of(Recipe.from_dict(content, where=where))
     for name, value in values.items():
         if name not in known:
             near = get_close_matches(name, known, n=3, cutoff=0.4)
@@ -247,7 +249,7 @@ def with_values(recipe: Recipe, values: Mapping[str, Any]) -> tuple[Recipe, dict
         # model_dump leaves the search out
         changed = changed.model_copy(update={"search": recipe.search})
     # a value that the recipe had anyway is no change, and is not stated in a submission
-    before, after = _options(recipe), _options(changed)
+    before, after = options_of(recipe), options_of(changed)
     return changed, {name: after[name] for name in values if before.get(name) != after[name]}
 
 
@@ -266,7 +268,7 @@ def named_value(text: str, option: str = "settings", example: str = "method.epoc
     return name, plain_value(value, where, RecipeError)
 
 
-def _options(recipe: Recipe) -> dict[str, Any]:
+def options_of(recipe: Recipe) -> dict[str, Any]:
     """Return every option of a recipe by its dotted name."""
     content = recipe.model_dump(mode="json")
     sections = {section: content.pop(section) for section in ("backbone", "method")}
@@ -277,26 +279,27 @@ def _options(recipe: Recipe) -> dict[str, Any]:
 
 def shipped_name(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> str | None:
     """Return the name of the shipped recipe with this content, after these settings; None if there is none."""
-    given = [f"{name}={json.dumps(value)}" for name, value in (settings or {}).items()]
     renamed = {"method.name", "dataset", "backbone.name"} & set(settings or {})
     # read only recipes that can match: there are hundreds
-    beginning = "" if renamed else f"{recipe.method['name']}/{recipe.dataset}_{recipe.backbone['name']}"
-    for name in recipe_names():
-        if name.startswith(beginning):
-            with suppress(RecipeError):  # another method's recipe lacks the option
-                if with_settings(Recipe.load(name), given)[0].model_dump() == recipe.model_dump():
-                    return name
-    return None
+    beginning = "" if renamed else _generated_name(recipe)
+    names = (name for name in recipe_names() if name.startswith(beginning))
+    return next((name for name in names if _gives(name, recipe, settings)), None)
 
 
 def own_name(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> str | None:
     """Return the generated name of this recipe, after these settings, for a plugin's method or dataset; else None."""
-    name = f"{recipe.method['name']}/{recipe.dataset}_{recipe.backbone['name']}"
-    with suppress(RecipeError):
-        given = [f"{option}={json.dumps(value)}" for option, value in (settings or {}).items()]
-        if with_settings(Recipe.load(name), given)[0] == recipe:
-            return name
-    return None
+    name = _generated_name(recipe)
+    return name if _gives(name, recipe, settings) else None
+
+
+def _generated_name(recipe: Recipe) -> str:
+    return f"{recipe.method['name']}/{recipe.dataset}_{recipe.backbone['name']}"
+
+
+def _gives(name: str, recipe: Recipe, settings: Mapping[str, Any] | None) -> bool:
+    with suppress(RecipeError):  # another method's recipe lacks the option
+        return with_values(Recipe.load(name), settings or {})[0].model_dump() == recipe.model_dump()
+    return False
 
 
 def _config(kind: str, options: dict[str, Any], registry: Mapping[str, Any]) -> Any:

@@ -250,10 +250,10 @@ class RunFolder:
                 return now.model_copy(update={"block_bytes": before.block_bytes})
         return now
 
-    def refuse_another_recipe(self, recipe: Recipe) -> None:
-        """Refuse a run that another recipe trained; a folder that is gone says nothing."""
+    def refuse_another(self, **asked: Any) -> None:
+        """Refuse a run with another recipe or other entries of its identity; a folder that is gone says nothing."""
         if self.run_file.is_file():
-            self._compare(self.read_run(), {"recipe": recipe.model_dump(mode="json")})
+            self._compare(self.read_run(), asked)
 
     def _compare(self, found: RunRecord, asked_for: Mapping[str, Any]) -> None:
         if found.imported is not None:
@@ -371,7 +371,8 @@ class RunFolder:
             match = _CHECKPOINT.fullmatch(path.name)
             # a file that was cut off is found here, and an older one takes its place
             if match and sha256_of_file(path).startswith(match[2]):
-                return _state(path), damaged
+                fix = "use the torch that wrote it, or train into a new folder"
+                return load_torch(path, TrainingError, fix), damaged
             damaged.append(path)
         return None, damaged
 
@@ -421,12 +422,6 @@ class _HashedFile(BufferedWriter):
         """Raise the first write error, such as a full disk, which torch would replace by an unrelated message."""
         if self._problem is not None:
             raise self._problem
-
-
-def _state(path: Path) -> dict[str, Any]:
-    fix = "use the torch that wrote it, or train into a new folder"
-    state: dict[str, Any] = load_torch(path, TrainingError, fix)
-    return state
 
 
 def _difference(key: str, there: Any, asked: Any) -> tuple[str, Any, Any]:

@@ -27,7 +27,7 @@ DAY = 24 * 60
 MOST_AGAIN = 100
 """Number of restarts after a job reached its time limit."""
 POLL = 20
-"""Seconds between two queries of the queue; fewer for jobs that were just submitted."""
+"""Seconds between two queries of the queue."""
 QUEUE_PATIENCE = 15
 """Seconds that the result of an ended job may take to appear on a shared file system."""
 
@@ -66,32 +66,6 @@ class Call:
         return DelayedSubmission(self)
 
 
-class Queue:
-    """The user's unfinished jobs, asked of SLURM at most every :data:`POLL` seconds for all threads together."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._asked = float("-inf")
-        self._listed: set[str] | None = None
-
-    def holds(self, job_id: str, since: float) -> bool:
-        """Whether a job is unfinished, or SLURM does not answer.
-
-        Args:
-            job_id: id of the job.
-            since: when the job was submitted, of :func:`time.monotonic`; an older list does not name it.
-        """
-        with self._lock:
-            now = time.monotonic()
-            if self._asked < max(since, now - POLL):
-                command = ["squeue", "--me", "--noheader", "--format=%A"]
-                seen = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-                # a controller that does not answer says nothing about the jobs
-                self._listed = set(seen.stdout.split()) if seen.returncode == 0 else None
-                self._asked = now
-            return self._listed is None or job_id in self._listed
-
-
 class Jobs:
     """Submit functions as jobs.
 
@@ -103,10 +77,12 @@ class Jobs:
 
     def __init__(self, executor: Any, threads: ThreadPoolExecutor, begin: Callable[[], None]) -> None:
         self._executor, self._threads, self._begin = executor, threads, begin
-        self._queue = Queue()
-        self._submitting = Lock()
+        self._lock = Lock()
         self._submitted: list[Any] = []
         self._closed = False
+        # the user's unfinished jobs, asked of SLURM for all threads together; None if it did not answer
+        self._queue: set[str] | None = None
+        self._asked = float("-inf")
 
     def submit(self, name: str, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
         """Submit a job of this name as soon as a thread is free."""
@@ -115,20 +91,25 @@ class Jobs:
 
     def cancel(self) -> None:
         """Cancel every unfinished job, and submit no new ones."""
-        with self._submitting:
+        with self._lock:
             self._closed = True
             for job in self._submitted:
                 if not _has_result(job):
                     job.cancel(check=False)
 
     def _result(self, name: str, call: Call) -> Any:
-        with self._submitting:
+        with self._lock:
             self._refuse_if_closed()
             # "singleton": a job of this name left by a killed command ends first, and this one reuses its work
             self._executor.update_parameters(job_name=name, dependency="singleton")
             job = self._executor.submit(call)
             self._submitted.append(job)
-        self._wait(job, time.monotonic())
+        held = time.monotonic() + POLL  # a list of the queue may be so old, and not name this job
+        while not _has_result(job) and time.monotonic() - held <= QUEUE_PATIENCE:
+            self._refuse_if_closed()
+            if self._is_queued(job.job_id):
+                held = max(held, time.monotonic())
+            time.sleep(1)
         if not _has_result(job) or job.exception() is not None:
             raise NclBenchError(
                 f"job {job.job_id} ({name}) ended without a result; see {job.paths.stderr}, then run the same command "
@@ -139,14 +120,16 @@ class Jobs:
             raise result
         return result
 
-    def _wait(self, job: Any, submitted: float) -> None:
-        """Return when the job has a result or has ended without one."""
-        held = time.monotonic()
-        while not _has_result(job) and time.monotonic() - held <= QUEUE_PATIENCE:
-            self._refuse_if_closed()
-            if self._queue.holds(job.job_id, submitted):
-                held = time.monotonic()
-            time.sleep(1)
+    def _is_queued(self, job_id: str) -> bool:
+        """Whether a job is unfinished, or SLURM does not answer."""
+        with self._lock:
+            if self._asked < time.monotonic() - POLL:
+                command = ["squeue", "--me", "--noheader", "--format=%A"]
+                seen = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+                # a controller that does not answer says nothing about the jobs
+                self._queue = set(seen.stdout.split()) if seen.returncode == 0 else None
+                self._asked = time.monotonic()
+            return self._queue is None or job_id in self._queue
 
     def _refuse_if_closed(self) -> None:
         if self._closed:

@@ -146,7 +146,7 @@ def _refuse_other_training(job: Job) -> None:
     if problem:
         raise NclBenchError(f"{job.submission} was trained {problem}; choose a new folder with {named('to')}")
     for member, wanted in zip(job.members, asked, strict=True):
-        member.run.refuse_another_recipe(wanted.recipe)
+        member.run.refuse_another(recipe=wanted.recipe.model_dump(mode="json"))
 
 
 @contextmanager

@@ -172,19 +172,11 @@ class Trainer:
     ) -> None:
         self.job, self.folder, self.features, self.keep_estimates = job, folder, features, keep_estimates
         self.device = device_for(device, job.precision)
-        on = f"training is on the {self.device.type}"
-        for option, lacks, needed, there in (
-            (
-                named("features", "gpu"),
-                job.backbone.reads_images,
-                "region features",
-                "the backbone reads images",
-            ),
-            (named("features", "gpu"), self.device.type != "cuda", "a CUDA device", on),
-            (named("precision", "tf32"), self.device.type != "cuda", "a CUDA device", on),
-        ):
-            if lacks and option in (named("features", features), named("precision", job.precision)):
-                raise TrainingError(f"{option} needs {needed}, but {there}; leave it out")
+        if features == "gpu" and job.backbone.reads_images:
+            raise TrainingError(f"{named('features', 'gpu')} needs region features; leave it out")
+        for option, value in (("features", features), ("precision", job.precision)):
+            if value in ("gpu", "tf32") and self.device.type != "cuda":
+                raise TrainingError(f"{named(option, value)} needs a CUDA device; leave it out")
         self.compiled = compiled and _compiles(self.device)
         self.train_split, self.dev_split = job.load("train"), job.load("dev")
         recipe = job.recipe

@@ -19,10 +19,10 @@ import yaml
 from baselines.kit.batches import Features, derive_seed
 from baselines.training.grids import TUNED_SUFFIX, Job, Tuning
 from baselines.training.job import TrainingJob
-from baselines.training.recipe import Between, OneOf, Recipe, with_settings, with_values
+from baselines.training.recipe import Between, OneOf, Recipe, options_of, with_settings, with_values
 from baselines.training.step import Diverged
 from baselines.training.sweep import Progress, finish_all, owned, train_run
-from ncl_bench.errors import NclBenchError, named
+from ncl_bench.errors import NclBenchError
 from ncl_bench.files import write_text
 from ncl_bench.noise.draw import Noise
 from ncl_bench.tables import as_csv
@@ -81,14 +81,9 @@ def train_trial(trial: Trial, device: str, features: Features, progress: Progres
 
 def r_sum_on_dev(trial: Trial) -> float:
     """Return the rSum on dev of the best epoch; 0 if the loss was not finite."""
-    there, job = trial.run.read_run(), trial.training
-    noise = (there.noise.unit or "caption", there.noise.ratio)
-    same = (job.recipe.model_dump(), job.seed, (job.noise_unit, job.noise_ratio))
-    if (there.recipe.model_dump(), there.seed, noise) != same:
-        raise NclBenchError(
-            f"{trial.run.path} holds a trial of another recipe, search, noise or seed; choose a new folder with "
-            f"{named('to')}"
-        )
+    job, noise = trial.training, trial.run.read_run().identity()["noise"]
+    asked = {"ratio": job.noise_ratio, "unit": job.noise_unit if job.noise_ratio else noise["unit"]}
+    trial.run.refuse_another(recipe=job.recipe.model_dump(mode="json"), seed=job.seed, noise=noise | asked)
     return trial.run.read_outcome().dev["r_sum"] if trial.run.finished else 0.0
 
 
@@ -183,21 +178,16 @@ def _write_study(trials: Sequence[Trial], results: Mapping[Trial, float]) -> Pat
     names = list(first.base.search)
     lines: list[list[object]] = [["trial", *names, "dev_rsum", "best_epoch", "chosen"]]
     for trial in done:
-        options = [_option(trial.training.recipe, name) for name in names]
+        options = options_of(trial.training.recipe)
         chosen = "yes" if trial == best else ""
-        lines.append([trial.number, *options, f"{results[trial]:.1f}", trial.best_epoch, chosen])
+        lines.append(
+            [trial.number, *map(options.get, names), f"{results[trial]:.1f}", trial.best_epoch, chosen]
+        )
     path = first.folder / "tuned" / f"{short_name(first.recipe)}{TUNED_SUFFIX}.yaml"
     write_text(path.with_name(f"{path.stem}.csv"), as_csv(lines))
     if best is not None:
         write_text(path, _variant(best, len(trials)))
     return path
-
-
-def _option(recipe: Recipe, name: str) -> Any:
-    """Return an option by its dotted name."""
-    section, _, option = name.rpartition(".")
-    content = recipe.model_dump(mode="json")
-    return (content[section] if section else content)[option]
 
 
 def _variant(best: Trial, n_trials: int) -> str:

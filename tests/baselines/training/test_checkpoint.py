@@ -43,7 +43,7 @@ def test_what_is_remembered_of_every_pair_is_not_copied_to_be_written_or_checked
     RunFolder(tmp_path).latest_state()
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < PAIRS
+    assert peak < 4 * PAIRS  # the bytes of a copy
 
 
 @pytest.mark.parametrize("n_pairs", [1_000, PAIRS])

@@ -115,6 +115,7 @@ def test_a_job_that_dies_is_noticed_without_accounting(
     queue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("baselines.training.slurm.QUEUE_PATIENCE", 0)
+    monkeypatch.setattr("baselines.training.slurm.POLL", 1)
     with job_pool({}, tmp_path, 1, nothing) as jobs:
         future = jobs.submit("dies", killed)
         with pytest.raises(

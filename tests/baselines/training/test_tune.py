@@ -156,7 +156,7 @@ def test_a_tuning_does_its_trials_once_and_writes_the_best_as_a_recipe(
     more = trials_of(folder, [recipe], TUNING.model_copy(update={"trials": 4}))
     assert len(tune(folder, more)[0].with_suffix(".csv").read_text().splitlines()) == 5
     assert fitted == ["trial-00", "trial-01", "trial-02", "trial-03"]
-    with pytest.raises(NclBenchError, match="trial of another recipe, search, noise or seed; choose a new"):
+    with pytest.raises(NclBenchError, match=r"another recipe\.steps \(4 there, 5 requested\); choose a new"):
         tune(folder, trials_of(folder, [recipe], TUNING, settings=["steps=5"]))
 
 

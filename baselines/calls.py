@@ -660,14 +660,16 @@ class Search(Planned):
 
 def _names(recipes: str | Sequence[str], table: str, what: str) -> list[str]:
     """The recipes that are named, checked before torch is imported."""
-    from baselines.recipes import refuse_unknown
+    from baselines.recipes import refuse_unknown, table_file
 
     names = [recipes] if isinstance(recipes, str) else list(recipes)
     if not names and not table:
         raise NclBenchError(
             f"expected recipes or a table to {what}; fix: name some, or add {named('table', 'NAME')}"
         )
-    if not table:  # of one, they are also its methods and means
+    if table:  # whose recipes may also be methods and means
+        table_file(table)
+    else:
         refuse_unknown(*names)
     return names
 

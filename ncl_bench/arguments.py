@@ -65,8 +65,13 @@ def checked_arguments(
             try:
                 bound = signature.bind(*positional, **named)
             except TypeError as refusal:  # as Python words it, with the name of the call
-                if formerly is None or not _is_taken(
-                    formerly, {*signature.parameters, *former}, positional, named
+                own = {*signature.parameters}
+                # names of its own alone lack an argument that it requires
+                is_its_own = not positional and named.keys() <= own
+                if (
+                    formerly is None
+                    or is_its_own
+                    or not _is_taken(formerly, own | {*former}, positional, named)
                 ):
                     raise TypeError(f"{call.__qualname__}() {refusal}") from None
                 warn_of_former(call, formerly)
@@ -105,7 +110,7 @@ def warn_of_former(call: Callable[..., Any], formerly: Callable[..., Any]) -> No
 def _is_taken(
     formerly: Callable[..., Any], names: set[str], positional: Sequence[Any], named: Mapping[str, Any]
 ) -> bool:
-    # a misspelt name or a missing argument is no form of the last release: both calls would pass it to each other
+    # a misspelt name is no form of the last release: both calls would pass it to each other
     signature = inspect.signature(formerly)
     try:
         signature.bind(*positional, **named)
@@ -122,13 +127,11 @@ def checked_fields(kind: type[T]) -> type[T]:
 
 
 def _path(value: Any) -> Any:
+    # an empty one is Python's current folder, and a text of a shell variable that is not set; no system has a name of
+    # more than 255 bytes, and its error would come from anywhere below
     text = fsencode(fspath(value))
-    # an empty one is Python's current folder, and a text of a shell variable that is not set
-    if isinstance(value, bytes) or text == b"" or b"\0" in text:
-        raise ValueError
-    # no system has such a name, and its error would come from anywhere below
-    if any(len(fsencode(part)) > 255 for part in Path(value).parts):
-        raise ValueError
+    fits = text and b"\0" not in text and all(len(fsencode(part)) <= 255 for part in Path(value).parts)
+    _if(bool, fits)
     return value
 
 
@@ -140,9 +143,7 @@ def _number(value: Any) -> float:
 def _whole_numbers(value: Any) -> Any:
     import numpy as np
 
-    array = np.asarray(value)
-    if array.dtype.kind not in "iu" or array.ndim == 0:
-        raise ValueError
+    array = _if(lambda x: x.dtype.kind in "iu" and x.ndim, np.asarray(value))
     return array.astype(np.int64, copy=False)
 
 

@@ -85,17 +85,15 @@ def readable(
         inside: folder that a symbolic link must not leave.
         fix: what the user should do, in words that end the sentence.
     """
-    leaves = inside is not None and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(inside))
+    problem = ""
     try:
         mode = path.stat().st_mode
-    except (FileNotFoundError, ValueError):  # no name holds a null character
-        problem = "does not exist"
-    except OSError as unreachable:
-        problem = f"cannot be read ({unreachable.strerror})"
-    else:
-        kind = "is a folder" if stat.S_ISDIR(mode) else "is not a regular file"
-        problem = "" if stat.S_ISREG(mode) else kind
-    if leaves:
+        if not stat.S_ISREG(mode):
+            problem = "is a folder" if stat.S_ISDIR(mode) else "is not a regular file"
+    except (OSError, ValueError) as unreachable:  # no name holds a null character
+        reason = "" if isinstance(unreachable, FileNotFoundError) else getattr(unreachable, "strerror", "")
+        problem = f"cannot be read ({reason})" if reason else "does not exist"
+    if inside is not None and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(inside)):
         problem = f"is a link out of the folder {inside}"
     if problem:
         raise error(f"{path} {problem}, expected {expected}; {fix}")

@@ -94,6 +94,15 @@ def refuse_unknown(*recipes: str) -> None:
             is_shipped(recipe)
 
 
+def table_file(source: str) -> Path:
+    """The file of a table: a shipped one by its name, or a path."""
+    path = Path(source) if Path(source).is_file() else TABLES / f"{source}.yaml"
+    if not path.is_file():
+        known = ", ".join(sorted(each.stem for each in TABLES.glob("*.yaml")))
+        raise RecipeError(f"no table {source!r}: neither a file nor one of {known}")
+    return path
+
+
 def no_recipe(name: str) -> str:
     """The sentence for a name that no recipe has."""
     names = recipe_names()

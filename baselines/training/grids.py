@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar
 from pydantic import Field, model_validator
 
 from baselines.methods import METHODS
-from baselines.recipes import TABLES, Ablation, ablations, on_dataset, recipe_names
+from baselines.recipes import TABLES, Ablation, ablations, on_dataset, recipe_names, table_file
 from baselines.training.job import TrainingJob
 from baselines.training.recipe import Recipe, with_settings
 from baselines.training.run_folder import RunFolder
@@ -99,10 +99,7 @@ class Grid(Record):
     @classmethod
     def load(cls, source: str) -> Self:
         """Read and check a grid: the name of a shipped table, or a YAML file."""
-        path = Path(source) if Path(source).is_file() else TABLES / f"{source}.yaml"
-        if not path.is_file():
-            known = ", ".join([*grid_names(), *ablations()])
-            raise RecipeError(f"no table {source!r}: neither a file nor one of {known}")
+        path = table_file(source)
         return checked(cls, read_yaml(path), str(path), RecipeError)
 
     @property

@@ -279,6 +279,9 @@ def test_a_form_of_the_last_release_works_with_a_warning(
     ("call", "argument"),
     [
         (lambda: baselines.train(RECIPE), "'to'"),
+        (lambda: baselines.find_wrong_pairs(), "'pairs'"),
+        (lambda: baselines.find_wrong_pairs(to="x"), "'pairs'"),
+        (lambda: baselines.sweep(seeds=[0]), "'recipes'"),
         (lambda: baselines.train(RECIPE, to="x", sed=3), "'sed'"),
         (lambda: baselines.score("x"), "'to'"),
         (lambda: baselines.score("x", to="x", precision="tf32"), "'precision'"),

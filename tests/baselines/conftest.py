@@ -1,9 +1,37 @@
 """Fixtures of the baselines."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
+
+Reader = Callable[[str], Any]
+
+
+def reader(golden: Reader, end: str) -> Reader:
+    """Read golden files in one precision."""
+    from support.parity import Stored
+
+    return lambda name: Stored(golden(name), end)
+
+
+@pytest.fixture(params=["", "__f64"], ids=["single", "double"])
+def precise(request: pytest.FixtureRequest, golden: Reader) -> Reader:
+    """Read golden files in either precision."""
+    return reader(golden, request.param)
+
+
+@pytest.fixture
+def single(golden: Reader) -> Reader:
+    """Read golden files in float32."""
+    return reader(golden, "")
+
+
+@pytest.fixture
+def double(golden: Reader) -> Reader:
+    """Read golden files in float64."""
+    return reader(golden, "__f64")
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,12 @@ Arrays of a float64 run end in ``__f64``. Tolerances are those of the index besi
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import torch
+from support.doubles import Steps
 from support.rounding import assert_near
 from torch import Tensor, nn
 
@@ -16,7 +18,6 @@ from baselines.backbones import BACKBONES, build_backbone
 from baselines.kit.backbone import Backbone, Encoded
 from baselines.kit.batches import Batch
 from baselines.kit.losses import hinge_costs
-from baselines.kit.method import Method
 from baselines.published.weights import network_from
 
 Arrays = Mapping[str, np.ndarray]
@@ -114,13 +115,13 @@ def batch_of(
     return Batch(*arrays, ids + torch.arange(len(images)) if isinstance(ids, int) else ids)
 
 
-def network_batches(stored: Arrays, dtype: torch.dtype, letters: str) -> dict[str, list[Batch]]:
+def network_batches(stored: "Stored", letters: str) -> dict[str, list[Batch]]:
     """The stored batches of each letter, in order; pairs are numbered from 0 through all of them."""
-    names = names_between(stored, "batch.", ".images")
+    names = stored.names("batch.", ".images")
     found: dict[str, list[Batch]] = {letter: [] for letter in letters}
     first = 0
     for name in sorted(names, key=lambda x: (letters.index(x[0]), int(x[1:]))):
-        found[name[0]].append(batch_of(stored, f"batch.{name}.", dtype, ids=first))
+        found[name[0]].append(stored.batch(f"batch.{name}.", ids=first))
         first += len(found[name[0]][-1])
     return found
 
@@ -231,32 +232,154 @@ def gradients_near(dtype: torch.dtype, single: float, double: float = 0.0) -> di
     return {"relative": single, "absolute": 1e-4}
 
 
-def assert_weights_after_a_step(method: Method, base: State, after: State) -> None:
-    """Clip the gradients that network 0 carries, an SGR, take a step of its optimiser and compare the weights.
+def assert_weights_after_a_step(step: Steps, base: State, after: State) -> None:
+    """Clip the gradients that an SGR carries, take a step of its optimiser at 2e-3 and compare the weights.
 
     Args:
-        method: of the network.
+        step: that left the gradients.
         base: a whole published state.
         after: published name to weight.
     """
-    network = method.networks[0]
+    network = step.calls[-1][0][0]
     noise = [
         name for name, x in gradients_of(network).items() if x.abs().max() <= 1e-9
     ]  # moves as far as the rest
     nn.utils.clip_grad_norm_(network.parameters(), 2.0)
-    method.make_optimizer(network, 2e-3).step()
+    step.optimizers[network].param_groups[0]["lr"] = 2e-3
+    step.optimizers[network].step()
     weights, near = dict(network.named_parameters()), {"relative": 1e-6, "absolute": 1e-6}
     build = partial(network_of, "sgr")
     assert_weights(weights, build, base, after, **near, some=True, left_out=noise)
 
 
+class Stored(dict[str, np.ndarray]):
+    """A golden file in one precision: inputs are cast to it, and results are those of the run in it.
+
+    Args:
+        arrays: of the file.
+        end: of the names of results: empty for float32, ``__f64`` for float64.
+    """
+
+    def __init__(self, arrays: Arrays, end: str) -> None:
+        super().__init__(arrays)
+        self.end, self.double = end, bool(end)
+        self.dtype = torch.float64 if end else torch.float32
+
+    def __call__(self, name: str) -> Tensor:
+        """An input."""
+        return tensor(self[name], self.dtype)
+
+    def leaf(self, name: str) -> Tensor:
+        """An input with a gradient."""
+        return self(name).requires_grad_()
+
+    def has(self, name: str) -> bool:
+        """Whether a result is stored."""
+        return name + self.end in self
+
+    def names(self, start: str, end: str = "") -> list[str]:
+        """What stands between start and end in the names of inputs; see :func:`names_between`."""
+        return names_between(self, start, end)
+
+    def results(self, start: str, end: str) -> list[str]:
+        """The same in the names of results."""
+        return names_between(self, start, end + self.end)
+
+    def near(
+        self, found: Any, name: str, single: float = 1e-4, double: float = 1e-8, *, scale: float = 0.0
+    ) -> None:
+        """Compare with a result; see :func:`assert_near`."""
+        want = self[name + self.end]
+        assert_near(found, want, double if self.double else single, scale=scale, name=name)
+
+    def equal(self, found: Any, name: str) -> None:
+        """Compare with a result that has no rounding."""
+        np.testing.assert_array_equal(found, self[name], err_msg=name)
+
+    def state(self, prefix: str = "") -> dict[str, Tensor]:
+        """Published name to weight."""
+        return state_of(self, prefix, self.dtype)
+
+    def wanted(self, prefix: str) -> dict[str, Tensor]:
+        """Published name to gradient or weight that the run gave; empty where none is stored."""
+        some = any(name.startswith(prefix) and name.endswith(self.end) for name in self)
+        return state_of(self, prefix, self.dtype, self.end) if some else {}
+
+    def batch(self, prefix: str = "in.", **options: Any) -> Batch:
+        """See :func:`batch_of`."""
+        return batch_of(self, prefix, self.dtype, **options)
+
+    def network(self, backbone: str, prefix: str = "", **options: Any) -> Backbone:
+        """A stored network; see :func:`network_of`."""
+        return network_of(backbone, self.state(prefix), **options)
+
+    def near_gradients(
+        self, network: Backbone, prefix: str, base: State, backbone: str, slope: float = 1e-3, **allowed: Any
+    ) -> bool:
+        """Compare the gradients of a network, if any are stored; see :func:`assert_weights`.
+
+        Args:
+            network: that holds them.
+            prefix: of their names, which continue with the published name.
+            base: a whole published state.
+            backbone: of the network.
+            slope: tolerance in float32.
+            allowed: in place of the tolerances, and what else :func:`assert_weights` takes.
+
+        Returns:
+            Whether they are stored.
+        """
+        if wanted := self.wanted(prefix):
+            near = (
+                {"relative": 1e-7, "of_all": 1e-9} if self.double else {"relative": slope, "absolute": 1e-4}
+            )
+            assert_gradients(network, backbone, base, wanted, **{"some": True, **near, **allowed})
+        return bool(wanted)
+
+    def near_step(
+        self,
+        step: Steps,
+        start: str,
+        base: State | None = None,
+        backbone: str = "sgr",
+        *,
+        single: float = 1e-4,
+        double: float = 1e-8,
+        slope: float = 1e-3,
+        terms: Mapping[str, Any] = MappingProxyType({}),
+        **allowed: Any,
+    ) -> None:
+        """Compare the last step: loss, length of the gradient, gradients, and weights if it was not taken.
+
+        Args:
+            step: which computed it.
+            start: of the names of ``loss``, ``grad_norm``, ``grad.*`` and ``after.*``; those that are stored count.
+            base: a whole published state, without which no gradient is compared.
+            backbone: of the network.
+            single: tolerance of numbers in float32.
+            double: and in float64.
+            slope: tolerance of gradients in float32.
+            terms: other numbers by their stored names.
+            allowed: see :meth:`near_gradients`.
+        """
+        assert self.has(f"{start}loss") or terms, start
+        for name, found in {"loss": step.losses[-1], "grad_norm": step.norms[-1], **terms}.items():
+            if name in terms or self.has(start + name):
+                self.near(found, start + name, single, double)
+        if base is not None:
+            network = step.calls[-1][0][0]
+            self.near_gradients(network, f"{start}grad.", base, backbone, slope, **allowed)
+            if backbone == "sgr" and self.double and (after := self.wanted(f"{start}after.")):
+                assert_weights_after_a_step(step, base, after)
+
+
 def assert_matrix_losses(
-    stored: Arrays,
+    stored: Stored,
     losses: Mapping[str, Callable[[Tensor], Tensor]],
-    dtype: torch.dtype = torch.float32,
     *,
-    value: tuple[float, float] = (2e-6, 0),
-    slope: tuple[float, float] = (2e-4, 1e-3),
+    value: float = 2e-6,
+    slope: float = 2e-4,
+    scale: float = 1e-3,
     tied: Container[str] = (),
 ) -> None:
     """Compare losses of every stored matrix of similarities, and their gradients.
@@ -264,20 +387,21 @@ def assert_matrix_losses(
     Args:
         stored: ``scores.<matrix>``, ``<matrix>.<loss>.value`` and ``.grad``.
         losses: name to function of a matrix.
-        dtype: of the matrix.
-        value: tolerance and scale of :func:`assert_near`.
+        value: tolerance in float32.
         slope: the same of gradients.
+        scale: of both; see :func:`assert_near`.
         tied: matrices, or single losses of one, whose ties the library may break in any way: values alone count.
     """
-    for matrix in names_between(stored, "scores."):
+    for matrix in stored.names("scores."):
         for loss, loss_of in losses.items():
-            scores, name = tensor(stored[f"scores.{matrix}"], dtype).requires_grad_(), f"{matrix}.{loss}"
+            scores, name = stored.leaf(f"scores.{matrix}"), f"{matrix}.{loss}"
+            if not stored.has(f"{name}.value"):
+                continue
             found = loss_of(scores)
             found.sum().backward()
-            assert_near(found, stored[f"{name}.value{SUFFIX[dtype]}"], value[0], scale=value[1], name=name)
+            stored.near(found, f"{name}.value", value, scale=scale)
             if matrix not in tied and name not in tied:
-                want = stored[f"{name}.grad{SUFFIX[dtype]}"]
-                assert_near(scores.grad, want, slope[0], scale=slope[1], name=name)
+                stored.near(scores.grad, f"{name}.grad", slope, scale=scale)
 
 
 def assert_trajectory(

@@ -6,8 +6,7 @@ from typing import Any
 import torch
 from numpy.random import RandomState
 from support.doubles import Steps, StoredBatches, bare_batch
-from support.parity import Arrays, names_between, network_of, state_of, tensor
-from support.rounding import assert_near
+from support.parity import Stored, tensor
 from torch import Tensor
 
 from baselines.kit.batches import Batch
@@ -30,42 +29,42 @@ class SetsInTurn(StoredBatches):
         )
 
 
-def stored_batches(stored: Arrays, name: str) -> list[Batch]:
+def stored_batches(stored: Stored, name: str) -> list[Batch]:
     """The batches of a set, in order."""
-    numbers = sorted(int(number) for number in names_between(stored, f"batch.{name}"))
+    numbers = sorted(int(number) for number in stored.names(f"batch.{name}"))
     return [bare_batch(tensor(stored[f"batch.{name}{number}"])) for number in numbers]
 
 
-def on_both_networks(method: type[Any], stored: Arrays, dtype: torch.dtype, **options: Any) -> Any:
+def on_both_networks(method: type[Any], stored: Stored, **options: Any) -> Any:
     """A method whose networks are the stored ones, A and B."""
-    both = iter([network_of("sgr", state_of(stored, f"{letter}.", dtype)) for letter in "AB"])
-    n_pairs = sum(len(stored[f"batch.{name}.images"]) for name in names_between(stored, "batch.", ".images"))
+    both = iter([stored.network("sgr", f"{letter}.") for letter in "AB"])
+    n_pairs = sum(len(stored[f"batch.{name}.images"]) for name in stored.names("batch.", ".images"))
     return method(method.Config(**options), Setting(n_pairs, 1, 1, lambda: next(both)))
 
 
-def assert_mixtures(stored: Arrays, case: str) -> list[Tensor]:
+def assert_mixtures(stored: Stored, case: str) -> list[Tensor]:
     """Compare the mixtures over the losses of networks A and B, drawn from one stream; return the stored posteriors."""
     random = RandomState(int(stored[f"{case}.np_seed"]))
     for network in "AB":
         normalised = min_max_normalised(stored[f"{case}.loss_{network}"])
         if (key := f"{case}.norm_loss_{network}") in stored:
-            assert_near(normalised, stored[key], 1e-6)
+            stored.near(normalised, key, 1e-6)
         found = mixture_posterior(normalised, larger_mean=False, random_state=random)
         # EM repeats the rounding of exp and log, which differs between versions of NumPy
-        assert_near(found, stored[f"{case}.prob_{network}"], 5e-6, scale=1)
+        stored.near(found, f"{case}.prob_{network}", 5e-6, scale=1)
     return [tensor(stored[f"{case}.prob_{network}"]) for network in "AB"]
 
 
-def assert_turns(method: Any, step: Steps, stored: Arrays, name: str) -> None:
+def assert_turns(method: Any, step: Steps, stored: Stored, name: str) -> None:
     """Compare which network took each step, on how many pairs."""
     numbers = {network: k for k, network in enumerate(method.networks)}
-    assert [numbers[modules[0]] for modules, _, _ in step.calls] == stored[f"{name}.network"].tolist()
-    assert [len(batch) for _, batch, _ in step.calls] == stored[f"{name}.batch_size"].tolist()
+    stored.equal([numbers[modules[0]] for modules, _, _ in step.calls], f"{name}network")
+    stored.equal([len(batch) for _, batch, _ in step.calls], f"{name}batch_size")
 
 
-def assert_similarities(method: Any, batch: Batch, stored: Arrays, name: str) -> None:
-    """Compare the similarities of either network after its steps in double precision."""
-    for network, letter in zip(method.networks, "AB", strict=True):
+def assert_similarities(method: Any, batch: Batch, stored: Stored, name: str) -> None:
+    """Compare the similarities of either network after its steps; they are stored in double precision."""
+    for network, letter in zip(method.networks, "AB" if stored.double else "", strict=stored.double):
         with torch.no_grad():
             found = network.eval()(batch).similarities
-        assert_near(found, stored[f"{name}.sims_{letter}__f64"], 1e-6, scale=1)
+        stored.near(found, f"{name}sims_{letter}", 0, 1e-6, scale=1)

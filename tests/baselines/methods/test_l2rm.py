@@ -7,20 +7,7 @@ import numpy as np
 import pytest
 import torch
 from support.doubles import Steps, StoredBatches, rows_of
-from support.parity import (
-    PRECISIONS,
-    SUFFIX,
-    Arrays,
-    Golden,
-    assert_gradients,
-    assert_matrix_losses,
-    batch_of,
-    names_between,
-    network_of,
-    state_of,
-    tensor,
-)
-from support.rounding import assert_near, assert_stored
+from support.parity import Stored, assert_matrix_losses, tensor
 from torch import Tensor, nn
 
 from baselines.kit.batches import Batch
@@ -43,116 +30,94 @@ from baselines.methods.l2rm import (
 from ncl_bench.errors import TrainingError
 
 WARMUP, TRAIN = EpochPlan(0, 0, "warmup", 1.0), EpochPlan(0, 0, "train", 1.0)
-TIED = ("ties", "all_equal", "extreme", "saturated")
-STATES = ("initial", "later")
 TAU, MARGIN = L2RMConfig().temperature, L2RMConfig().margin
 
 
-@pytest.mark.parametrize("dtype", PRECISIONS)
-def test_losses_of_a_matrix_match_the_published_code(dtype: torch.dtype, golden: Golden) -> None:
-    stored, suffix = golden("L_l2rm"), SUFFIX[dtype]
-    value, slope = {"": (1e-4, 1e-3), "__f64": (1e-9, 1e-8)}[suffix]
+def test_losses_of_a_matrix_match_the_published_code(precise):
+    stored = precise("L_l2rm")
     losses = {
         "rce": lambda s: symmetric_cross_entropy(s, TAU).mean(),
         "triplet_max": lambda s: hardest_triplet(s, MARGIN).sum(),
         "infonce": lambda s: 2 * info_nce(s, TAU).mean(),
+        "eval_loss": lambda s: mean_triplet(s, MARGIN),
     }
-    square = {name: x for name, x in stored.items() if name != "scores.rect"}
-    tied = {f"{matrix}.triplet_max" for matrix in TIED}
-    assert_matrix_losses(square, losses, dtype, value=(value, 0.01), slope=(slope, 1e-3), tied=tied)
-    for matrix in names_between(square, "scores.") if not suffix else ():
-        found = mean_triplet(tensor(stored[f"scores.{matrix}"]), MARGIN)
-        assert_near(found, stored[f"{matrix}.eval_loss.value"], 1e-5, scale=0.1, name=matrix)
+    tied = {f"{matrix}.triplet_max" for matrix in ("ties", "all_equal", "extreme", "saturated")}
+    tied |= {f"{matrix}.eval_loss" for matrix in stored.names("scores.")}  # without gradients
+    assert_matrix_losses(stored, losses, value=1e-4, slope=1e-3, scale=0.01, tied=tied)
 
 
-def cost_function(stored: Arrays, state: str, dtype: torch.dtype) -> CostFunction:
+def cost_function(stored: Stored, later: bool) -> CostFunction:
     """The cost function at the start, or with the stored weights."""
-    function = CostFunction(len(stored["cost_function.bias"])).to(dtype)
-    if state == "later":
-        with torch.no_grad():
-            function.map.weight.copy_(tensor(stored["cost_function.weight"]))
-            function.map.bias.copy_(tensor(stored["cost_function.bias"]))
+    function = CostFunction(len(stored["cost_function.bias"])).to(stored.dtype)
+    if later:
+        function.map.load_state_dict({name: stored(f"cost_function.{name}") for name in ("weight", "bias")})
     return function
 
 
-def settings_of(stored: Arrays) -> dict[str, tuple[float, float, bool]]:
-    """Regularisation, mass and whether a pair may be matched with itself, by the setting's letter."""
-    return {
-        letter: (regularisation, mass, ratio == 0)
-        for letter, (regularisation, mass, ratio) in zip("abcd", stored["ot.settings"].tolist(), strict=True)
-    }
+def config_of(stored: Stored, letter: str, **options: Any) -> L2RMConfig:
+    """The stored regularisation, mass, and whether a pair may be matched with itself."""
+    regularisation, mass, ratio = stored["ot.settings"]["abcd".index(letter)].tolist()
+    names = {"regularisation": regularisation, "transported_mass": mass, "match_own_image": ratio == 0}
+    return L2RMConfig(**names, **options)
 
 
-@pytest.mark.parametrize("dtype", PRECISIONS)
-@pytest.mark.parametrize("state", STATES)
-def test_transport_and_its_loss_match_the_published_code(
-    state: str, dtype: torch.dtype, golden: Golden
-) -> None:
-    stored, suffix, double = golden("L_l2rm"), SUFFIX[dtype], dtype == torch.float64
-    function = cost_function(stored, state, dtype)
-    compared = 0
-    for matrix in names_between(stored, "scores."):
-        for letter, (regularisation, mass, own) in settings_of(stored).items():
-            start = f"{matrix}.{state}.{letter}"
-            if f"{start}.plan" not in stored:
-                continue
-            compared += 1
-            scores = tensor(stored[f"scores.{matrix}"], dtype).requires_grad_()
-            n_queued, n_captions = scores.shape
-            config = L2RMConfig(regularisation=regularisation, transported_mass=mass, match_own_image=own)
-            method = L2RM(config, Setting(n_captions, 1, 1, nn.Identity, n_captions))
-            method.cost_function = function
-            plan = method.rematched(scores.detach())
-            costs = function(scores).clamp(min=1e-10).detach()
-            forbidden = None if own else torch.eye(n_queued, n_captions, dtype=torch.bool)
-            found = partial_transport(costs, mass, regularisation, forbidden)
-            assert found.rounds == stored[f"{start}.n_iter{suffix}"]
-            np.testing.assert_array_equal(plan, found.plan[:-1, :-1].float())
-            if double:
-                assert_stored(found.plan[:-1, :-1], stored, f"{start}.plan__f64", 1e-8)
-            else:
-                assert_stored(plan, stored, f"{start}.plan", 1e-4)
-                assert_stored(costs, stored, f"{matrix}.{state}.cost", 1e-6)
-                assert found.change == pytest.approx(float(stored[f"{start}.err"]), rel=1e-3)
-            loss = rematching_loss(scores, plan, TAU)
-            loss.backward()
-            assert_near(
-                loss, stored[f"{start}.loss{suffix}"], 1e-6 if double else 1e-4, scale=0.1, name=start
-            )
-            # labels and their logarithms are float32 in the float64 run too
-            near, rounding = 1e-7 if double else 1e-3, 2**-24 / (TAU * n_captions)
-            key = f"{start}.grad{suffix}"
-            assert_stored(scores.grad, stored, key, near, scale=rounding / near)
-            if f"{start}.u" in stored and not double:
-                assert_stored(found.plan, stored, f"{start}.plan_full", 1e-4)
-                assert_stored(found.rows, stored, f"{start}.u", 1e-5)
-                assert_stored(found.columns, stored, f"{start}.v", 1e-5)
-                assert_stored(costs.max(), stored, f"{start}.A", 1e-6)
-                assert_stored(100 * costs.max(), stored, f"{start}.xi", 1e-6)
-            if f"{start}.labels_i2t" in stored and not double:
-                for labels, side in zip(rectified_labels(plan), ("i2t", "t2i"), strict=True):
-                    assert_stored(labels, stored, f"{start}.labels_{side}", 1e-4)
-    assert compared >= len(names_between(stored, "scores."))
+@pytest.mark.parametrize("state", ["initial", "later"])
+def test_transport_and_its_loss_match_the_published_code(state, precise):
+    stored = precise("L_l2rm")
+    function, compared = cost_function(stored, state == "later"), set()
+    for start in stored.names("", ".plan"):
+        matrix, of, letter = (*start.split("."), "")[:3]
+        if of != state or f"scores.{matrix}" not in stored:
+            continue
+        compared.add(matrix)
+        scores, config = stored.leaf(f"scores.{matrix}"), config_of(stored, letter)
+        n_queued, n_captions = scores.shape
+        method = L2RM(config, Setting(n_captions, 1, 1, nn.Identity, n_captions))
+        method.cost_function = function
+        plan = method.rematched(scores.detach())
+        costs = function(scores).clamp(min=1e-10).detach()
+        forbidden = None if config.match_own_image else torch.eye(n_queued, n_captions, dtype=torch.bool)
+        found = partial_transport(costs, config.transported_mass, config.regularisation, forbidden)
+        stored.equal(found.rounds, f"{start}.n_iter{stored.end}")
+        np.testing.assert_array_equal(plan, found.plan[:-1, :-1].float())
+        stored.near(found.plan[:-1, :-1], f"{start}.plan")
+        loss = rematching_loss(scores, plan, TAU)
+        loss.backward()
+        stored.near(loss, f"{start}.loss", double=1e-6, scale=0.1)
+        # labels and their logarithms are float32 in the float64 run too
+        near, rounding = 1e-7 if stored.double else 1e-3, 2**-24 / (TAU * n_captions)
+        stored.near(scores.grad, f"{start}.grad", near, near, scale=rounding / near)
+        if stored.double:
+            continue
+        stored.near(costs, f"{matrix}.{state}.cost", 1e-6)
+        stored.near(found.change, f"{start}.err", 1e-3)
+        if f"{start}.u" in stored:
+            named = {"plan_full": found.plan, "u": found.rows, "v": found.columns}
+            for name, each in (named | {"A": costs.max(), "xi": 100 * costs.max()}).items():
+                stored.near(each, f"{start}.{name}")
+        if f"{start}.labels_i2t" in stored:
+            for labels, side in zip(rectified_labels(plan), ("i2t", "t2i"), strict=True):
+                stored.near(labels, f"{start}.labels_{side}")
+    assert compared == set(stored.names("scores."))
 
 
-def loop_batches(stored: Arrays, queue: str) -> StoredBatches:
+def loop_batches(stored: Stored, queue: str) -> StoredBatches:
     """The stored training loop: images are numbered by their rows."""
-    whole, start = batch_of(stored, "train."), f"train.{queue}."
+    whole, start = stored.batch("train."), f"train.{queue}."
 
     def rows(images: Tensor, captions: Tensor) -> Batch:
         return replace(rows_of(whole, captions), image_features=whole.image_features[images], pair_ids=images)
 
-    drawn = (
-        tensor(stored[start + name]) for name in ("clean_rows", "noisy_image_rows", "noisy_caption_rows")
+    clean, *noisy = (
+        list(stored(start + name)) for name in ("clean_rows", "noisy_image_rows", "noisy_caption_rows")
     )
-    clean, *noisy = (list(x) for x in drawn)
     batches = StoredBatches(
         n_pairs=len(whole),
         batch_size=len(clean[0]),
         clean=[rows(ids, ids) for ids in clean],
         noisy=[rows(*ids) for ids in zip(*noisy, strict=True)],
     )
-    batches.read = lambda ids: rows(ids, ids)  # type: ignore[method-assign]
+    batches.read = lambda ids: rows(ids, ids)
     return batches
 
 
@@ -188,101 +153,68 @@ class Loop(L2RM):
         return plan
 
 
-def sgr_network(golden: Golden, dtype: torch.dtype) -> nn.Module:
-    return network_of("sgr", state_of(golden("J_backbone_sgr"), "", dtype))
+def loop(config: L2RMConfig, batches: StoredBatches, network: nn.Module) -> Loop:
+    method = Loop(config, Setting(len(batches.pair_ids), 1, 1, lambda: network, batches.batch_size))
+    method.seen = [{}]
+    return method
 
 
 @pytest.mark.parametrize("queue", ["queue_B", "queue_2B"])
-def test_training_loop_matches_the_published_code(queue: str, golden: Golden) -> None:
-    stored, start = golden("L_l2rm"), f"train.{queue}."
-    batches, network = loop_batches(stored, queue), sgr_network(golden, torch.float32)
-    n_queued = len(stored[start + "queue_start"])
-    regularisation, mass, own = settings_of(stored)["b"]
-    config = L2RMConfig(
-        regularisation=regularisation, transported_mass=mass, match_own_image=own, queue_size=n_queued
-    )
-    batch_size = int(stored["train.batch_size"])
-    method = Loop(config, Setting(len(batches.pair_ids), 1, 1, lambda: network, batch_size))
-    method.queue.copy_(tensor(stored[start + "queue_start"]))
-    steps = [f"{start}step{k}." for k in range(len(stored[start + "clean_rows"]))]
-    picks = ([tensor(stored[f"{s}key_{of}_positions"]) for of in ("queue", "batch")] for s in steps)
-    method.seen, method.picks = [], picks
+def test_training_loop_matches_the_published_code(queue, single):
+    stored, start = single("L_l2rm"), f"train.{queue}."
+    batches = loop_batches(stored, queue)
+    config = config_of(stored, "b", queue_size=len(stored[f"{start}queue_start"]))
+    method = loop(config, batches, single("J_backbone_sgr").network("sgr"))
+    method.queue.copy_(stored(f"{start}queue_start"))
+    steps = [f"{start}step{k}." for k in range(len(stored[f"{start}clean_rows"]))]
+    method.seen = []
+    method.picks = ([stored(f"{s}key_{of}_positions") for of in ("queue", "batch")] for s in steps)
     step = Steps(method, [2e-3, 1e-2])
     method.train_epoch(TRAIN, batches, step)
-    np.testing.assert_array_equal(method.queue, stored[start + "queue_end"])
+    stored.equal(method.queue, f"{start}queue_end")
     for k, (s, seen) in enumerate(zip(steps, method.seen, strict=True)):
-        for name in ("key_queue_rows", "queue_rows"):
-            np.testing.assert_array_equal(seen[name], stored[s + name])
         cost, losses = (step.calls[2 * k + of][2] for of in (0, 1))
-        first = k == 0
-        assert_stored(seen["key_sims"], stored, s + "key_sims", 1e-4 if first else 5e-3)
-        near = 1e-4 if first else 2e-2
-        assert cost["known_cost"] == pytest.approx(float(stored[s + "key_cost_sum"]), rel=near)
-        for name in ("cost_weight_after", "cost_bias_after"):
-            assert_stored(seen[name], stored, s + name, 1e-3)
-        for name, found in (("loss_clean", losses["triplet"]), ("loss_noisy", losses["rematching"])):
-            assert found == pytest.approx(float(stored[s + name]), rel=1e-4 if first else 1e-2), s + name
-        assert_stored(seen["sims_noisy"], stored, s + "sims_noisy", 1e-4 if first else 1e-2)
-        assert_stored(seen["plan"], stored, s + "plan", 1e-3 if first else 5e-2)
-        costs = CostFunction(batch_size)
-        with torch.no_grad():
-            costs.map.weight.copy_(seen["cost_weight_after"])
-            costs.map.bias.copy_(seen["cost_bias_after"])
-            matrix = costs(seen["sims_noisy"]).clamp(min=1e-10)
-        forbidden = torch.eye(*matrix.shape, dtype=torch.bool)
-        assert partial_transport(matrix, mass, regularisation, forbidden).rounds == stored[s + "n_iter"]
+        seen |= {"key_cost_sum": cost["known_cost"]}
+        seen |= {"loss_clean": losses["triplet"], "loss_noisy": losses["rematching"]}
+        for name, found in seen.items():
+            if name.endswith("queue_rows"):
+                stored.equal(found, s + name)
+            else:
+                later = 5e-2 if name == "plan" else 2e-2
+                stored.near(found, s + name, 1e-3 if k == 0 or name.endswith("_after") else later)
 
 
-@pytest.mark.parametrize("dtype", PRECISIONS)
-def test_warm_up_of_a_network_matches_the_published_code(dtype: torch.dtype, golden: Golden) -> None:
-    stored, suffix = golden("L_l2rm"), SUFFIX[dtype]
-    value, slope, least = {"": (1e-4, 1e-3, 1e-4), "__f64": (1e-9, 1e-7, 1e-9)}[suffix]
-    network, batch = sgr_network(golden, dtype), batch_of(golden("J_backbone_sgr"), "in.", dtype)
+def test_warm_up_of_a_network_matches_the_published_code(precise):
+    stored, of_network = precise("L_l2rm"), precise("J_backbone_sgr")
+    network, batch = of_network.network("sgr"), of_network.batch()
     method = L2RM(L2RMConfig(), Setting(len(batch), 1, 1, lambda: network, len(batch)))
-    with torch.no_grad():
-        assert_near(network.eval()(batch).similarities, stored["inference.sims"], 1e-5, scale=1)
-        if dtype == torch.float32:
-            losses = mean_triplet(network(batch).similarities, MARGIN)
-            assert_stored(losses, stored, "sgr.eval_loss", 1e-4)
-        state = {name: x.clone() for name, x in network.state_dict().items()}
-        similarities = network.train()(batch).similarities
-        network.load_state_dict(state)
-    assert_near(similarities, stored[f"sgr.warmup.sims{suffix}"], 1e-9 if suffix else 1e-5, scale=1)
+    if not stored.double:
+        with torch.no_grad():
+            similarities = network(batch).similarities
+        stored.near(similarities, "inference.sims", 1e-5, scale=1)
+        stored.near(mean_triplet(similarities, MARGIN), "sgr.eval_loss")
     step = Steps(method)
     method.train_epoch(WARMUP, StoredBatches(batch), step)
-    assert step.losses == pytest.approx([float(stored[f"sgr.warmup.loss{suffix}"])], rel=value)
-    gradients = state_of(stored, "sgr.warmup.grad.", dtype, suffix)
-    base = state_of(golden("J_backbone_sgr"))
-    assert_gradients(network, "sgr", base, gradients, some=True, relative=slope, absolute=least)
+    stored.near_step(step, "sgr.warmup.", of_network.state())
 
 
-@pytest.mark.parametrize("dtype", PRECISIONS)
-def test_one_training_step_matches_the_published_code(dtype: torch.dtype, golden: Golden) -> None:
-    stored, suffix = golden("L_l2rm"), SUFFIX[dtype]
-    value, slope, least = {"": (1e-4, 1e-3, 1e-4), "__f64": (1e-6, 1e-6, 1e-9)}[suffix]
-    batches, network = loop_batches(stored, "queue_2B"), sgr_network(golden, dtype)
+def test_one_training_step_matches_the_published_code(precise):
+    stored, of_network = precise("L_l2rm"), precise("J_backbone_sgr")
+    batches, network = loop_batches(stored, "queue_2B"), of_network.network("sgr")
     clean, noisy = (next(batches.endless(side)) for side in ("clean", "noisy"))
-    clean, noisy = (replace(b, image_features=b.image_features.to(dtype)) for b in (clean, noisy))
-    regularisation, mass, own = settings_of(stored)["b"]
-    config = L2RMConfig(regularisation=regularisation, transported_mass=mass, match_own_image=own)
-    method = Loop(config, Setting(len(batches.pair_ids), 1, 1, lambda: network, len(clean)))
-    method.cost_function.to(dtype)
-    method.seen, step = [{}], Steps(method)
+    method = loop(config_of(stored, "b"), batches, network)
+    method.cost_function.to(stored.dtype)
+    step = Steps(method)
     method.train_step(clean, noisy, noisy, step)
-    terms = step.terms
-    for name, found in (("loss_clean", terms["triplet"]), ("loss_noisy", terms["rematching"])):
-        assert found == pytest.approx(float(stored[f"sgr.train.{name}{suffix}"]), rel=value)
-    if suffix:
-        assert_stored(method.seen[0]["plan"], stored, "sgr.train.plan__f64", 1e-6)
-    gradients = state_of(stored, "sgr.train.grad.", dtype, suffix)
-    base = state_of(golden("J_backbone_sgr"))
-    assert_gradients(network, "sgr", base, gradients, some=True, relative=slope, absolute=least)
+    terms = {"loss_clean": step.terms["triplet"], "loss_noisy": step.terms["rematching"]}
+    near = {"relative": 1e-6, "absolute": 1e-9} if stored.double else {}
+    stored.near_step(step, "sgr.train.", of_network.state(), double=1e-6, terms=terms, **near)
 
 
-def test_other_divergences_of_the_published_code_come_from_the_same_terms(golden: Golden) -> None:
-    stored = golden("L_l2rm")
-    for name in names_between(stored, "alternatives.", ".value__f64"):
-        scores = tensor(stored["scores.random"], torch.float64).requires_grad_()
+def test_other_divergences_of_the_published_code_come_from_the_same_terms(double):
+    stored = double("L_l2rm")
+    for name in stored.results("alternatives.", ".value"):
+        scores = stored.leaf("scores.random")
         plan = tensor(stored["random.initial.b.plan"])
         total = torch.zeros((), dtype=torch.float64)
         for matrix, labels in zip((scores, scores.T), rectified_labels(plan), strict=True):
@@ -296,16 +228,16 @@ def test_other_divergences_of_the_published_code_come_from_the_same_terms(golden
                 terms = middle * (2 * middle.log() - log_p - y.log()) / 2
             total = total + terms.sum() / len(matrix)
         total.backward()
-        assert_stored(total, stored, f"alternatives.{name}.value__f64", 1e-6)
-        assert_stored(scores.grad, stored, f"alternatives.{name}.grad__f64", 1e-6)
+        stored.near(total, f"alternatives.{name}.value", double=1e-6)
+        stored.near(scores.grad, f"alternatives.{name}.grad", double=1e-6)
 
 
-def test_mixtures_match_the_published_code(golden: Golden) -> None:
-    stored = golden("L_l2rm_bmm")
-    for case in names_between(stored, "", ".loss"):
-        normalised = normalised_losses(tensor(stored[f"{case}.loss"]))
-        assert_near(normalised, stored[f"{case}.normalised"], 1e-6, scale=1)
-        groups = tensor(stored[f"{case}.initial_assignment"])
+def test_mixtures_match_the_published_code(single):
+    stored = single("L_l2rm_bmm")
+    for case in stored.names("", ".loss"):
+        normalised = normalised_losses(stored(f"{case}.loss"))
+        stored.near(normalised, f"{case}.normalised", 1e-6, scale=1)
+        groups = stored(f"{case}.initial_assignment")
         start = by_moments(normalised, nn.functional.one_hot(groups, 2))
         first, updates = fitted(normalised, start, most_updates=10, least_gain=0.01)
         second, more_updates = fitted(normalised, first, least_gain=0.1)
@@ -313,21 +245,21 @@ def test_mixtures_match_the_published_code(golden: Golden) -> None:
         assert more_updates == stored[f"{case}.second_fit.n_epochs"]
         for mixture, name in ((first, "first_fit."), (second, ""), (loss_mixture(normalised, groups), "")):
             numbers = torch.stack([mixture.alpha, mixture.beta], dim=1)
-            assert_near(numbers, stored[f"{case}.{name}alpha_beta"], 1e-6)
-            assert_near(mixture.weights, stored[f"{case}.{name}weights"], 1e-6)
+            stored.near(numbers, f"{case}.{name}alpha_beta", 1e-6)
+            stored.near(mixture.weights, f"{case}.{name}weights", 1e-6)
         component = clean_component(second)
         means = second.alpha / (second.alpha + second.beta)
         assert component == stored[f"{case}.clean_component"]
         assert (means[component] == means.min()).item() == stored[f"{case}.is_smaller_mean"]
         probability = second.posterior(normalised)[:, component]
-        assert_near(probability, stored[f"{case}.prob"], 1e-6, scale=1)
-        np.testing.assert_array_equal(probability > 0.5, stored[f"{case}.pred"])
+        stored.near(probability, f"{case}.prob", 1e-6, scale=1)
+        stored.equal(probability > 0.5, f"{case}.pred")
 
 
 @pytest.mark.parametrize(
     "losses", [[0.3] * 6, [0.1, 0.1, 0.1, 0.9], [0.0, 1.0], [0.2, 0.2, 0.2, 0.2, 0.2, 0.21]]
 )
-def test_losses_in_no_two_groups_leave_every_pair_clean(losses: list[float]) -> None:
+def test_losses_in_no_two_groups_leave_every_pair_clean(losses):
     np.testing.assert_array_equal(clean_posterior(torch.tensor(losses)), np.ones(len(losses)))
 
 
@@ -339,8 +271,8 @@ def test_losses_in_no_two_groups_leave_every_pair_clean(losses: list[float]) -> 
         ("cc152k", {"warmup_epochs": 10, "epochs": 40, "lr_update": 20}),
     ],
 )
-def test_schedule_matches_the_published_code(dataset: str, options: dict[str, Any], golden: Golden) -> None:
-    stored = golden("L_l2rm")
+def test_schedule_matches_the_published_code(dataset, options, single):
+    stored = single("L_l2rm")
     method = L2RM(L2RMConfig(**options), Setting(4, 1, 1, nn.Identity, 4))
     plan = method.plan()
     warmup, training = ([e for e in plan if e.phase == phase] for phase in ("warmup", "train"))
@@ -348,7 +280,7 @@ def test_schedule_matches_the_published_code(dataset: str, options: dict[str, An
     assert all(epoch.select for epoch in plan)
     for module, name in zip(method.trained_modules(), ("lr", "lr_cost"), strict=True):
         rates = [method.learning_rate(module, epoch) for epoch in training]
-        assert_near(rates, stored[f"schedule.{dataset}.{name}"], 1e-12)
+        stored.near(rates, f"schedule.{dataset}.{name}", 1e-12)
         assert {method.learning_rate(module, epoch) for epoch in warmup} == {rates[0]}
 
 
@@ -358,41 +290,40 @@ def small_method(probability: list[float], batch_size: int) -> L2RM:
     return method
 
 
-def test_fewer_clean_pairs_than_a_batch_become_a_batch() -> None:
+def test_fewer_clean_pairs_than_a_batch_become_a_batch():
     clean, noisy = small_method([0.1, 0.4, 0.9, 0.2, 0.3], 3).sides(torch.arange(5))
     assert (clean.tolist(), noisy.tolist()) == ([1, 2, 4], [0, 3])
 
 
-def test_fewer_noisy_pairs_than_a_batch_leave_clean_ones_to_train_on(golden: Golden) -> None:
-    stored = golden("L_l2rm")
-    batches, network = loop_batches(stored, "queue_B"), sgr_network(golden, torch.float32)
-    method = Loop(L2RMConfig(), Setting(len(batches.pair_ids), 1, 1, lambda: network, batches.batch_size))
-    method.sides = lambda ids: (ids, ids[: batches.batch_size - 1])  # type: ignore[method-assign]
+def test_fewer_noisy_pairs_than_a_batch_leave_clean_ones_to_train_on(single):
+    batches, network = loop_batches(single("L_l2rm"), "queue_B"), single("J_backbone_sgr").network("sgr")
+    method = loop(L2RMConfig(), batches, network)
+    method.sides = lambda ids: (ids, ids[: batches.batch_size - 1])
     step = Steps(method, [1e-4, 1e-6])
     method.train_epoch(TRAIN, batches, step)
     assert [modules for modules, _, _ in step.calls] == [[network]] * len(batches.own["clean"])
 
 
-def test_incomplete_batches_are_left_out_of_training_alone(golden: Golden) -> None:
-    batch = batch_of(golden("J_backbone_sgr"), "in.", torch.float32)
+def test_incomplete_batches_are_left_out_of_training_alone(single):
+    stored = single("J_backbone_sgr")
+    batch, network = stored.batch(), stored.network("sgr")
     short = replace(batch, **{name: x[:-1] for name, x in vars(batch).items()})
-    network = sgr_network(golden, torch.float32)
     method = L2RM(L2RMConfig(), Setting(len(batch), 1, 1, lambda: network, len(batch)))
-    method.sides = lambda ids: (ids, ids[:0])  # type: ignore[method-assign]
+    method.sides = lambda ids: (ids, ids[:0])
     step, batches = Steps(method, [1e-4, 1e-6]), StoredBatches(batch, short)
-    batches.read = lambda ids: batch  # type: ignore[method-assign]
+    batches.read = lambda ids: batch
     method.train_epoch(WARMUP, batches, step)
     assert len(step.calls) == 2
     method.train_epoch(TRAIN, batches, step)
     assert [len(used) for _, used, _ in step.calls[2:]] == [len(batch)]
 
 
-def test_a_training_split_smaller_than_a_batch_is_refused() -> None:
+def test_a_training_split_smaller_than_a_batch_is_refused():
     with pytest.raises(TrainingError, match="set batch_size to 3 or less"):
         small_method([1.0] * 3, 4)
 
 
-def test_known_pairs_are_at_least_one_and_at_most_the_share() -> None:
+def test_known_pairs_are_at_least_one_and_at_most_the_share():
     method, random = small_method([1.0] * 60, 40), np.random.default_rng(0)
     sizes = {len(places) for places, _ in (method.known_pairs(random) for _ in range(60))}
     assert sizes == {1, 2, 3, 4}

@@ -1,10 +1,7 @@
 """The one-file CCA finds the vectors and judges the pairs as ``baselines.methods.cca`` does."""
 
-from pathlib import Path
-
 import cca_in_one_file as one_file
 import numpy as np
-import pytest
 import torch
 from support.few_digits import digits_job, load_few, trained
 from support.one_file import seed_of_the_engine
@@ -15,7 +12,7 @@ import baselines.training.job
 SETTING = {"image_ridges": [2.0], "word_ridges": [1.0], "components": [24], "judge": [1.0, 1.0, 24]}
 
 
-def test_it_projects_and_judges_as_the_method_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_projects_and_judges_as_the_method_does(tmp_path, monkeypatch):
     monkeypatch.setattr(one_file, "seed_of", seed_of_the_engine)
     monkeypatch.setattr(one_file, "COMPONENTS", 24)
     monkeypatch.setattr(baselines.training.job, "load_dataset", load_few)

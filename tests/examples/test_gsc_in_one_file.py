@@ -1,16 +1,13 @@
 """The one-file GSC takes the steps of the trainer with ``gsc_plus`` of ``baselines.methods.gsc``, to the bit."""
 
-from pathlib import Path
-
 import gsc_in_one_file as one_file
-import pytest
 from support.few_digits import digits_job, trained
 from support.one_file import beside_the_engine
 
 EPOCHS = 3  # the labels weight the pairs from the second epoch on, and remember from the third
 
 
-def test_it_takes_the_steps_of_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_takes_the_steps_of_the_engine(tmp_path, monkeypatch):
     losses, train, networks = beside_the_engine(one_file, monkeypatch)
     first = networks[0].word.weight.clone()
     labels = list(one_file.algorithm_1(networks, train, EPOCHS))[-1]

@@ -1,9 +1,6 @@
 """The one-file NCR takes the steps of the trainer with ``baselines.methods.ncr``, to the bit."""
 
-from pathlib import Path
-
 import ncr_in_one_file as one_file
-import pytest
 import torch
 from support.few_digits import digits_job, trained
 from support.one_file import beside_the_engine
@@ -13,7 +10,7 @@ from baselines.kit.mixture import clean_posterior, is_clean
 SCHEDULE = {"warmup_epochs": 2, "epochs": 2}  # the second epoch trains on noisy batches too
 
 
-def test_it_takes_the_steps_of_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_takes_the_steps_of_the_engine(tmp_path, monkeypatch):
     losses, train, networks = beside_the_engine(one_file, monkeypatch)
     first = networks[0].word.weight.clone()
     assert len(list(one_file.algorithm_1(networks, train, **SCHEDULE))) == SCHEDULE["epochs"]
@@ -39,9 +36,7 @@ def test_it_takes_the_steps_of_the_engine(tmp_path: Path, monkeypatch: pytest.Mo
             assert weight.equal(of_engine.network.state_dict()[name]), name
 
 
-def test_it_divides_like_the_engine_where_the_mixture_does_not_converge_and_where_all_pairs_are_clean() -> (
-    None
-):
+def test_it_divides_like_the_engine_where_the_mixture_does_not_converge_and_where_all_pairs_are_clean():
     losses = torch.linspace(0, 1, 500) ** 8
     assert one_file.clean_probability(losses.numpy(), 7).equal(clean_posterior(losses, random_state=7))
     for w in (torch.linspace(0, 1, 500), torch.linspace(0.96, 1, 500)):

@@ -29,7 +29,7 @@ def r_sums(printed: str) -> list[float]:
     return [float(number) for number in re.findall(r"rSum (\d+\.\d)", printed)]
 
 
-def test_each_begins_with_what_it_shows_and_how_to_run_it() -> None:
+def test_each_begins_with_what_it_shows_and_how_to_run_it():
     files = sorted(EXAMPLES.glob("*.py"))
     assert len(files) == 9
     for file in files:
@@ -37,13 +37,13 @@ def test_each_begins_with_what_it_shows_and_how_to_run_it() -> None:
         assert f"examples/{file.name}" in docstring
 
 
-def test_own_training_loop(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_own_training_loop(monkeypatch, capsys):
     run("own_training_loop.py", patch=monkeypatch)
     first, second = r_sums(capsys.readouterr().out)
     assert 50 < first < second  # chance is 42
 
 
-def test_own_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_method(tmp_path, monkeypatch):
     monkeypatch.setattr(baselines.training.job, "load_dataset", load_few)
     try:
         own = run("own_method.py", patch=monkeypatch)["Trimmed"]
@@ -55,25 +55,19 @@ def test_own_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         METHODS.pop("trimmed", None)
 
 
-def test_evaluate_clip_without_clip(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_evaluate_clip_without_clip(monkeypatch, capsys):
     run("evaluate_clip.py", patch=monkeypatch)
     assert "digits, test" in capsys.readouterr().out
 
 
-def test_evaluate_clip_with_clip(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_evaluate_clip_with_clip(tmp_path, monkeypatch, capsys):
     (tmp_path / "tiny-for-tests.json").write_text(json.dumps(MODEL))
     open_clip.add_model_config(tmp_path)
     run("evaluate_clip.py", "--model", "tiny-for-tests", patch=monkeypatch)
     assert "digits, test" in capsys.readouterr().out
 
 
-def test_find_wrong_pairs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_find_wrong_pairs(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("baselines.encoders.load_encoder", lambda *_: tiny_encoder())
     monkeypatch.setattr("baselines.audit.judge.CHANCE", 2_000)
     monkeypatch.chdir(tmp_path)
@@ -88,9 +82,7 @@ def test_find_wrong_pairs(
     assert (tmp_path / "mine" / "index.html").exists()
 
 
-def test_all_from_python(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_from_python(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(baselines.training.job, "load_dataset", partial(load_few, n_pairs=300))
     run("all_from_python.py", "--to", tmp_path, patch=monkeypatch)
     shown = capsys.readouterr().out
@@ -104,9 +96,7 @@ def test_all_from_python(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_clean_and_train(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_clean_and_train(tmp_path, monkeypatch, capsys):
     run("clean_and_train.py", "--dataset", "digits", "--steps", "20", "--to", tmp_path, patch=monkeypatch)
     shown = capsys.readouterr().out
     for name in ("CCA", "InfoNCE"):

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 from support.doubles import StandIn
-from support.parity import Arrays, names_between, tensor
-from support.rounding import assert_near, assert_stored
+from support.parity import Stored
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -95,17 +94,16 @@ def _unit(vectors: Tensor, lengths: Tensor) -> Encoded:
     return Encoded(vectors, lengths, vectors)
 
 
-def network_of(stored: Arrays, dtype: torch.dtype) -> Any:
+def network_of(stored: Stored) -> Any:
     """The stored network, as it is before training."""
-    state = {name: tensor(stored[f"net.{name}"], dtype) for name in names_between(stored, "net.")}
+    state = {name: stored(f"net.{name}") for name in stored.names("net.")}
     return OpenCLIPTowers(state, stored["setting"]) if "setting" in stored else Towers(state)
 
 
-def pairs_of(images: np.ndarray, captions: np.ndarray, dtype: torch.dtype, first_id: int = 0) -> Batch:
+def pairs_of(images: Tensor, captions: Tensor, first_id: int = 0) -> Batch:
     """A stored batch; its pairs have consecutive numbers."""
     ones = torch.ones(len(images), dtype=torch.int64)
-    ids = first_id + torch.arange(len(images))
-    return Batch(tensor(images, dtype), ones, tensor(captions, dtype), ones, ids)
+    return Batch(images, ones, captions, ones, first_id + torch.arange(len(images)))
 
 
 def fine_tuned(method: type[FineTuning], network: nn.Module, n_pairs: int, **options: Any) -> Any:
@@ -113,25 +111,18 @@ def fine_tuned(method: type[FineTuning], network: nn.Module, n_pairs: int, **opt
     return method(method.Config(**options), Setting(n_pairs, 1, 1, lambda: network))  # type: ignore[arg-type,return-value]
 
 
-def assert_parts(
-    stored: Arrays, start: str, suffix: str, network: Any, parts: dict[str, dict[str, Tensor]]
-) -> None:
+def assert_parts(stored: Stored, start: str, network: Any, parts: dict[str, dict[str, Tensor]]) -> None:
     """Compare gradients and weights, ``grad`` and ``after`` in the name of their part, of a step just taken."""
     for part, found in parts.items():
         for name in stored:
-            if not name.startswith(f"{start}{part}.") or name.endswith("__f64") != bool(suffix):
+            if not name.startswith(f"{start}{part}.") or name.endswith("__f64") != stored.double:
                 continue
-            ours = network.renamed(name.removeprefix(f"{start}{part}.").removesuffix("__f64"))
+            key = name.removesuffix("__f64")
+            ours = network.renamed(key.removeprefix(f"{start}{part}."))
             if "grad" in part:
-                scale = 0 if stored[name].any() else 1
-                assert_stored(found[ours], stored, name, 2e-8 if suffix else 1e-3, scale=scale)
+                stored.near(found[ours], key, 1e-3, 2e-8, scale=0 if stored[name].any() else 1)
             elif not ours.endswith("in_proj_bias"):  # its middle third has no gradient
                 assert np.abs(found[ours].detach().numpy() - stored[name]).max() < 1e-6, name
-
-
-def some_pairs(n: int) -> Batch:
-    """Pairs for a network that does not read them."""
-    return pairs_of(np.zeros((n, 1)), np.zeros((n, 1)), torch.float64)
 
 
 def options_of(setting: np.ndarray) -> dict[str, Any]:
@@ -141,13 +132,12 @@ def options_of(setting: np.ndarray) -> dict[str, Any]:
     return names | {"faults": "published"}
 
 
-def assert_rates(stored: Arrays, method: type[FineTuning]) -> None:
+def assert_rates(stored: Stored, method: type[FineTuning]) -> None:
     """Compare the published rate of the batches of every stored schedule."""
-    for name in names_between(stored, "schedule.", ".lr"):
-        n_pairs, n_batches, *_ = stored[f"schedule.{name}.setting"].astype(int).tolist()
-        epochs, rising, rate = stored[f"schedule.{name}.setting"].tolist()[2:]
+    for name in stored.names("schedule.", ".lr"):
+        n_pairs, n_batches, epochs, rising, rate = stored[f"schedule.{name}.setting"].tolist()
         made = fine_tuned(method, StandIn(), 1, **options_of(np.array([rate, rising, epochs])))
-        batches: Any = SimpleNamespace(pair_ids=range(n_pairs), batch_size=-(-n_pairs // n_batches))
+        batches: Any = SimpleNamespace(pair_ids=range(int(n_pairs)), batch_size=-int(-n_pairs // n_batches))
         rows = stored[f"schedule.{name}.epoch_and_batch"].tolist()
         found = [made.rate(made.plan()[epoch], number, batches) for epoch, number in rows]
-        assert_near(found, stored[f"schedule.{name}.lr"], 1e-12, name=name)
+        stored.near(found, f"schedule.{name}.lr", 1e-12)

@@ -32,9 +32,7 @@ def train() -> PairedDataset:
     return load_dataset("pictograms-web", split="train")
 
 
-def test_the_shipped_labels_are_those_of_the_sample(
-    shipped: list[dict[str, str]], train: PairedDataset
-) -> None:
+def test_the_shipped_labels_are_those_of_the_sample(shipped, train):
     found = read_pair_labels(SHIPPED, WEB)
     assert list(found) == labels.sample(train, 1_200)
     assert set(labels.sample(train, 600)) < set(found)
@@ -45,7 +43,7 @@ def test_the_shipped_labels_are_those_of_the_sample(
         assert row["label"] == row["first"] or row["first"] != row["second"]
 
 
-def test_the_card_counts_them(shipped: list[dict[str, str]], train: PairedDataset) -> None:
+def test_the_card_counts_them(shipped, train):
     count = Counter((row["stratum"], row["label"]) for row in shipped)
     size = Counter(strata(train.captions))
     for label, meaning in LABELS.items():
@@ -64,7 +62,7 @@ def test_the_card_counts_them(shipped: list[dict[str, str]], train: PairedDatase
     assert f"{count['shared', 'wrong'] + count['own', 'wrong']} wrong pairs are too few" in CARD
 
 
-def test_kappa() -> None:
+def test_kappa():
     assert labels.kappa(["wrong", "matches"], ["wrong", "matches"]) == 1
     # half of four agree, and half would by chance
     assert labels.kappa(["wrong", "wrong", "matches", "matches"], ["wrong", "matches"] * 2) == 0
@@ -83,14 +81,14 @@ def test_kappa() -> None:
         ("pair_id,label\n5,wrong\n5,matches\n", "line 3: pair 5 has a label already"),
     ],
 )
-def test_labels_that_do_not_fit_are_refused(tmp_path: Path, text: str, expected: str) -> None:
+def test_labels_that_do_not_fit_are_refused(tmp_path, text, expected):
     path = tmp_path / "labels.csv"
     path.write_text(text)
     with pytest.raises(DataError, match=expected):
         read_pair_labels(path, WEB)
 
 
-def test_labels_of_other_data_are_refused(tmp_path: Path) -> None:
+def test_labels_of_other_data_are_refused(tmp_path):
     path = tmp_path / "labels.csv"
     path.write_text("pair_id,image_id,label\n5,this,wrong\n7,that,wrong\n")
     with pytest.raises(
@@ -99,7 +97,7 @@ def test_labels_of_other_data_are_refused(tmp_path: Path) -> None:
         read_pair_labels(path, WEB, {5: "this", 7: "other"})
 
 
-def test_a_merge_leaves_a_difference_open(train: PairedDataset) -> None:
+def test_a_merge_leaves_a_difference_open(train):
     assert [row[5] for row in labels.merge(train, {1: "wrong", 2: "partly"}, {1: "wrong", 2: "matches"})] == [
         "wrong",
         "",
@@ -108,7 +106,7 @@ def test_a_merge_leaves_a_difference_open(train: PairedDataset) -> None:
         labels.merge(train, {1: "wrong"}, {1: "wrong", 3: "matches"})
 
 
-def test_a_merge_does_not_overwrite_what_it_merges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_merge_does_not_overwrite_what_it_merges(tmp_path, monkeypatch):
     first, second = tmp_path / "a.csv", tmp_path / "b.csv"
     for file in (first, second):
         file.write_text("pair_id,label\n1,wrong\n", encoding="utf-8")
@@ -119,7 +117,7 @@ def test_a_merge_does_not_overwrite_what_it_merges(tmp_path: Path, monkeypatch: 
     assert first.read_text(encoding="utf-8") == "pair_id,label\n1,wrong\n"
 
 
-def test_the_page_shows_each_pair(train: PairedDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_shows_each_pair(train, monkeypatch):
     monkeypatch.setattr(labels, "pictures", lambda train, pairs, packages: ["data:,"] * len(pairs))
     text = labels.page(train, [4, 7], None)
     assert text.count("<figure data-pair=") == 2
@@ -127,7 +125,7 @@ def test_the_page_shows_each_pair(train: PairedDataset, monkeypatch: pytest.Monk
     assert text.count("<button data-label=") == 2 * len(LABELS)
 
 
-def test_pairs_of_another_dataset_are_shown_with_its_pictures() -> None:
+def test_pairs_of_another_dataset_are_shown_with_its_pictures():
     digits = load_dataset("digits", split="train")
     assert [source[:15] for source in labels.pictures(digits, [0, 9], None)] == ["data:image/png;"] * 2
     assert len(labels.sample(digits, 20)) == 20

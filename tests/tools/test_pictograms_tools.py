@@ -46,7 +46,7 @@ def sampled() -> Rendering:
 # A rebuild
 
 
-def test_a_dozen_texts_of_each_source_are_read_as_they_are_shipped() -> None:
+def test_a_dozen_texts_of_each_source_are_read_as_they_are_shipped():
     items = sampled().items
     assert Counter(item.source for item in items) == dict.fromkeys(KINDS, DOZEN)
     for item in items:
@@ -54,7 +54,7 @@ def test_a_dozen_texts_of_each_source_are_read_as_they_are_shipped() -> None:
         assert (item.caption, item.chinese) == (row.caption, row.chinese)
 
 
-def test_a_dozen_pictures_of_each_source_give_the_shipped_numbers(tmp_path) -> None:
+def test_a_dozen_pictures_of_each_source_give_the_shipped_numbers(tmp_path):
     (path,) = make_blocks(sampled().items, tmp_path)
     block = read_block(path)
     assert not block.empty
@@ -84,7 +84,7 @@ def read_clip_art(**drawings: bytes) -> Rendering:
     return reading
 
 
-def test_a_title_counts_where_it_fits_the_name_of_the_file() -> None:
+def test_a_title_counts_where_it_fits_the_name_of_the_file():
     reading = read_clip_art(pear_02=clip_art("Pear_02"), cherries=clip_art("Pear"))
     assert [(item.id, item.caption) for item in reading.items] == [
         ("openclipart/cherries", ""),
@@ -93,7 +93,7 @@ def test_a_title_counts_where_it_fits_the_name_of_the_file() -> None:
     assert reading.items[0].as_it_comes == "pear, food, hash"
 
 
-def test_a_title_of_a_batch_tells_nothing() -> None:
+def test_a_title_of_a_batch_tells_nothing():
     many = {f"star_{number}": clip_art("Star") for number in range(texts.SHARED_TITLE + 1)}
     assert {item.caption for item in read_clip_art(**many).items} == {""}
     many.popitem()
@@ -108,7 +108,7 @@ def test_a_title_of_a_batch_tells_nothing() -> None:
         (clip_art("Pear", shapes='<g xmlns="s"><image xlink:href="pear.png"/></g>'), "another file"),
     ],
 )
-def test_drawings_that_are_left_out(drawing: bytes, reason: str) -> None:
+def test_drawings_that_are_left_out(drawing, reason):
     reading = read_clip_art(pear=drawing)
     assert not reading.items
     ((told, number),) = reading.left_out.items()
@@ -117,7 +117,7 @@ def test_drawings_that_are_left_out(drawing: bytes, reason: str) -> None:
 
 
 @given(st.lists(st.text(alphabet="ab ", max_size=12), max_size=40), st.text(alphabet="ab", min_size=1))
-def test_a_caption_begins_with_the_name_and_repeats_nothing(keywords: list[str], name: str) -> None:
+def test_a_caption_begins_with_the_name_and_repeats_nothing(keywords, name):
     parts = caption(name, keywords).split(", ")
     assert parts[0] == name
     assert len(set(parts)) == len(parts)
@@ -127,14 +127,14 @@ def test_a_caption_begins_with_the_name_and_repeats_nothing(keywords: list[str],
 # Concepts and splits
 
 
-def test_one_concept_has_many_names() -> None:
+def test_one_concept_has_many_names():
     assert concept("up arrow") == concept("arrow-up 2") == concept("Arrow up (red)")
     assert concept("woman astronaut") == concept("astronaut")
     assert concept("flag: Algeria") == concept("algeria")
     assert concept("pear") != concept("apple")
 
 
-def test_near_pictures_are_those_above_the_threshold() -> None:
+def test_near_pictures_are_those_above_the_threshold():
     random = np.random.default_rng(0)
     vectors = random.normal(size=(600, 3)).astype(np.float32)
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -144,14 +144,14 @@ def test_near_pictures_are_those_above_the_threshold() -> None:
     assert len(found) == len(wanted) > 100
 
 
-def test_a_cluster_is_what_names_and_pictures_connect() -> None:
+def test_a_cluster_is_what_names_and_pictures_connect():
     labels = clusters(["pear", "", "pear", "apple", ""], [(1, 2)]).tolist()
     assert labels[0] == labels[1] == labels[2]
     assert len({labels[0], labels[3], labels[4]}) == 3
 
 
 @pytest.mark.slow
-def test_the_table_of_near_pairs_is_that_of_the_shipped_features() -> None:
+def test_the_table_of_near_pairs_is_that_of_the_shipped_features():
     assert near_pairs_table() == NEAR_PAIRS.read_text(encoding="utf-8")
     near = pd.read_csv(NEAR_PAIRS)
     found = near[near.split == "test"].groupby("dataset").image_id.nunique()
@@ -165,7 +165,7 @@ def test_the_table_of_near_pairs_is_that_of_the_shipped_features() -> None:
 # Pictures
 
 
-def test_a_drawing_is_centred_on_white() -> None:
+def test_a_drawing_is_centred_on_white():
     wide = draw(
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 20 10"><rect width="20" height="10"/></svg>'
     )
@@ -181,7 +181,7 @@ def test_a_drawing_is_centred_on_white() -> None:
     assert draw("<svg") is None
 
 
-def test_principal_components_of_the_regions() -> None:
+def test_principal_components_of_the_regions():
     random = np.random.default_rng(0)
     grids = (random.normal(size=(40, 16, 1280)) * np.linspace(2, 0.1, 1280)).astype(np.float32)
     projection = fit_projection(lambda: iter([grids[:25], grids[25:]]))
@@ -195,7 +195,7 @@ def test_principal_components_of_the_regions() -> None:
     assert np.abs(steps.astype(np.int16)).max() == 127
 
 
-def test_the_network_sees_a_picture_the_same_alone_and_among_others() -> None:
+def test_the_network_sees_a_picture_the_same_alone_and_among_others():
     pictures = np.random.default_rng(0).integers(0, 256, (3, 160, 160, 3)).astype(np.uint8)
     together = encode(encoder(), pictures)
     assert together.shape == (3, 16, 1280)

@@ -1,7 +1,6 @@
 """What every registered backbone keeps: shapes, range, indifference to padding, no foreign weights."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -9,7 +8,6 @@ from pydantic import ValidationError
 from support.parity import (
     FILES,
     TRAINED,
-    Golden,
     encoded,
     small_batch,
     small_network,
@@ -31,7 +29,7 @@ LENGTHS = [4, 2, 7, 5]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_forward_gives_images_by_captions_within_the_range(name: str) -> None:
+def test_forward_gives_images_by_captions_within_the_range(name):
     network = small_network(name)
     similarities = network(small_batch(4, LENGTHS)).similarities
     low, high = network.similarity_range
@@ -58,7 +56,7 @@ def similarities_and_gradients(
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_device_computes_in_float32_what_double_precision_gives(name: str, device: str) -> None:
+def test_a_device_computes_in_float32_what_double_precision_gives(name, device):
     found = similarities_and_gradients(name, device, torch.float32)
     expected = similarities_and_gradients(name, "cpu", torch.float64)
     assert_near(found, expected, 1e-3, scale=0.01)
@@ -70,7 +68,7 @@ RECURRENT = {"scan", "vse_infinity", "vsrn"}
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_mixed_network_gives_float32_similarities_that_are_told_apart(name: str, device: str) -> None:
+def test_a_mixed_network_gives_float32_similarities_that_are_told_apart(name, device):
     set_products("32-true")
     network = without_dropout(small_network(name)).to(device, torch.float32).train()
     batch = of_type(small_batch(8, [3 + k for k in range(8)]), torch.float32).to(torch.device(device))
@@ -93,7 +91,7 @@ def test_a_mixed_network_gives_float32_similarities_that_are_told_apart(name: st
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_similarity_ignores_the_padding_of_its_batch(name: str) -> None:
+def test_a_similarity_ignores_the_padding_of_its_batch(name):
     network = small_network(name)
     batch = small_batch(3, LENGTHS)
     tokens, caption_lengths = batch.caption_tokens, batch.caption_lengths
@@ -105,7 +103,7 @@ def test_a_similarity_ignores_the_padding_of_its_batch(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_vectors_are_zero_beyond_a_captions_length(name: str) -> None:
+def test_vectors_are_zero_beyond_a_captions_length(name):
     _, captions = encoded(small_network(name), small_batch(1, LENGTHS))
     assert captions.lengths.tolist() == LENGTHS
     assert captions.vectors.dim() == (2 if BACKBONES[name].pools else 3)
@@ -115,7 +113,7 @@ def test_vectors_are_zero_beyond_a_captions_length(name: str) -> None:
         assert_near(captions.pooled.norm(dim=-1), torch.ones(4), 1e-6)
 
 
-def test_padded_regions_do_not_count_in_a_pooled_image() -> None:
+def test_padded_regions_do_not_count_in_a_pooled_image():
     network = small_network("vse_infinity")
     features, lengths = small_batch(2, LENGTHS).image_features, torch.tensor([16, 5])
     cut = network.encode_images(features[1:, :5], lengths[1:])
@@ -123,7 +121,7 @@ def test_padded_regions_do_not_count_in_a_pooled_image() -> None:
 
 
 @pytest.mark.parametrize("name", ["sgr", "saf"])
-def test_all_regions_count_for_region_word_backbones(name: str) -> None:
+def test_all_regions_count_for_region_word_backbones(name):
     network = small_network(name)
     whole, shorter = (encoded(network, small_batch(2, LENGTHS, [n] * 2))[0].vectors for n in (16, 11))
     assert torch.equal(shorter, whole)
@@ -131,7 +129,7 @@ def test_all_regions_count_for_region_word_backbones(name: str) -> None:
 
 @pytest.mark.parametrize("variant", ["gsc", "gsc+"])
 @pytest.mark.parametrize("name", ["vse_infinity", "vsrn"])
-def test_pooled_items_of_a_modality_are_compared_by_their_inner_product(name: str, variant: Any) -> None:
+def test_pooled_items_of_a_modality_are_compared_by_their_inner_product(name, variant):
     network = small_network(name)
     images, captions = encoded(network, small_batch(3, LENGTHS))
     assert_near(network.image_image_similarities(images, variant), images.vectors @ images.vectors.T)
@@ -140,7 +138,7 @@ def test_pooled_items_of_a_modality_are_compared_by_their_inner_product(name: st
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_gradients_stay_finite_where_an_image_is_blank(name: str) -> None:
+def test_gradients_stay_finite_where_an_image_is_blank(name):
     network, batch = small_network(name), small_batch(2)
     blank = replace(batch, image_features=torch.zeros_like(batch.image_features))
     similarities = network.similarities(*encoded(network, blank))
@@ -164,9 +162,7 @@ def region_layer(state: dict[str, torch.Tensor]) -> str:
         ("vsrn", {"caption_dropout": 0.1}),
     ],
 )
-def test_options_that_weights_do_not_tell_are_given(
-    name: str, options: dict[str, Any], golden: Golden
-) -> None:
+def test_options_that_weights_do_not_tell_are_given(name, options, golden):
     state = state_of(golden(FILES[name]))
     config = network_from(name, state, **options).config
     assert config.model_dump(include=options) == options
@@ -175,7 +171,7 @@ def test_options_that_weights_do_not_tell_are_given(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_published_weights_are_recognised_and_fit_their_backbone_alone(name: str, golden: Golden) -> None:
+def test_published_weights_are_recognised_and_fit_their_backbone_alone(name, golden):
     for owner in NAMES:
         state = state_of(golden(FILES[owner]))
         assert backbone_of(state) == owner
@@ -188,7 +184,7 @@ def test_published_weights_are_recognised_and_fit_their_backbone_alone(name: str
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_incomplete_published_weights_are_refused(name: str, golden: Golden) -> None:
+def test_incomplete_published_weights_are_refused(name, golden):
     state = state_of(golden(FILES[name]))
     layer = region_layer(state)
     for missing in (layer, layer.replace("weight", "bias")):
@@ -197,7 +193,7 @@ def test_incomplete_published_weights_are_refused(name: str, golden: Golden) -> 
             network_from(name, cut)
 
 
-def test_unknown_names_and_options_are_refused() -> None:
+def test_unknown_names_and_options_are_refused():
     with pytest.raises(RecipeError, match="clip, imram, linear, saf, scan, sgr, vse_infinity, vsrn"):
         build_backbone("sgraf", None, feature_dim=66, n_regions=16, vocabulary_size=40)
     for name in NAMES:

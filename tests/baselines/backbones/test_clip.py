@@ -2,7 +2,6 @@
 
 import io
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from baselines.backbones.clip import CLIP
 from baselines.backbones.clip_inputs import ImagePatches, patches_of, pixels_of, random_box
 from baselines.backbones.clip_models import CLIPConfig, architecture
 from baselines.kit.batches import TrainingBatches, collate, derive_seed
-from baselines.kit.fine_tuning import FineTuning
 from baselines.kit.method import Setting
 from baselines.methods.npc import NPC
 from baselines.methods.osa import OSA, OSAConfig, random_pairs
@@ -37,7 +35,7 @@ def network() -> CLIP:
 
 
 @torch.no_grad()
-def test_similarities_are_those_of_open_clip(network: CLIP) -> None:
+def test_similarities_are_those_of_open_clip(network):
     """With OpenCLIP's transform, tokenizer and model; ours goes through patches and short rows of tokens."""
     view = CLIP.inputs(network.config, TRAIN)
     rows = np.array([3, 700, 1311])
@@ -55,7 +53,7 @@ def test_similarities_are_those_of_open_clip(network: CLIP) -> None:
 
 
 @given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 5))
-def test_patches_hold_every_pixel_at_its_place(n: int, grid: int, patch: int) -> None:
+def test_patches_hold_every_pixel_at_its_place(n, grid, patch):
     pixels = torch.arange(n * 3 * (grid * patch) ** 2.0).view(n, 3, grid * patch, grid * patch)
     patches = patches_of(pixels, patch)
     assert patches.shape == (n, grid * grid, 3 * patch * patch)
@@ -65,7 +63,7 @@ def test_patches_hold_every_pixel_at_its_place(n: int, grid: int, patch: int) ->
 
 
 @torch.no_grad()
-def test_a_caption_ignores_padding_and_what_a_method_did_to_its_ends(network: CLIP) -> None:
+def test_a_caption_ignores_padding_and_what_a_method_did_to_its_ends(network):
     batch = clip_batch(5)
     whole = network.encode_captions(batch.caption_tokens, batch.caption_lengths).vectors
     for k, length in enumerate(batch.caption_lengths.tolist()):
@@ -76,7 +74,7 @@ def test_a_caption_ignores_padding_and_what_a_method_did_to_its_ends(network: CL
 
 
 @torch.no_grad()
-def test_words_that_a_method_adds_are_words_and_no_end() -> None:
+def test_words_that_a_method_adds_are_words_and_no_end():
     network, batch = tiny_clip(words=WORDS + 2).eval(), clip_batch(2)
     table = network.towers.token_embedding.weight
     assert torch.equal(table[:WORDS], tiny_clip().towers.token_embedding.weight)
@@ -94,7 +92,7 @@ def gradients(network: CLIP) -> list[torch.Tensor]:
     return [p.grad for p in network.parameters() if p.grad is not None]
 
 
-def test_gradient_checkpointing_changes_no_number() -> None:
+def test_gradient_checkpointing_changes_no_number():
     plain, checkpointed = tiny_clip().train(), tiny_clip(gradient_checkpointing=True).train()
     assert checkpointed.towers.visual.transformer.grad_checkpointing
     assert checkpointed.towers.transformer.grad_checkpointing
@@ -102,7 +100,7 @@ def test_gradient_checkpointing_changes_no_number() -> None:
     torch.testing.assert_close(gradients(checkpointed), gradients(plain), rtol=0, atol=0)
 
 
-def test_every_weight_learns_but_the_temperature() -> None:
+def test_every_weight_learns_but_the_temperature():
     network = tiny_clip().train()
     gradients(network)
     assert {name for name, p in network.named_parameters() if p.grad is None} == {"towers.logit_scale"}
@@ -110,7 +108,7 @@ def test_every_weight_learns_but_the_temperature() -> None:
 
 
 @pytest.mark.parametrize("method", [NPC, OSA])
-def test_methods_that_fine_tune_clip_train_its_temperature(method: type[FineTuning]) -> None:
+def test_methods_that_fine_tune_clip_train_its_temperature(method):
     made = method(method.Config(rising_steps=0, learning_rate=0.01), Setting(6, 16, WORDS, tiny_clip))
     batches, step = StoredBatches(clip_batch(6)), Steps(made, 0.01)
     network = made.networks[0]
@@ -124,7 +122,7 @@ def test_methods_that_fine_tune_clip_train_its_temperature(method: type[FineTuni
 
 
 @torch.no_grad()
-def test_unrelated_images_and_captions_are_drawn_where_a_network_reads_images() -> None:
+def test_unrelated_images_and_captions_are_drawn_where_a_network_reads_images():
     """The paper pairs them, the published code takes all pairings."""
     shifts = []
     for faults in ("repaired", "published"):
@@ -141,7 +139,7 @@ def test_unrelated_images_and_captions_are_drawn_where_a_network_reads_images() 
 
 
 @torch.no_grad()
-def test_half_precision_follows_single_precision() -> None:
+def test_half_precision_follows_single_precision():
     network, batch = tiny_clip().eval(), clip_batch(40)
     exact = network(batch).similarities
     network.mixed = True
@@ -152,7 +150,7 @@ def test_half_precision_follows_single_precision() -> None:
     assert_near(half, exact, 0.02, scale=1)
 
 
-def test_a_caption_is_cut_to_what_the_tower_reads() -> None:
+def test_a_caption_is_cut_to_what_the_tower_reads():
     config = CLIPConfig(model={**MODEL, "text_cfg": {**MODEL["text_cfg"], "context_length": 6}})
     view = CLIP.inputs(config, TRAIN.subset(np.arange(9)))
     tokens, lengths = view.tokens.padded(np.array([0, 1]))
@@ -163,7 +161,7 @@ def test_a_caption_is_cut_to_what_the_tower_reads() -> None:
     assert view.vocabulary.size == WORDS
 
 
-def test_subsets_and_first_images_keep_captions_and_images_together() -> None:
+def test_subsets_and_first_images_keep_captions_and_images_together():
     view = CLIP.inputs(tiny_clip().config, load_dataset("digits", split="dev"))
     part = view.first_images(7).subset(np.array([30, 2]))
     np.testing.assert_array_equal(part.tokens.padded(np.array([1]))[0], view.tokens.padded(np.array([2]))[0])
@@ -171,7 +169,7 @@ def test_subsets_and_first_images_keep_captions_and_images_together() -> None:
     assert part.image_features.shape == (7, 16, 192)
 
 
-def test_training_crops_by_seed_epoch_and_pair_and_evaluation_never() -> None:
+def test_training_crops_by_seed_epoch_and_pair_and_evaluation_never():
     view = CLIP.inputs(CLIPConfig(model=MODEL, smallest_crop=0.5), TRAIN).subset(np.arange(40))
     whole = dict(zip(range(40), view.image_features[view.caption_to_image], strict=True))
 
@@ -199,7 +197,7 @@ def test_training_crops_by_seed_epoch_and_pair_and_evaluation_never() -> None:
     np.testing.assert_array_equal(read.image_features[0].numpy(), whole[5])
 
 
-def test_a_smallest_crop_of_one_changes_no_image() -> None:
+def test_a_smallest_crop_of_one_changes_no_image():
     view = CLIP.inputs(CLIPConfig(model=MODEL, smallest_crop=1), TRAIN).subset(np.arange(20))
     batch = next(TrainingBatches(view, batch_size=20, seed=0).shuffled("train"))
     expected = view.image_features[view.caption_to_image[batch.pair_ids.numpy()]]
@@ -207,9 +205,7 @@ def test_a_smallest_crop_of_one_changes_no_image() -> None:
 
 
 @given(st.integers(1, 500), st.integers(1, 500), st.floats(0.01, 1), st.integers(0, 2**31))
-def test_a_random_crop_lies_in_the_image_and_is_no_smaller_than_said(
-    width: int, height: int, smallest: float, seed: int
-) -> None:
+def test_a_random_crop_lies_in_the_image_and_is_no_smaller_than_said(width, height, smallest, seed):
     left, top, right, bottom = random_box((width, height), smallest, np.random.default_rng(seed))
     assert 0 <= left < right <= width + 1e-9
     assert 0 <= top < bottom <= height + 1e-9
@@ -218,13 +214,13 @@ def test_a_random_crop_lies_in_the_image_and_is_no_smaller_than_said(
     assert cut or area >= smallest * width * height * (1 - 1e-9)
 
 
-def test_a_damaged_image_is_named() -> None:
+def test_a_damaged_image_is_named():
     patches = ImagePatches([b"\x89PNG no"], np.array(["i7"]), torch.tensor, 32, 8, 1.0)
     with pytest.raises(DataError, match="image i7 is not an image of"):
         patches[np.array([0])]
 
 
-def test_grey_of_16_bits_keeps_its_brightness() -> None:
+def test_grey_of_16_bits_keeps_its_brightness():
     stream = io.BytesIO()
     Image.new("I;16", (4, 4), 77 * 256 + 3).save(stream, "PNG")
     patches = ImagePatches([stream.getvalue()], np.array(["grey"]), pixels_as_they_are, 4, 4, 1.0)
@@ -235,7 +231,7 @@ def pixels_as_they_are(image: Image.Image) -> torch.Tensor:
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).float()
 
 
-def test_images_of_any_mode_and_shape_are_read() -> None:
+def test_images_of_any_mode_and_shape_are_read():
     view = CLIP.inputs(tiny_clip().config, TRAIN)
     files = []
     for mode, size in (("L", (40, 20)), ("RGBA", (20, 41)), ("P", (33, 33)), ("CMYK", (1, 50))):
@@ -247,7 +243,7 @@ def test_images_of_any_mode_and_shape_are_read() -> None:
     assert np.isfinite(patches.augmented(np.arange(4), [(row,) for row in range(4)])).all()
 
 
-def test_weights_of_a_file_are_loaded_every_one(tmp_path: Path) -> None:
+def test_weights_of_a_file_are_loaded_every_one(tmp_path):
     path = random_weights(tmp_path / "weights.safetensors")
     network = tiny_clip(words=WORDS + 1, weights=str(path))
     added = network.towers.token_embedding.weight[WORDS:].clone()
@@ -264,7 +260,7 @@ def test_weights_of_a_file_are_loaded_every_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["missing", "left over", "shape", "bytes", "absent"])
-def test_weights_that_do_not_fit_are_refused_with_a_sentence(damage: str, tmp_path: Path) -> None:
+def test_weights_that_do_not_fit_are_refused_with_a_sentence(damage, tmp_path):
     path = random_weights(tmp_path / "weights.safetensors")
     state = load_file(path)
     if damage == "missing":
@@ -297,12 +293,12 @@ def test_weights_that_do_not_fit_are_refused_with_a_sentence(damage: str, tmp_pa
         ({"pretrained": "openai", "model": MODEL}, "does not know for this model; leave it out"),
     ],
 )
-def test_an_unknown_model_is_refused_with_a_sentence(options: dict[str, Any], sentence: str) -> None:
+def test_an_unknown_model_is_refused_with_a_sentence(options, sentence):
     with pytest.raises(TrainingError, match=sentence):
         tiny_clip(**options)
 
 
-def test_named_weights_bring_their_activation_and_normalisation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_named_weights_bring_their_activation_and_normalisation(monkeypatch):
     """OpenAI's weights were trained with another GELU; nothing is fetched to know that."""
     assert architecture(CLIPConfig(pretrained="openai"))["quick_gelu"]
     assert "quick_gelu" not in architecture(CLIPConfig(pretrained="laion2b_s34b_b79k"))
@@ -320,9 +316,7 @@ def refuse(*args: Any) -> str:
     raise OSError("no network")
 
 
-def test_named_weights_are_read_through_the_loader_of_open_clip(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_named_weights_are_read_through_the_loader_of_open_clip(tmp_path, monkeypatch):
     """A stand-in for a download: a checkpoint of PyTorch with names of several devices."""
     model = "ViT-S-32-alt"
     torch.manual_seed(3)
@@ -343,7 +337,7 @@ def test_named_weights_are_read_through_the_loader_of_open_clip(
     assert_near(white.mean(), torch.tensor((1 - 0.5) / 0.26863).mean(), 0.1)
 
 
-def test_datasets_without_images_or_texts_are_refused_and_so_are_images_alone() -> None:
+def test_datasets_without_images_or_texts_are_refused_and_so_are_images_alone():
     config = CLIPConfig(model=MODEL)
     with pytest.raises(DataError, match="digits/train has no image of every pair here"):
         CLIP.inputs(config, replace(TRAIN, images=None))
@@ -355,7 +349,7 @@ def test_datasets_without_images_or_texts_are_refused_and_so_are_images_alone() 
         BACKBONES["sgr"].inputs(None, bare)
 
 
-def test_networks_with_statistics_of_a_batch_encode_it_whole() -> None:
+def test_networks_with_statistics_of_a_batch_encode_it_whole():
     convolutions = {"image_size": 32, "layers": [1, 1, 1, 1], "width": 8, "head_width": 16, "patch_size": 8}
     assert not tiny_clip(model={**MODEL, "vision_cfg": convolutions}).shared_out
     assert tiny_clip().shared_out

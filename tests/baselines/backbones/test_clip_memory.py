@@ -65,23 +65,21 @@ def measured(side: str, layers: int, checkpointing: bool, n: int = 4) -> int:
 
 @pytest.mark.parametrize(("side", "position"), [("image", 0), ("text", 1)])
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_a_layer_keeps_sixteen_numbers_for_each_that_it_sees_or_one(
-    side: str, position: int, checkpointing: bool
-) -> None:
+def test_a_layer_keeps_sixteen_numbers_for_each_that_it_sees_or_one(side, position, checkpointing):
     seen = 4 * tokens(MODEL)[position] * 32
     per_layer = (measured(side, 3, checkpointing) - measured(side, 1, checkpointing)) / 2 / seen
     assert per_layer == pytest.approx(1 if checkpointing else 16, rel=0.02)
 
 
 @pytest.mark.parametrize("name", ["tiny", "ViT-S-32-alt", "ViT-B-32", "ViT-L-14"])
-def test_the_number_of_parameters_is_that_of_the_formula(name: str) -> None:
+def test_the_number_of_parameters_is_that_of_the_formula(name):
     model = MODEL if name == "tiny" else open_clip.get_model_config(name)
     with torch.device("meta"):
         network = open_clip.CLIP(**model)
     assert sum(p.numel() for p in network.parameters()) == parameters(model)
 
 
-def test_the_table_of_the_page_is_computed() -> None:
+def test_the_table_of_the_page_is_computed():
     rows = re.findall(
         r"^\| `([\w-]+)` \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|", PAGE.read_text(), re.M
     )

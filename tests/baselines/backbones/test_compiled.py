@@ -42,7 +42,7 @@ def everything(name: str, compiled: int = 0) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_path_of_a_gpu_gives_the_numbers_of_the_path_of_a_cpu(name: str) -> None:
+def test_the_path_of_a_gpu_gives_the_numbers_of_the_path_of_a_cpu(name):
     expected = everything(name)
     with patch.object(encoders, "CPU_PATH", ()):
         found = everything(name)
@@ -50,7 +50,7 @@ def test_the_path_of_a_gpu_gives_the_numbers_of_the_path_of_a_cpu(name: str) -> 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_fixed_shapes_give_the_numbers_of_the_lengths(name: str) -> None:
+def test_fixed_shapes_give_the_numbers_of_the_lengths(name):
     expected = everything(name)
     uncompiled = patch.object(backbone, "_graphs", lambda device: backbone._pass)
     with uncompiled, patch.object(torch.compiler, "is_compiling", lambda: True):
@@ -58,7 +58,7 @@ def test_fixed_shapes_give_the_numbers_of_the_lengths(name: str) -> None:
     assert_near(found, expected, 1e-12, scale=1e-3)
 
 
-def test_batches_of_another_size_are_not_compiled() -> None:
+def test_batches_of_another_size_are_not_compiled():
     def refuse(device: str) -> Callable[..., Any]:
         raise AssertionError(device)
 
@@ -69,7 +69,7 @@ def test_batches_of_another_size_are_not_compiled() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", TRAINED)
-def test_nothing_breaks_the_graph_of_a_backbone(name: str) -> None:
+def test_nothing_breaks_the_graph_of_a_backbone(name):
     expected = everything(name)
     whole = partial(torch.compile, fullgraph=True, backend="aot_eager")
     backbone._graphs.cache_clear()
@@ -82,5 +82,5 @@ def test_nothing_breaks_the_graph_of_a_backbone(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", ["scan", "sgr", "vsrn"])
-def test_what_is_compiled_gives_the_same_numbers(name: str) -> None:
+def test_what_is_compiled_gives_the_same_numbers(name):
     assert_near(everything(name, compiled=4), everything(name), 1e-11, scale=1e-3)

@@ -79,7 +79,7 @@ def by_caption(stored: Arrays, images: Encoded, captions: Encoded, direction: st
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_attention_and_cosines_of_scan_match(direction: str, golden: Golden) -> None:
+def test_attention_and_cosines_of_scan_match(direction, golden):
     stored, _, *sides = stored_sides("scan", "N_scan", golden)
     for j, (looking, seen) in enumerate(by_caption(stored, *sides, direction)):
         between = products(looking, seen)
@@ -97,7 +97,7 @@ def looks(network: IMRAM, name: str, looking: Side, seen: Side) -> list[Look]:
 
 @pytest.mark.parametrize("name", DIRECTIONS)
 @pytest.mark.parametrize("case", LOOKS)
-def test_each_look_of_imram_matches(case: str, name: str, golden: Golden) -> None:
+def test_each_look_of_imram_matches(case, name, golden):
     file, memory_norm = LOOKS[case]
     stored, network, images, captions = stored_sides("imram", file, golden, memory_norm=memory_norm)
     valid = torch.arange(captions.vectors.shape[1]) < captions.lengths[:, None]
@@ -139,13 +139,13 @@ OPTIONS = {
 @settings(max_examples=20)
 @pytest.mark.parametrize(("backbone", "variant"), VARIANTS)
 def test_similarities_and_gradients_equal_the_loop(
-    backbone: str,
-    variant: str,
-    data: st.DataObject,
-    words: list[int],
-    regions: list[int],
-    block_captions: int | None,
-) -> None:
+    backbone,
+    variant,
+    data,
+    words,
+    regions,
+    block_captions,
+):
     network = small(backbone, variant, block_captions=block_captions, **data.draw(OPTIONS[backbone]))
 
     def results(similarities: Callable[[Encoded, Encoded], Tensor]) -> dict[str, Tensor]:
@@ -159,7 +159,7 @@ def test_similarities_and_gradients_equal_the_loop(
 
 
 @pytest.mark.parametrize("variant", SCANS)
-def test_intra_modal_similarities_of_scan_equal_the_loop(variant: str) -> None:
+def test_intra_modal_similarities_of_scan_equal_the_loop(variant):
     network = small("scan", variant)
     images, captions = encoded(network, small_batch(regions=REGIONS))
     for found, side in (
@@ -170,7 +170,7 @@ def test_intra_modal_similarities_of_scan_equal_the_loop(variant: str) -> None:
 
 
 @pytest.mark.parametrize(("mode", "direction"), [("text", "t2i"), ("image", "i2t")])
-def test_a_single_look_is_scan(mode: str, direction: str, golden: Golden) -> None:
+def test_a_single_look_is_scan(mode, direction, golden):
     stored, dtype = golden("N_scan"), torch.float64
     sides = encoded(network_of("scan", state_of(stored, "", dtype)), batch_of(stored, "in.", dtype))
     network = IMRAM(IMRAMConfig(mode=mode, steps=1, embed_size=2, attention_sharpness=7.0), 2, 1, 4)
@@ -179,9 +179,7 @@ def test_a_single_look_is_scan(mode: str, direction: str, golden: Golden) -> Non
 
 
 @pytest.mark.parametrize(("backbone", "variant"), VARIANTS)
-def test_tiles_stay_within_the_budget_and_change_nothing(
-    backbone: str, variant: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tiles_stay_within_the_budget_and_change_nothing(backbone, variant, monkeypatch):
     network, wide, budget = small(backbone, variant), 0, 20_000
     if backbone == "imram":
         wide, budget = 8 * network.embed_size, 60_000
@@ -205,7 +203,7 @@ def test_tiles_stay_within_the_budget_and_change_nothing(
 
 
 @pytest.mark.parametrize(("backbone", "variant"), VARIANTS)
-def test_the_range_is_reached_and_kept(backbone: str, variant: str) -> None:
+def test_the_range_is_reached_and_kept(backbone, variant):
     network = small(backbone, variant)
     low, high = network.similarity_range
     found = network.similarities(*encoded(network, small_batch(regions=REGIONS)))

@@ -1,6 +1,5 @@
 """The GRU of the CPU against torch's own module, and its gradients of first and second order."""
 
-from collections.abc import Callable
 from unittest.mock import patch
 
 import pytest
@@ -41,9 +40,7 @@ def a_gru(*, both: bool, dtype: torch.dtype = torch.float64) -> nn.GRU:
     both=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_states_and_gradients_are_those_of_torch(
-    path: str, lengths: list[int], padding: int, both: bool, seed: int
-) -> None:
+def test_states_and_gradients_are_those_of_torch(path, lengths, padding, both, seed):
     gru = a_gru(both=both)
     random = torch.Generator().manual_seed(seed)
     sequences = torch.randn(
@@ -61,7 +58,7 @@ def test_states_and_gradients_are_those_of_torch(
 
 
 @pytest.mark.parametrize("both", [True, False], ids=["both", "one"])
-def test_gradients_can_be_differentiated_again(both: bool) -> None:
+def test_gradients_can_be_differentiated_again(both):
     gru = a_gru(both=both)
     names, values = zip(*gru.named_parameters(), strict=True)
     sequences = torch.randn(6, 7, 5, dtype=torch.float64, requires_grad=True)
@@ -86,7 +83,7 @@ class Functional(nn.Module):
         return states(self.gru, sequences, self.lengths)
 
 
-def test_what_lies_beyond_a_sequence_counts_for_nothing() -> None:
+def test_what_lies_beyond_a_sequence_counts_for_nothing():
     gru = a_gru(both=True)
     sequences = torch.randn(6, 7, 5, dtype=torch.float64)
     beyond = torch.arange(7) >= LENGTHS[:, None]
@@ -99,7 +96,7 @@ def test_what_lies_beyond_a_sequence_counts_for_nothing() -> None:
     assert gradient[~beyond].all()
 
 
-def test_both_directions_are_averaged_and_the_last_state_is_that_of_the_last_item() -> None:
+def test_both_directions_are_averaged_and_the_last_state_is_that_of_the_last_item():
     sequences = torch.randn(6, 7, 5, dtype=torch.float64)
     gru = a_gru(both=True)
     expected = by_torch(gru, sequences, LENGTHS).mean(dim=2)
@@ -109,7 +106,7 @@ def test_both_directions_are_averaged_and_the_last_state_is_that_of_the_last_ite
     assert_near(all_states(gru, sequences), gru(sequences)[0])
 
 
-def test_states_are_float32_where_products_are_bfloat16() -> None:
+def test_states_are_float32_where_products_are_bfloat16():
     gru = a_gru(both=True, dtype=torch.float32)
     sequences = torch.randn(6, 7, 5)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -118,9 +115,7 @@ def test_states_are_float32_where_products_are_bfloat16() -> None:
 
 
 @pytest.mark.parametrize(("divided", "dim"), [(encoders.unit_length, 2), (encoders.scaled, 1)])
-def test_unit_vectors_of_a_gpu_and_their_gradients_are_those_of_a_cpu(
-    divided: Callable[[Tensor], Tensor], dim: int
-) -> None:
+def test_unit_vectors_of_a_gpu_and_their_gradients_are_those_of_a_cpu(divided, dim):
     vectors = torch.randn(5, 3, 4, dtype=torch.float64)
     vectors[0, 0], vectors[1, 1] = 0.0, 1e-9
     x = vectors.transpose(dim, 2).requires_grad_()

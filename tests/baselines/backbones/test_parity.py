@@ -117,7 +117,7 @@ IN_ALL_WAYS = [
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("name", RUNS)
-def test_embeddings_similarities_and_losses_match(name: str, dtype: torch.dtype, golden: Golden) -> None:
+def test_embeddings_similarities_and_losses_match(name, dtype, golden):
     run, suffix = RUNS[name], SUFFIX[dtype]
     stored, single = run.stored(golden), LOOSE.get(run.backbone, (1e-5,))[0]
     near = 1e-9 if suffix else single
@@ -167,7 +167,7 @@ def gradients_prefix(run: Run, target: str) -> str:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_gradients_match(name: str, golden: Golden) -> None:
+def test_gradients_match(name, golden):
     run = RUNS[name]
     stored, compared = run.stored(golden), 0
     for target in ("sum", "proj", "loss_max"):
@@ -180,9 +180,7 @@ def test_gradients_match(name: str, golden: Golden) -> None:
 
 
 @pytest.mark.parametrize(("name", "block_captions", "tile_rows"), IN_ALL_WAYS)
-def test_gradients_match_in_blocks_of_any_size(
-    name: str, block_captions: int | None, tile_rows: int, golden: Golden, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gradients_match_in_blocks_of_any_size(name, block_captions, tile_rows, golden, monkeypatch):
     run = RUNS[name]
     stored = run.stored(golden)
     if f"{gradients_prefix(run, 'proj')}txt_enc.embed.weight__f64" in stored:
@@ -192,7 +190,7 @@ def test_gradients_match_in_blocks_of_any_size(
 
 @pytest.mark.parametrize("block_captions", [1, 5, None])
 @pytest.mark.parametrize("name", ["sgr-train", "saf-train", "vse-train_var", "vsrn-train", "vsrn-coco-train"])
-def test_running_statistics_move_as_published(name: str, block_captions: int | None, golden: Golden) -> None:
+def test_running_statistics_move_as_published(name, block_captions, golden):
     run = RUNS[name]
     stored, own = run.stored(golden), {"block_captions": block_captions} if name in IN_BLOCKS else {}
     network = run.network(stored, SINGLE, **own)
@@ -210,7 +208,7 @@ def test_running_statistics_move_as_published(name: str, block_captions: int | N
 
 
 @pytest.mark.parametrize("name", CROSS_ATTENDING)
-def test_five_steps_of_training_match(name: str, golden: Golden) -> None:
+def test_five_steps_of_training_match(name, golden):
     run, dtype = RUNS[name], torch.float64
     stored = run.stored(golden)
     network = run.network(stored, dtype).train()

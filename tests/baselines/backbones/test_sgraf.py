@@ -44,9 +44,7 @@ def published(name: str, mode: str, golden: Golden, dtype: torch.dtype = torch.f
 @pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", NAMES)
-def test_logits_and_what_they_are_made_of_match(
-    name: str, mode: str, dtype: torch.dtype, golden: Golden
-) -> None:
+def test_logits_and_what_they_are_made_of_match(name, mode, dtype, golden):
     stored, network = golden(FILES[name]), published(name, mode, golden, dtype)
     network.block_captions = 1
     images, captions = sides_of(network, batch_of(stored, "in.", dtype))
@@ -71,9 +69,7 @@ def test_logits_and_what_they_are_made_of_match(
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("variant", GSC_FILES)
 @pytest.mark.parametrize("name", NAMES)
-def test_intra_modal_similarities_match(
-    name: str, variant: str, mode: str, block_captions: int, dtype: torch.dtype, golden: Golden
-) -> None:
+def test_intra_modal_similarities_match(name, variant, mode, block_captions, dtype, golden):
     stored, network = golden(GSC_FILES[variant]), published(name, mode, golden, dtype)
     network.block_captions = block_captions
     batch = batch_of(golden(FILES[name]), "in.", dtype, order=stored[f"{name}.batch_order"])
@@ -113,9 +109,7 @@ def everything(network: Backbone, similarities: Tensor) -> dict[str, Tensor]:
 @pytest.mark.parametrize("block_captions", BLOCKS)
 @pytest.mark.parametrize("mode", ["eval", "train"])
 @pytest.mark.parametrize("name", NAMES)
-def test_similarities_gradients_and_statistics_equal_the_loop(
-    name: str, mode: str, block_captions: int | None
-) -> None:
+def test_similarities_gradients_and_statistics_equal_the_loop(name, mode, block_captions):
     network = small(name, mode, block_captions)
     assert_equals_loop(
         network,
@@ -127,7 +121,7 @@ def test_similarities_gradients_and_statistics_equal_the_loop(
 @pytest.mark.parametrize("block_captions", BLOCKS)
 @pytest.mark.parametrize("mode", ["eval", "train"])
 @pytest.mark.parametrize("name", NAMES)
-def test_intra_modal_similarities_equal_the_loop(name: str, mode: str, block_captions: int | None) -> None:
+def test_intra_modal_similarities_equal_the_loop(name, mode, block_captions):
     network = small(name, mode, block_captions)
 
     def fast() -> dict[str, Tensor]:
@@ -151,7 +145,7 @@ def test_intra_modal_similarities_equal_the_loop(name: str, mode: str, block_cap
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_image_blocks_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_image_blocks_change_nothing(name, monkeypatch):
     network, images, captions = network_and_inputs(name, "eval", n_images=9)
     with torch.no_grad():
         expected = network.similarities(images, captions)
@@ -162,9 +156,7 @@ def test_image_blocks_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_kept_and_what_is_made_again_give_the_same_bits(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_kept_and_what_is_made_again_give_the_same_bits(name, monkeypatch):
     results = []
     for run in (pairwise.kept, pairwise.recomputed):
         monkeypatch.setattr("baselines.backbones.sgraf.within_memory", lambda n_blocks, run=run: run)
@@ -175,7 +167,7 @@ def test_what_is_kept_and_what_is_made_again_give_the_same_bits(
     assert (within_memory(1), within_memory(2)) == (pairwise.kept, pairwise.recomputed)
 
 
-def test_blocks_hold_each_anchor_once_and_stay_within_the_budget() -> None:
+def test_blocks_hold_each_anchor_once_and_stay_within_the_budget():
     lengths = torch.tensor([5, 20, 8, 8, 13, 1])
     per_position = batches.CPU_BYTES // 2000
     blocks = plan_blocks(
@@ -189,7 +181,7 @@ def test_blocks_hold_each_anchor_once_and_stay_within_the_budget() -> None:
             assert block.valid.sum(dim=1).tolist() == (lengths[block.anchors] + 1).tolist()
 
 
-def test_gradients_stay_finite_where_everything_is_zero() -> None:
+def test_gradients_stay_finite_where_everything_is_zero():
     weights, keys = torch.full((1, 2, 3), 1 / 3, requires_grad=True), torch.zeros(1, 3, 4, requires_grad=True)
     queries = torch.zeros(2, 4, requires_grad=True)
     attended_difference(weights, keys, queries, torch.ones(2, 4), torch.zeros(2)).sum().backward()

@@ -25,7 +25,7 @@ def encoded(network: Any) -> tuple[Encoded, Encoded]:
 
 @pytest.mark.parametrize("name", ["sgr", "saf"])
 @pytest.mark.parametrize("training", [True, False])
-def test_numbers_and_running_statistics_are_those_of_the_blocks(name: str, training: bool) -> None:
+def test_numbers_and_running_statistics_are_those_of_the_blocks(name, training):
     blocks, whole = (network_of(name).train(training) for _ in range(2))
     expected, found = blocks.similarities(*encoded(blocks)), whole.all_logits(*encoded(whole)).sigmoid()
     assert_near(found, expected, 1e-12)
@@ -39,7 +39,7 @@ def test_numbers_and_running_statistics_are_those_of_the_blocks(name: str, train
 
 
 @pytest.mark.parametrize("name", ["sgr", "saf"])
-def test_own_similarities_are_the_diagonal(name: str) -> None:
+def test_own_similarities_are_the_diagonal(name):
     network = network_of(name).eval()
     found, expected = (of(*encoded(network)) for of in (network.own_logits, network.all_logits))
     assert_near(found, expected.diagonal(), 1e-12)
@@ -47,7 +47,7 @@ def test_own_similarities_are_the_diagonal(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["sgr", "saf"])
 @pytest.mark.parametrize("of", ["all_logits", "own_logits"])
-def test_gradients_can_be_differentiated(name: str, of: str) -> None:
+def test_gradients_can_be_differentiated(name, of):
     network = network_of(name).train()
     weight = network.local_nodes.weight
     direction = torch.randn(weight.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
@@ -79,7 +79,7 @@ class Whole(nn.Module):
 
 
 @pytest.mark.parametrize("name", ["sgr", "saf"])
-def test_exchanged_weights_hold_in_the_backward_pass(name: str) -> None:
+def test_exchanged_weights_hold_in_the_backward_pass(name):
     network, other = Whole(network_of(name).eval()), Whole(network_of(name).eval())
     with torch.no_grad():
         for weight in other.parameters():

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.parity import FILES, Golden, batch_of, encoded, network_of, state_of, tensor
+from support.parity import FILES, batch_of, encoded, network_of, state_of, tensor
 from support.rounding import assert_near
 
 from baselines.backbones.vse_infinity import VSEInfinity
@@ -11,7 +11,7 @@ CASES = [(mode, regions) for mode in ("eval", "train") for regions in ("full", "
 
 
 @pytest.mark.parametrize(("mode", "regions"), CASES)
-def test_pooling_matches(mode: str, regions: str, golden: Golden) -> None:
+def test_pooling_matches(mode, regions, golden):
     stored = golden(FILES["vse_infinity"])
     network = network_of("vse_infinity", state_of(stored)).train(mode == "train")
     assert isinstance(network, VSEInfinity)

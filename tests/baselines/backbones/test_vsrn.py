@@ -58,9 +58,7 @@ def caption_loss(network: VSRN, batch: Batch) -> Tensor:
 @pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("encoder", ENCODERS)
-def test_regions_and_caption_losses_match(
-    encoder: str, mode: str, dtype: torch.dtype, golden: Golden
-) -> None:
+def test_regions_and_caption_losses_match(encoder, mode, dtype, golden):
     stored, network, batch = vsrn(encoder, golden, dtype, mode)
     assert network.config.image_encoder == encoder
     images, _ = encoded(network, batch)
@@ -73,7 +71,7 @@ def test_regions_and_caption_losses_match(
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
-def test_labels_match(encoder: str, golden: Golden) -> None:
+def test_labels_match(encoder, golden):
     stored = golden(FILES[encoder])
     tokens, lengths = (tensor(stored[key]) for key in ("in.captions", "in.lengths"))
     longest = int(stored["in.max_len"])
@@ -86,7 +84,7 @@ def test_labels_match(encoder: str, golden: Golden) -> None:
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
-def test_caption_probabilities_match(encoder: str, golden: Golden) -> None:
+def test_caption_probabilities_match(encoder, golden):
     stored, network, batch = vsrn(encoder, golden)
     labels = tensor(stored["in.caption_labels"])
     n, steps, words = stored["train.caption_logprobs"].shape
@@ -99,9 +97,7 @@ def test_caption_probabilities_match(encoder: str, golden: Golden) -> None:
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("encoder", ENCODERS)
-def test_the_auxiliary_losses_have_the_published_mean_and_gradients(
-    encoder: str, dtype: torch.dtype, golden: Golden
-) -> None:
+def test_the_auxiliary_losses_have_the_published_mean_and_gradients(encoder, dtype, golden):
     stored, network, batch = vsrn(encoder, golden, dtype)
     losses = network.auxiliary_losses(network.encode_images(batch.image_features, batch.image_lengths), batch)
     assert losses.shape == (len(batch),)
@@ -114,7 +110,7 @@ def test_the_auxiliary_losses_have_the_published_mean_and_gradients(
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
-def test_five_steps_of_training_match_where_the_captioner_counts_twice(encoder: str, golden: Golden) -> None:
+def test_five_steps_of_training_match_where_the_captioner_counts_twice(encoder, golden):
     """In double precision: rounding in single precision alone moves the last gradient by 0.7 %."""
     stored, network, batch = vsrn(encoder, golden, torch.float64)
     parts: dict[str, list[float]] = {"Le_retrieval": [], "Le_caption": []}
@@ -158,9 +154,7 @@ def fresh(seed: int = 0, **options: Any) -> VSRN:
     mode=st.sampled_from(MODES),
 )
 @settings(max_examples=12)
-def test_similarities_caption_losses_and_gradients_equal_the_loop(
-    lengths: list[int], padding: int, longest: int, encoder: str, mode: str
-) -> None:
+def test_similarities_caption_losses_and_gradients_equal_the_loop(lengths, padding, longest, encoder, mode):
     network = fresh(image_encoder=encoder, graph_layers=2, caption_longest=longest, caption_dropout=0.0)
     network.train(mode == "train")
     batch = small_batch(len(lengths), lengths)
@@ -188,14 +182,14 @@ def test_similarities_caption_losses_and_gradients_equal_the_loop(
     assert_equals_loop(network, fast, loop)
 
 
-def test_captions_are_cut_to_the_longest_and_keep_their_end() -> None:
+def test_captions_are_cut_to_the_longest_and_keep_their_end():
     tokens = torch.tensor([[1, 7, 8, 9, 2], [1, 7, 2, 0, 0], [1, 5, 6, 2, 0]])
     labels, counts = labels_to_write(tokens, torch.tensor([5, 3, 4]), 4)
     assert labels.tolist() == [[1, 7, 8, 2], [1, 7, 2, 0], [1, 5, 6, 2]]
     assert counts.tolist() == [3, 3, 3]
 
 
-def test_the_caption_weight_scales_the_auxiliary_losses_and_zero_leaves_the_captioner_out() -> None:
+def test_the_caption_weight_scales_the_auxiliary_losses_and_zero_leaves_the_captioner_out():
     batch, found = small_batch(4, LENGTHS), {}
     for weight in (0.0, 1.0, 0.5):
         network = without_dropout(fresh(caption_weight=weight)).train()
@@ -205,7 +199,7 @@ def test_the_caption_weight_scales_the_auxiliary_losses_and_zero_leaves_the_capt
     assert_near(found[0.5], 0.5 * found[1.0])
 
 
-def test_regions_are_kept_in_training_alone() -> None:
+def test_regions_are_kept_in_training_alone():
     batch = small_batch(2, LENGTHS)
     assert encoded(fresh().eval(), batch)[0].regions is None
     regions = encoded(fresh().train(), batch)[0].regions
@@ -213,7 +207,7 @@ def test_regions_are_kept_in_training_alone() -> None:
     assert regions.shape == (2, 16, 24)
 
 
-def test_graph_layers_begin_as_the_identity() -> None:
+def test_graph_layers_begin_as_the_identity():
     torch.manual_seed(0)
     network = VSRN(
         VSRNConfig(embed_size=24, caption_weight=0), feature_dim=66, n_regions=16, vocabulary_size=40
@@ -223,7 +217,7 @@ def test_graph_layers_begin_as_the_identity() -> None:
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
-def test_a_checkpoint_without_the_captioner_is_read(encoder: str, golden: Golden) -> None:
+def test_a_checkpoint_without_the_captioner_is_read(encoder, golden):
     stored = golden(FILES[encoder])
     published = {name: x for name, x in stored.items() if not name.startswith("caption_model.")}
     network = network_of("vsrn", state_of(published))

@@ -19,7 +19,7 @@ SIZE = 240
 """Bytes of the features of ten images."""
 
 
-def test_features_keep_the_type_they_are_stored_in() -> None:
+def test_features_keep_the_type_they_are_stored_in():
     data = dataset(n_images=1030)  # more than two blocks
     resident = features_on(CPU, data)
     assert resident.dtype == torch.float16
@@ -27,9 +27,7 @@ def test_features_keep_the_type_they_are_stored_in() -> None:
 
 
 @pytest.mark.parametrize(("features", "readers"), [("gpu", 0), ("mapped", 2)])
-def test_batches_are_bit_equal_wherever_their_features_lie_and_whoever_reads_them(
-    features: str, readers: int
-) -> None:
+def test_batches_are_bit_equal_wherever_their_features_lie_and_whoever_reads_them(features, readers):
     data, kind = dataset(n_images=20), {"batch_size": 7, "seed": 0, "device": CPU}
     plain, other = TrainingBatches(data, **kind), TrainingBatches(data, **kind, features=features)
     other.readers = readers
@@ -43,14 +41,14 @@ def test_batches_are_bit_equal_wherever_their_features_lie_and_whoever_reads_the
     assert torch.equal(torch.get_rng_state(), drawn)
 
 
-def test_a_block_may_fill_a_quarter_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_block_may_fill_a_quarter_of_a_gpu(monkeypatch):
     card = SimpleNamespace(total_memory=80 * 2**30)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
     assert memory_budget(torch.device("cuda", 0)) == 20 * 2**30
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows sends no signals to a process")
-def test_readers_leave_ctrl_c_to_the_process_that_trains() -> None:
+def test_readers_leave_ctrl_c_to_the_process_that_trains():
     batches = TrainingBatches(dataset(n_images=20), batch_size=2, seed=0, device=CPU)
     expected, batches.readers = len(list(batches.shuffled("x"))), 2
     found = batches.shuffled("x")
@@ -68,7 +66,7 @@ def compare(expected: object, found: object) -> None:
         assert torch.equal(tensor, vars(found)[name])
 
 
-def test_features_that_do_not_fit_are_refused_with_both_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_features_that_do_not_fit_are_refused_with_both_sizes(monkeypatch):
     monkeypatch.setattr("baselines.kit.batches.free_memory", lambda device: 10**8)
     data = dataset(n_images=10)
     object.__setattr__(data, "image_features", np.broadcast_to(np.float32(0), (29_000, 36, 2048)))
@@ -81,9 +79,7 @@ def test_features_that_do_not_fit_are_refused_with_both_sizes(monkeypatch: pytes
 @pytest.mark.parametrize(
     ("free", "expected"), [(None, "mapped"), (2 * SIZE, "gpu"), (2 * SIZE - 1, "mapped"), (0, "mapped")]
 )
-def test_features_lie_on_the_device_where_half_of_its_free_memory_holds_them(
-    free: int | None, expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_features_lie_on_the_device_where_half_of_its_free_memory_holds_them(free, expected, monkeypatch):
     monkeypatch.setattr("baselines.kit.batches.free_memory", lambda device: free)
     data = dataset(n_images=10)
     assert data.image_features.nbytes == SIZE
@@ -93,7 +89,7 @@ def test_features_lie_on_the_device_where_half_of_its_free_memory_holds_them(
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("options", [{}, {"features": "gpu"}])
-def test_batches_on_a_gpu_are_those_on_a_cpu(options: dict) -> None:
+def test_batches_on_a_gpu_are_those_on_a_cpu(options):
     data = dataset(n_images=20)
     plain = TrainingBatches(data, batch_size=7, seed=0)
     other = TrainingBatches(data, batch_size=7, seed=0, device=torch.device("cuda", 0), **options)

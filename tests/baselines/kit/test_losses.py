@@ -35,7 +35,7 @@ def costs_by_loop(
 
 @given(SIZES, SEEDS, st.sampled_from([0.0, 1e-8, 0.05]))
 @settings(max_examples=30)
-def test_costs_and_their_means_and_maxima_equal_the_loop(size: int, seed: int, floor: float) -> None:
+def test_costs_and_their_means_and_maxima_equal_the_loop(size, seed, floor):
     similarities = similarities_of(size, seed)
     margin, caption_margin = 0.3 * similarities_of(size, seed + 1), 0.3 * similarities_of(size, seed + 2)
     captions, images = costs_by_loop(similarities, margin, caption_margin, floor)
@@ -52,7 +52,7 @@ def test_costs_and_their_means_and_maxima_equal_the_loop(size: int, seed: int, f
 
 @given(SIZES, SEEDS, st.floats(0.02, 2))
 @settings(max_examples=30)
-def test_info_nce_equals_the_loop(size: int, seed: int, temperature: float) -> None:
+def test_info_nce_equals_the_loop(size, seed, temperature):
     similarities = similarities_of(size, seed)
     logits = (similarities / temperature).tolist()
     for i, loss in enumerate(info_nce(similarities, temperature).tolist()):

@@ -29,7 +29,7 @@ CASES = ("separated", "overlapping", "heavy_tail", "few_outliers")
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_posteriors_match_the_published_code(case: str, golden) -> None:
+def test_posteriors_match_the_published_code(case, golden):
     stored = golden("C_ncr_gmm")
     state = np.random.RandomState(int(stored[f"{case}.np_seed"]))  # one stream, network A first
     for network in "AB":
@@ -42,7 +42,7 @@ def test_posteriors_match_the_published_code(case: str, golden) -> None:
         assert np.array_equal(division, stored[f"{case}.pred_{network}"])
 
 
-def test_divisions_match_the_published_code(golden) -> None:
+def test_divisions_match_the_published_code(golden):
     stored = golden("C_ncr_gmm")
     cases = [name for name in stored if name.startswith("split_prob.") and name.endswith(".prob")]
     assert cases
@@ -52,14 +52,14 @@ def test_divisions_match_the_published_code(golden) -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_equal_losses_give_finite_probabilities() -> None:
+def test_equal_losses_give_finite_probabilities():
     probability = clean_posterior(torch.full((50,), 0.4), random_state=0)
     assert probability.isfinite().all()
     assert probability.min() >= 0
     assert probability.max() <= 1
 
 
-def test_posteriors_depend_on_their_seed_alone() -> None:
+def test_posteriors_depend_on_their_seed_alone():
     losses = torch.rand(300)
     np.random.seed(1)
     first = clean_posterior(losses, random_state=7)
@@ -67,14 +67,14 @@ def test_posteriors_depend_on_their_seed_alone() -> None:
     assert torch.equal(first, clean_posterior(losses, random_state=7))
 
 
-def test_precision_of_the_losses_is_kept() -> None:
+def test_precision_of_the_losses_is_kept():
     for dtype in (torch.float32, torch.float64):
         assert clean_posterior(torch.rand(30, dtype=dtype), random_state=0).dtype == dtype
 
 
 @given(arrays(np.float64, st.integers(1, 40), elements=st.floats(-1e6, 1e6)))
 @settings(max_examples=50)
-def test_normalised_values_keep_their_order_and_fill_the_unit_interval(values: np.ndarray) -> None:
+def test_normalised_values_keep_their_order_and_fill_the_unit_interval(values):
     normalised = min_max_normalised(values)
     assert normalised.min() == 0
     assert normalised.max() == (0 if values.min() == values.max() else 1)
@@ -84,8 +84,8 @@ def test_normalised_values_keep_their_order_and_fill_the_unit_interval(values: n
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=300), st.floats(0, 0.99))
 @settings(max_examples=50)
 def test_some_pairs_are_noisy_where_two_are_clean_and_none_where_nothing_is_told_apart(
-    probabilities: list[float], threshold: float
-) -> None:
+    probabilities, threshold
+):
     probability = torch.tensor(probabilities, dtype=torch.float64)
     division = is_clean(probability, threshold)
     if division.all():
@@ -105,7 +105,7 @@ def components_of(mixture: BetaMixture) -> list[oracle.Component]:
     return list(zip(mixture.alpha.tolist(), mixture.beta.tolist(), mixture.weights.tolist(), strict=True))
 
 
-def test_start_updates_and_posterior_are_those_of_the_definition() -> None:
+def test_start_updates_and_posterior_are_those_of_the_definition():
     values = two_groups()
     groups = two_means(values)
     start = by_moments(values, one_hot(groups, 2))
@@ -124,7 +124,7 @@ def test_start_updates_and_posterior_are_those_of_the_definition() -> None:
     assert_near(mixture.posterior(values), oracle.posterior(values.tolist(), components), 1e-9, scale=1)
 
 
-def test_the_update_that_gains_too_little_is_kept() -> None:
+def test_the_update_that_gains_too_little_is_kept():
     values = two_groups()
     start = by_moments(values, one_hot(two_means(values), 2))
     likelihoods, components = [], components_of(start)
@@ -138,7 +138,7 @@ def test_the_update_that_gains_too_little_is_kept() -> None:
     assert fitted(values, start, most_updates=1, least_gain=-math.inf)[1] == 1
 
 
-def test_a_floor_keeps_components_from_vanishing() -> None:
+def test_a_floor_keeps_components_from_vanishing():
     mixture = BetaMixture(
         *(torch.tensor(x, dtype=torch.float64) for x in ([2.0, 400.0], [400.0, 2.0], [0.5, 0.5]))
     )
@@ -151,12 +151,12 @@ def test_a_floor_keeps_components_from_vanishing() -> None:
 @pytest.mark.parametrize(
     "values", [[0.5] * 5, [0.2, 0.2, 0.7, 0.7], [0.2, 0.2, 0.7, 0.71], [0.4], [0.1, 0.9]]
 )
-def test_groups_of_one_value_make_no_mixture(values: list[float]) -> None:
+def test_groups_of_one_value_make_no_mixture(values):
     x = torch.tensor(values, dtype=torch.float64)
     assert not by_moments(x, one_hot(two_means(x), 2)).whole
 
 
-def test_a_component_that_loses_its_pairs_ends_the_fit_with_the_last_whole_mixture() -> None:
+def test_a_component_that_loses_its_pairs_ends_the_fit_with_the_last_whole_mixture():
     values = torch.full((50,), 0.3, dtype=torch.float64)
     start = BetaMixture(*(torch.tensor(x, dtype=torch.float64) for x in ([1.0, 2.0], [2.0, 1.0], [0.5, 0.5])))
     for mixture in (fitted_for(values, start, 10, 1e-12), fitted(values, start, least_gain=0.01)[0]):
@@ -165,12 +165,12 @@ def test_a_component_that_loses_its_pairs_ends_the_fit_with_the_last_whole_mixtu
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_two_means_is_the_best_split(seed: int) -> None:
+def test_two_means_is_the_best_split(seed):
     random = np.random.default_rng(seed)
     values = np.round(random.random(9), 2).repeat(random.integers(1, 4, 9))
     assert two_means(torch.from_numpy(values)).tolist() == oracle.two_means(values.tolist())
 
 
-def test_equal_values_stay_together() -> None:
+def test_equal_values_stay_together():
     assert two_means(torch.tensor([0.5, 0.5, 0.5])).tolist() == [0, 0, 0]
     assert two_means(torch.tensor([0.9, 0.1, 0.9, 0.1])).tolist() == [1, 0, 1, 0]

@@ -11,9 +11,7 @@ from baselines.kit.transport import partial_transport, sinkhorn
 @pytest.mark.parametrize("regularisation", [0.01, 0.07, 1.0])
 @pytest.mark.parametrize("shape", [(4, 4), (6, 3), (3, 5)])
 @pytest.mark.parametrize("own", [True, False])
-def test_plan_and_rounds_are_those_of_the_description(
-    regularisation: float, shape: tuple[int, int], own: bool
-) -> None:
+def test_plan_and_rounds_are_those_of_the_description(regularisation, shape, own):
     costs = torch.rand(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     forbidden = None if own else torch.eye(*shape, dtype=torch.bool)
     entries = set() if own else {(k, k) for k in range(min(shape))}
@@ -24,7 +22,7 @@ def test_plan_and_rounds_are_those_of_the_description(
     assert found.change < 1e-3
 
 
-def test_rounds_are_bounded() -> None:
+def test_rounds_are_bounded():
     found = sinkhorn(
         torch.rand(3, 3), torch.ones(3) / 3, torch.ones(3) / 3, 0.001, tolerance=0.0, most_rounds=7
     )

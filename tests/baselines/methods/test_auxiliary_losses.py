@@ -137,7 +137,7 @@ def method_with(name: str, caption_weight: float) -> Method:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_caption_loss_counts_as_much_as_the_pair_is_trusted(case: str) -> None:
+def test_the_caption_loss_counts_as_much_as_the_pair_is_trusted(case):
     name, run, trust = CASES[case]
     losses = {}
     for weight in (0.0, 2.0):
@@ -152,7 +152,7 @@ def test_the_caption_loss_counts_as_much_as_the_pair_is_trusted(case: str) -> No
     assert (expected > 1) == bool(trust.any())
 
 
-def test_every_method_that_can_train_vsrn_is_covered() -> None:
+def test_every_method_that_can_train_vsrn_is_covered():
     assert {name for name, _, _ in CASES.values()} == {
         name for name in METHODS if not METHODS[name].closed_form
     } - {"mscn"}

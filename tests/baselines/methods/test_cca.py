@@ -1,7 +1,6 @@
 """CCA: the weights of words, the solution against a generalised eigenproblem, and the pairs that the filter keeps."""
 
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -78,7 +77,7 @@ def expected(batch: Batch, components: int) -> np.ndarray:
     return (u / np.linalg.norm(u, axis=1, keepdims=True)) @ (v / np.linalg.norm(v, axis=1, keepdims=True)).T
 
 
-def test_similarities_are_the_cosines_of_the_canonical_projections() -> None:
+def test_similarities_are_the_cosines_of_the_canonical_projections():
     batch, method = pairs(), CCA(CCAConfig(**GRID), setting())
     stored = StoredBatches(batch)
     for plan, components in zip(method.plan(), (4, 8), strict=True):
@@ -87,14 +86,14 @@ def test_similarities_are_the_cosines_of_the_canonical_projections() -> None:
         assert np.abs(found - expected(batch, components)).max() < 1e-4
 
 
-def test_the_epochs_are_the_grid() -> None:
+def test_the_epochs_are_the_grid():
     options = {"image_ridges": (1, 2), "word_ridges": (3,), "components": (4, 8)}
     method = CCAFiltered(FilteredCCAConfig(**GRID | options, rounds=2), setting())
     assert method.grid() == [(1, 3, 4), (1, 3, 8), (2, 3, 4), (2, 3, 8)]
     assert [(plan.round, plan.epoch) for plan in method.plan()] == list(product(range(3), range(4)))
 
 
-def test_wrong_pairs_are_improbable_and_left_out_of_the_next_fit() -> None:
+def test_wrong_pairs_are_improbable_and_left_out_of_the_next_fit():
     batch = pairs(WRONG)
     wrong = torch.arange(N) < WRONG
     plain = trained(CCA(CCAConfig(**GRID), setting()), batch)
@@ -114,7 +113,7 @@ def test_wrong_pairs_are_improbable_and_left_out_of_the_next_fit() -> None:
     assert fit(filtered) > fit(plain)
 
 
-def test_a_run_resumes_within_a_round() -> None:
+def test_a_run_resumes_within_a_round():
     batch, config = pairs(WRONG), FilteredCCAConfig(**GRID, rounds=1)
     whole, first, second = (CCAFiltered(config, setting()) for _ in range(3))
     *done, last = whole.plan()
@@ -126,7 +125,7 @@ def test_a_run_resumes_within_a_round() -> None:
         assert torch.equal(values, second.state_dict()[name]), name
 
 
-def test_few_images_limit_the_components() -> None:
+def test_few_images_limit_the_components():
     batch, method = pairs(), CCA(CCAConfig(**GRID), setting())
     stored = StoredBatches(batch)
     stored.shown_images = torch.arange(N) % 25
@@ -146,12 +145,12 @@ def test_few_images_limit_the_components() -> None:
         ("cca/digits_linear", "backbone.name=vse_infinity", "method cca is fitted in closed form"),
     ],
 )
-def test_a_closed_form_and_gradient_steps_do_not_mix(recipe: str, given: str, message: str) -> None:
+def test_a_closed_form_and_gradient_steps_do_not_mix(recipe, given, message):
     with pytest.raises(RecipeError, match=message):
         with_settings(Recipe.load(recipe), [given])
 
 
-def test_too_few_components_in_the_backbone_are_named(tmp_path: Path) -> None:
+def test_too_few_components_in_the_backbone_are_named(tmp_path):
     with pytest.raises(
         Exception, match=r"CCA needs 9 components, and backbone.embed_size is 8; set it to 9 or more"
     ):

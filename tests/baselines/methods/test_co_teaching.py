@@ -1,13 +1,11 @@
 """What methods share: losses of the controls, plans, titles, divisions of two networks, labels of the papers."""
 
-from typing import Any
-
 import pytest
 import torch
 from support.doubles import FixedSimilarities, Steps, StoredBatches, bare_batch
-from support.parity import FILES, Golden, batch_of, names_between, network_of, small_network, state_of
+from support.parity import FILES, batch_of, names_between, network_of, small_network, state_of
 from support.rounding import assert_near
-from torch import Tensor, nn
+from torch import nn
 
 from baselines.kit.losses import hardest_triplet, info_nce, mean_triplet, soft_margin
 from baselines.kit.method import EpochPlan, Setting
@@ -28,7 +26,7 @@ DECAY = {"epochs": 5, "learning_rate": 1.0, "lr_update": 2}
         ("info_nce", {"temperature": 0.3, "epochs": 1}, [info_nce(S, 0.3) / 6]),
     ],
 )
-def test_a_control_trains_on_its_loss(name: str, options: dict[str, Any], losses: list[Tensor]) -> None:
+def test_a_control_trains_on_its_loss(name, options, losses):
     method = METHODS[name](METHODS[name].Config(**options), Setting(6, 1, 5, lambda: FixedSimilarities(S)))
     step = Steps(method)
     for plan in method.plan():
@@ -68,9 +66,7 @@ def test_a_control_trains_on_its_loss(name: str, options: dict[str, Any], losses
         ),
     ],
 )
-def test_a_plan_decays_and_renews_as_its_paper_does(
-    name: str, options: dict[str, Any], rates: list[float], flagged: dict[str, list[int]]
-) -> None:
+def test_a_plan_decays_and_renews_as_its_paper_does(name, options, rates, flagged):
     method = METHODS[name](
         METHODS[name].Config(**options), Setting(4, 36, 51, nn.Identity if name != "pc2" else vse)
     )
@@ -83,7 +79,7 @@ def test_a_plan_decays_and_renews_as_its_paper_does(
 @pytest.mark.parametrize(
     "name", ["bicro", "crcl", "cream", "dcl", "decl", "gsc_plus", "in2r", "npc", "pc2", "pcsr", "sps"]
 )
-def test_dev_chooses_among_all_rounds_and_phases(name: str) -> None:
+def test_dev_chooses_among_all_rounds_and_phases(name):
     plan = METHODS[name](METHODS[name].Config(), Setting(4, 36, 51, vse)).plan()
     assert not any(epoch.forget_best for epoch in plan)
 
@@ -91,7 +87,7 @@ def test_dev_chooses_among_all_rounds_and_phases(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "file"), [("cream", "S_cream_train"), ("sps", "T_sps_train"), ("in2r", "X_in2r_division")]
 )
-def test_schedules_match_the_published_code(name: str, file: str, golden: Golden) -> None:
+def test_schedules_match_the_published_code(name, file, golden):
     stored = golden(file)
     for dataset in names_between(stored, "schedule.", ".lr"):
         rates = stored[f"schedule.{dataset}.lr"]
@@ -116,7 +112,7 @@ def test_schedules_match_the_published_code(name: str, file: str, golden: Golden
         ("sps", {"faults": "published"}, "SPS (the code's fault)"),
     ],
 )  # fmt: skip
-def test_a_title_says_what_is_not_the_main_variant(name: str, options: dict[str, Any], title: str) -> None:
+def test_a_title_says_what_is_not_the_main_variant(name, options, title):
     assert METHODS[name].title_of(METHODS[name].Config(**options)) == title
 
 
@@ -125,9 +121,7 @@ def vse() -> nn.Module:
 
 
 @pytest.mark.parametrize("name", ["ncr", "bicro", "pc2"])
-def test_one_pass_divides_for_both_networks_and_is_kept_under_the_number_of_a_pair(
-    name: str, golden: Golden
-) -> None:
+def test_one_pass_divides_for_both_networks_and_is_kept_under_the_number_of_a_pair(name, golden):
     stored = golden(FILES["sgr"])
     batch = batch_of(stored, ids=5)
     setting = Setting(len(batch) + 8, 36, 50, lambda: network_of("sgr", state_of(stored)))
@@ -151,7 +145,7 @@ def test_one_pass_divides_for_both_networks_and_is_kept_under_the_number_of_a_pa
         lambda s, y: pc2_triplet(s, y, "column", PC2Config(label_shape="paper")),
     ],
 )
-def test_labels_of_the_papers_give_each_pair_its_own_margin_in_both_directions(triplet: Any) -> None:
+def test_labels_of_the_papers_give_each_pair_its_own_margin_in_both_directions(triplet):
     random = torch.Generator().manual_seed(0)
     similarities = torch.rand(5, 5, generator=random, dtype=torch.float64)
     labels = torch.rand(5, generator=random, dtype=torch.float64)

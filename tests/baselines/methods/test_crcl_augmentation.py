@@ -26,7 +26,7 @@ def changed_words(batch: Batch, probability: float) -> Batch:
 
 
 @pytest.mark.parametrize("augment", [changed_words, drop_regions, blank_regions])
-def test_the_given_batch_is_never_written_to_and_probability_zero_changes_nothing(augment) -> None:
+def test_the_given_batch_is_never_written_to_and_probability_zero_changes_nothing(augment):
     batch = make_batch()
     before = {name: x.clone() for name, x in vars(batch).items()}
     changed, same = augment(batch, 0.9), augment(batch, 0.0)
@@ -37,7 +37,7 @@ def test_the_given_batch_is_never_written_to_and_probability_zero_changes_nothin
 
 
 @pytest.mark.parametrize("augment", [changed_words, drop_regions, blank_regions])
-def test_the_seed_decides(augment) -> None:
+def test_the_seed_decides(augment):
     results = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
@@ -48,7 +48,7 @@ def test_the_seed_decides(augment) -> None:
     assert any(a.shape != b.shape or not torch.equal(a, b) for a, b in zip(same, other, strict=True))
 
 
-def test_shares_of_masked_replaced_and_dropped_tokens() -> None:
+def test_shares_of_masked_replaced_and_dropped_tokens():
     torch.manual_seed(0)
     pairs, longest = 4000, 30
     ones, lengths = torch.ones(pairs, dtype=torch.long), torch.full((pairs,), longest)
@@ -65,7 +65,7 @@ def test_shares_of_masked_replaced_and_dropped_tokens() -> None:
     assert int(foreign.sum()) / total == pytest.approx(0.02 * 98 / 100, abs=0.002)
 
 
-def test_start_and_end_tokens_are_touched_too() -> None:
+def test_start_and_end_tokens_are_touched_too():
     torch.manual_seed(0)
     batch = make_batch(pairs=2000)
     result = changed_words(batch, 0.2)
@@ -76,7 +76,7 @@ def test_start_and_end_tokens_are_touched_too() -> None:
     assert (last != last_before).float().mean() > 0.15
 
 
-def test_dropped_regions_shorten_the_image_and_keep_their_order() -> None:
+def test_dropped_regions_shorten_the_image_and_keep_their_order():
     torch.manual_seed(0)
     batch = make_batch(pairs=500)
     batch.image_features[..., 0] = torch.arange(1, 37)
@@ -88,7 +88,7 @@ def test_dropped_regions_shorten_the_image_and_keep_their_order() -> None:
         assert (row[length:] == 0).all()
 
 
-def test_blanked_regions_stay_in_place() -> None:
+def test_blanked_regions_stay_in_place():
     torch.manual_seed(0)
     batch = make_batch(pairs=500)
     result = blank_regions(batch, 0.2)
@@ -98,7 +98,7 @@ def test_blanked_regions_stay_in_place() -> None:
     assert torch.equal(result.image_lengths, batch.image_lengths)
 
 
-def test_no_caption_and_no_image_ends_empty() -> None:
+def test_no_caption_and_no_image_ends_empty():
     batch = make_batch()
     torch.manual_seed(0)
     assert changed_words(batch, 1.0).caption_lengths.min() >= 1
@@ -109,7 +109,7 @@ def test_no_caption_and_no_image_ends_empty() -> None:
 
 @settings(max_examples=60)
 @given(seed=st.integers(0, 2**31), n=st.integers(1, 6), longest=st.integers(1, 9))
-def test_compacted_equals_the_loop(seed: int, n: int, longest: int) -> None:
+def test_compacted_equals_the_loop(seed, n, longest):
     generator = torch.Generator().manual_seed(seed)
     items = torch.randint(1, 1000, (n, longest), generator=generator)
     lengths = torch.randint(1, longest + 1, (n,), generator=generator)

@@ -33,7 +33,7 @@ def remembered(name: str, n_pairs: int) -> int:
     return sum(tensor.nbytes for tensor in state.values())
 
 
-def test_the_page_says_what_methods_remember_of_a_pair() -> None:
+def test_the_page_says_what_methods_remember_of_a_pair():
     stated = {
         title: (int(each.replace(",", "")), whole)
         for title, each, whole in re.findall(

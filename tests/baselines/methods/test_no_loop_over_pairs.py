@@ -72,6 +72,6 @@ def rematched(n: int) -> None:
     ],
     ids=["transport", "rematching", "two means", "l2rm", "bicro", "bicro whole", "consistency", "anchors"],
 )
-def test_python_executes_no_more_for_more_pairs(work: Callable[[int], object]) -> None:
+def test_python_executes_no_more_for_more_pairs(work):
     few, many = (executed_lines(lambda n=n: work(n)) for n in (20, 320))
     assert 0 < many == few

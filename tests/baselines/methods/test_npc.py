@@ -9,7 +9,7 @@ import pytest
 import torch
 from numpy.random import RandomState
 from support.doubles import FixedSimilarities, StandIn, Steps, StoredBatches, bare_batch
-from support.parity import PRECISIONS, SUFFIX, Arrays, Golden, names_between, tensor
+from support.parity import Stored
 from support.rounding import assert_near
 from support.towers import (
     assert_parts,
@@ -18,14 +18,12 @@ from support.towers import (
     network_of,
     options_of,
     pairs_of,
-    some_pairs,
 )
 from torch import Tensor
 from torch.nn import functional
 
 from baselines.kit.backbone import Encoded
 from baselines.kit.batches import Batch
-from baselines.kit.fine_tuning import FineTuning
 from baselines.kit.losses import info_nce
 from baselines.methods.dcl import DCL
 from baselines.methods.npc import NPC, clean_posterior, confidence, nearest, ratio, surely_clean
@@ -34,90 +32,74 @@ from baselines.methods.osa import OSA
 MEMORIES = ("image_before", "text_before", "image_after", "text_after")
 DECIDED = 3e-6
 """Ratios that are nearer to 1 in float32 are rounding, which decides between weights of 0.76 and 1."""
-ZERO_LOSSES = ("zero_loss", "becomes_zero")
 
 
-@pytest.mark.parametrize("dtype", PRECISIONS)
-def test_losses_and_their_gradients_match_the_published_code(dtype: torch.dtype, golden: Golden) -> None:
-    stored, suffix = golden("V_npc_losses"), SUFFIX[dtype]
-    value, slope = (2e-6, 1e-5) if not suffix else (1e-9, 1e-9)
-    for case in names_between(stored, "scores."):
-        scores = tensor(stored[f"scores.{case}"], dtype).requires_grad_()
+def both_ways(stored: Stored, start: str, first: str, second: str) -> float:
+    return float(stored[f"{start}{first}{stored.end}"]) + float(stored[f"{start}{second}{stored.end}"])
+
+
+def test_losses_and_their_gradients_match_the_published_code(precise):
+    stored = precise("V_npc_losses")
+    for case in stored.names("scores."):
+        scores = stored.leaf(f"scores.{case}")
         losses = info_nce(scores, 1.0)
-        assert_near(losses, stored[f"{case}.mbank{suffix}"], value, scale=1, name=case)
-        (losses * torch.arange(1, len(losses) + 1)).sum().backward()
-        assert_near(scores.grad, stored[f"{case}.mbank_grad{suffix}"], slope, scale=1, name=case)
-        scores.grad = None
-        (2 * info_nce(scores, 1.0).mean()).backward()
-        assert_near(scores.grad, stored[f"{case}.batch_grad{suffix}"], slope, scale=1, name=case)
-        both = float(stored[f"{case}.i2t{suffix}"]) + float(stored[f"{case}.t2i{suffix}"])
-        assert_near(2 * losses.mean(), both, value, scale=1, name=case)
+        both = 2 * losses.mean()
+        stored.near(losses, f"{case}.mbank", 2e-6, 1e-9, scale=1)
+        weighted = (losses * torch.arange(1, len(losses) + 1)).sum()
+        for loss, name in ((weighted, "mbank_grad"), (both, "batch_grad")):
+            (grad,) = torch.autograd.grad(loss, scores, retain_graph=True)
+            stored.near(grad, f"{case}.{name}", 1e-5, 1e-9, scale=1)
+        near = 1e-9 if stored.double else 2e-6
+        assert_near(both, both_ways(stored, f"{case}.", "i2t", "t2i"), near, scale=1, name=case)
 
 
-@pytest.mark.parametrize("dtype", PRECISIONS)
-def test_weights_and_what_they_make_of_a_batch_match_the_published_code(
-    dtype: torch.dtype, golden: Golden
-) -> None:
-    stored, suffix = golden("V_npc_losses"), SUFFIX[dtype]
-    value, slope = (2e-6, 1e-5) if not suffix else (1e-9, 1e-9)
-    for case in names_between(stored, "impact.", ".image_before"):
+def on_scores(scores: Tensor, **options: Any) -> tuple[NPC, Steps]:
+    method = fine_tuned(NPC, FixedSimilarities(scores), len(scores), temperature=1.0, **options)
+    return method, Steps(method)
+
+
+def test_weights_and_what_they_make_of_a_batch_match_the_published_code(precise):
+    stored = precise("V_npc_losses")
+    scores = stored("impact.scores")
+    for case in stored.names("impact.", ".image_before"):
         start = f"impact.{case}."
-        losses = [info_nce(tensor(stored[start + name], dtype), 1.0) for name in MEMORIES]
-        for name, found in zip(MEMORIES, losses, strict=True):
-            assert_near(found, stored[f"{start}loss_{name}{suffix}"], value, scale=1, name=case)
+        for name in MEMORIES:
+            stored.near(info_nce(stored(start + name), 1.0), f"{start}loss_{name}", 2e-6, 1e-9, scale=1)
         # the library's own losses, so that rounding moves no ratio across 1
-        before, after = (
-            [tensor(stored[f"{start}loss_{name}{suffix}"], dtype) for name in names]
-            for names in (MEMORIES[:2], MEMORIES[2:])
-        )
-        ratios = [ratio(*each) for each in zip(before, after, strict=True)]
+        losses = [torch.tensor(stored[f"{start}loss_{name}{stored.end}"]) for name in MEMORIES]
+        ratios = [ratio(*each) for each in zip(losses[:2], losses[2:], strict=True)]
         weight = confidence(ratios)
-        if case in ZERO_LOSSES:
+        method, step = on_scores(scores)
+        method.try_out(bare_batch(len(scores)), [], 1.0, step)
+        stored.near(step.gradients["weight"], f"{start}siamese_grad", 1e-5)
+        if case in ("zero_loss", "becomes_zero"):
             assert ((weight >= 0) & (weight <= 1)).all()
             continue
-        assert_near(torch.stack(ratios).mean(dim=0), stored[f"{start}ratio{suffix}"], value, name=case)
-        assert_near(weight, stored[f"{start}weight{suffix}"], value, scale=1, name=case)
-        network = FixedSimilarities(tensor(stored["impact.scores"], dtype))
-        method = fine_tuned(NPC, network, len(weight), temperature=1.0, faults="published")
-        batch, step = some_pairs(len(weight)), Steps(method)
-        method.weighted_step(batch, [], weight, before, 1.0, step)
-        assert_near(step.terms["weighted"], stored[f"{start}batch_loss{suffix}"], value, scale=1, name=case)
-        assert_near(step.losses, stored[f"{start}final_loss{suffix}"][None], value, scale=1, name=case)
-        assert_near(step.gradients["weight"], stored[f"{start}grad{suffix}"], slope, name=case)
-
-
-@pytest.mark.parametrize("dtype", PRECISIONS)
-def test_the_gradient_of_the_copy_matches_the_published_code(dtype: torch.dtype, golden: Golden) -> None:
-    stored, suffix = golden("V_npc_losses"), SUFFIX[dtype]
-    scores = tensor(stored["impact.scores"], dtype)
-    method = fine_tuned(NPC, FixedSimilarities(scores), len(scores), temperature=1.0)
-    step = Steps(method)
-    method.try_out(some_pairs(len(scores)), [], 1.0, step)
-    for case in names_between(stored, "impact.", ".image_before"):
-        near = 1e-9 if suffix else 1e-5
-        assert_near(step.gradients["weight"], stored[f"impact.{case}.siamese_grad{suffix}"], near, name=case)
-
-
-def test_the_papers_form_weighs_every_pair_and_trains_on_the_entries(golden: Golden) -> None:
-    stored = golden("V_npc_losses")
-    for case in names_between(stored, "impact.", ".image_before"):
-        if case in ZERO_LOSSES:
+        method, step = on_scores(scores, faults="published")
+        method.weighted_step(bare_batch(len(scores)), [], weight, losses[:2], 1.0, step)
+        for name, found in (
+            ("ratio", torch.stack(ratios).mean(dim=0)),
+            ("weight", weight),
+            ("batch_loss", step.terms["weighted"]),
+            ("final_loss", step.losses[0]),
+            ("grad", step.gradients["weight"]),
+        ):
+            stored.near(found, start + name, 1e-5, scale=0.1)
+        if not stored.double:
             continue
-        weight = tensor(stored[f"impact.{case}.weight__f64"])
-        scores = tensor(stored["impact.scores"], torch.float64).requires_grad_()
-        memory = 2 * info_nce(scores, 1.0).mean()  # both entries have the scores of the batch here
+        # the paper's form weighs every pair and trains on the entries, which have the scores of the batch here
+        memory = 2 * info_nce(own := scores.clone().requires_grad_(), 1.0).mean()
         memory.backward()
-        method = fine_tuned(NPC, FixedSimilarities(scores.detach()), len(scores), temperature=1.0)
-        batch, step = some_pairs(len(scores)), Steps(method)
+        method, step = on_scores(scores)
+        batch = bare_batch(len(scores))
         method.weighted_step(batch, [batch, batch], weight, [], 1.0, step)
-        assert_near(step.terms["weighted"], stored[f"impact.{case}.per_pair_loss__f64"], 1e-9, name=case)
+        stored.near(step.terms["weighted"], f"{start}per_pair_loss")
         assert step.terms["memory"] == pytest.approx(memory.item(), rel=1e-9)
-        of_pairs = step.gradients["weight"] - scores.grad
-        assert_near(of_pairs, stored[f"impact.{case}.per_pair_grad__f64"], 1e-9, scale=1, name=case)
+        stored.near(step.gradients["weight"] - own.grad, f"{start}per_pair_grad", scale=1)
 
 
-def unit(vectors: np.ndarray) -> Tensor:
-    return functional.normalize(tensor(vectors), dim=1)
+def unit(vectors: Tensor) -> Tensor:
+    return functional.normalize(vectors, dim=1)
 
 
 class GivenVectors(StandIn):
@@ -136,59 +118,50 @@ class GivenVectors(StandIn):
         return self.scale * images.vectors @ captions.vectors.T
 
 
-def test_the_memory_bank_matches_the_published_code(golden: Golden) -> None:
-    stored = golden("V_npc_bank")
-    for case in names_between(stored, "", ".image_features"):
-        images, captions = stored[f"{case}.image_features"], stored[f"{case}.text_features"]
-        order, each = tensor(stored[f"{case}.order"]), int(stored[f"{case}.captions_per_image"])
-        network = GivenVectors(unit(images), unit(captions), float(stored[f"{case}.scale"]))
-        batches = StoredBatches(*(bare_batch(ids) for ids in order.split(int(stored[f"{case}.batch_size"]))))
+def test_the_memory_bank_matches_the_published_code(single):
+    stored = single("V_npc_bank")
+    for case in stored.names("", ".image_features"):
+        images, captions, order = (
+            stored(f"{case}.{name}") for name in ("image_features", "text_features", "order")
+        )
+        of_images, of_captions = unit(images), unit(captions)
+        network = GivenVectors(of_images, of_captions, float(stored[f"{case}.scale"]))
+        batches = StoredBatches(*map(bare_batch, order.split(int(stored[f"{case}.batch_size"]))))
         method = fine_tuned(NPC, network, len(order), temperature=1.0)
         method.prepare(batches)
         with torch.no_grad():
             losses = [method.pair_losses(network, network(batch).similarities) for batch in batches.batches]
-        assert_near(torch.cat(losses), stored[f"{case}.loss"], 1e-5, name=case)
-        posterior = clean_posterior(
-            tensor(stored[f"{case}.loss"]), RandomState(int(stored[f"{case}.np_seed"]))
-        )
-        assert_near(posterior, stored[f"{case}.clean_probability"], 1e-4, scale=1, name=case)
-        clean = tensor(stored[f"{case}.clean_pairs"])
-        probability = tensor(stored[f"{case}.clean_probability"])
-        np.testing.assert_array_equal(order[surely_clean(probability, 0.9)], clean)
-        if not np.array_equal(method.clean_probability.values[clean] > 0.9, np.ones(len(clean))):
+        stored.near(torch.cat(losses), f"{case}.loss", 1e-5)
+        posterior = clean_posterior(stored(f"{case}.loss"), RandomState(int(stored[f"{case}.np_seed"])))
+        stored.near(posterior, f"{case}.clean_probability", scale=1)
+        clean = stored(f"{case}.clean_pairs")
+        stored.equal(order[surely_clean(stored(f"{case}.clean_probability"), 0.9)], f"{case}.clean_pairs")
+        if not (method.clean_probability.values[clean] > 0.9).all():
             continue
-        own_image = unit(images) @ unit(images).T
-        found = method.image_entry.read(torch.arange(0, len(order), each))
-        wanted = tensor(stored[f"{case}.memory_of_image_cosine"])
-        rows = torch.arange(0, len(order), each)
-        assert_near(own_image[rows, found], own_image[rows, wanted], 1e-6)
-        np.testing.assert_array_equal(method.caption_entry.values, stored[f"{case}.memory_of_text_cosine"])
+        rows = torch.arange(0, len(order), int(stored[f"{case}.captions_per_image"]))
+        own_image = of_images[rows] @ of_images.T
+        places, found = torch.arange(len(rows)), method.image_entry.read(rows)
+        wanted = stored(f"{case}.memory_of_image_cosine")
+        assert_near(own_image[places, found], own_image[places, wanted], 1e-6)
+        stored.equal(method.caption_entry.values, f"{case}.memory_of_text_cosine")
         if case != "shuffled":  # there the code looks vectors up at wrong positions
-            entries = clean[nearest(unit(captions), tensor(captions)[clean])]
-            np.testing.assert_array_equal(entries, stored[f"{case}.memory_of_text"])
-            entries = clean[nearest(unit(images)[rows], tensor(images)[clean])]
-            reached = unit(images)[rows] @ tensor(images).T
-            wanted = tensor(stored[f"{case}.memory_of_image"])
-            of_row = torch.arange(len(rows))
-            assert_near(reached[of_row, entries], reached[of_row, wanted], 1e-6)
+            stored.equal(clean[nearest(of_captions, captions[clean])], f"{case}.memory_of_text")
+            entries = clean[nearest(of_images[rows], images[clean])]
+            reached, wanted = of_images[rows] @ images.T, stored(f"{case}.memory_of_image")
+            assert_near(reached[places, entries], reached[places, wanted], 1e-6)
 
 
 class Bank(StoredBatches):
     """Stored batches, and the stored entries of their pairs."""
 
-    def __init__(self, stored: Arrays, dtype: torch.dtype, n_pairs: int) -> None:
-        names = sorted(names_between(stored, "batch", ".images"))
-        names = [name for name in names if name.isdigit()]
-        size = len(stored["batch0.images"])
-        self.entries = {}
-        own = []
-        for number, name in enumerate(names):
-            first = number * size
-            own.append(pairs_of(stored[f"batch{name}.images"], stored[f"batch{name}.texts"], dtype, first))
-            for turn, side in enumerate(("image", "text"), start=1):
-                arrays = (stored[f"batch{name}.memory_{side}.{of}"] for of in ("images", "texts"))
-                entry = pairs_of(*arrays, dtype, first + turn * n_pairs)
-                self.entries[first + turn * n_pairs] = entry
+    def __init__(self, stored: Stored, n_pairs: int) -> None:
+        self.entries, own, size = {}, [], len(stored["batch0.images"])
+        for number in range(sum(name.isdigit() for name in stored.names("batch", ".images"))):
+            start, first = f"batch{number}.", number * size
+            for turn, side in enumerate(("", "memory_image.", "memory_text.")):
+                arrays = (stored(f"{start}{side}{of}") for of in ("images", "texts"))
+                self.entries[first + turn * n_pairs] = pairs_of(*arrays, first + turn * n_pairs)
+            own.append(self.entries[first])
         super().__init__(*own, n_pairs=n_pairs)
 
     def read(self, *pairs: Tensor) -> Batch:
@@ -212,91 +185,77 @@ class Watched(NPC):
         return found
 
 
-CASES = [("V_npc_step", "published"), ("V_npc_step", "amplified"), ("V_npc_clip", "")]
-
-
-@pytest.mark.parametrize("dtype", PRECISIONS)
-@pytest.mark.parametrize(("file", "rates"), CASES, ids=["published", "amplified", "clip"])
-def test_steps_match_the_published_code(file: str, rates: str, dtype: torch.dtype, golden: Golden) -> None:
-    stored, suffix = golden(file), SUFFIX[dtype]
-    start = f"{rates}." if rates else ""
-    setting = stored[f"{start}setting" if rates else "step_setting"]
-    n_pairs, clip = int(setting[3]), float(setting[-1])
-    network, batches = network_of(stored, dtype), Bank(stored, dtype, n_pairs)
-    method = fine_tuned(Watched, network, n_pairs, **options_of(setting))
+@pytest.mark.parametrize(
+    ("file", "rates"),
+    [("V_npc_step", "published."), ("V_npc_step", "amplified."), ("V_npc_clip", "")],
+    ids=["published", "amplified", "clip"],
+)
+def test_steps_match_the_published_code(file, rates, precise):
+    stored = precise(file)
+    setting = stored[f"{rates}setting" if rates else "step_setting"]
+    n_pairs = int(setting[3])
+    method = fine_tuned(Watched, network_of(stored), n_pairs, **options_of(setting))
     method.prepared.fill_(True)
     method.image_entry.values.copy_(n_pairs + torch.arange(n_pairs))
     method.caption_entry.values.copy_(2 * n_pairs + torch.arange(n_pairs))
-    step, number = Steps(method, 1.0, clip), 0
+    step, number = Steps(method, 1.0, float(setting[-1])), 0
     train_step = method.train_step
 
     def compared(*arguments: Any) -> None:
         nonlocal number
         train_step(*arguments)
-        assert_step(
-            stored, f"{start}step{number}.", suffix, method, step, first=number < 2, of_clip=not rates
-        )
+        near_step(stored, f"{rates}step{number}.", method, step, 5e-5 if number < 2 else 3e-4)
         number += 1
 
     method.train_step = compared
     for plan in method.plan():
-        method.train_epoch(plan, batches, step)
-    assert number == len(names_between(stored, f"{start}step", ".lr"))
+        method.train_epoch(plan, Bank(stored, n_pairs), step)
+    assert number == len(stored.names(f"{rates}step", ".lr"))
 
 
-def assert_step(
-    stored: Arrays, start: str, suffix: str, method: Watched, step: Steps, *, first: bool, of_clip: bool
-) -> None:
+def near_step(stored: Stored, start: str, method: Watched, step: Steps, single: float) -> None:
     """Compare all that is stored of a step which was just taken."""
-    value = (1e-8 if of_clip else 1e-9) if suffix else (5e-5 if of_clip else 1e-5) if first else 3e-4
     assert method.rate_of_step == pytest.approx(float(stored[f"{start}lr"]), rel=1e-12)
-    batch = step.calls[-1][1]
-    losses = [*method.tried[0], *method.tried[1]]
-    for name, found in zip(MEMORIES, losses, strict=True):
-        assert_near(found, stored[f"{start}loss_{name}{suffix}"], value, scale=1, name=f"{start}{name}")
-    wanted = stored[f"{start}ratio{suffix}"]
+    for name, found in zip(MEMORIES, [*method.tried[0], *method.tried[1]], strict=True):
+        stored.near(found, f"{start}loss_{name}", single, scale=1)
     ratios = torch.stack([ratio(*each) for each in zip(*method.tried, strict=True)]).mean(dim=0)
-    assert_near(ratios, wanted, value, name=f"{start}ratio")
-    decided = np.abs(stored[f"{start}ratio"] - 1) > DECIDED
-    weight = method.weight.read(batch.pair_ids)
-    rows = np.ones_like(decided) if suffix else decided
-    assert_near(weight[rows], stored[f"{start}weight{suffix}"][rows], 1e-6 if suffix else 3e-4, scale=1)
-    assert_near(method.seen, stored[f"{start}logits{suffix}"], value, name=f"{start}logits")
-    both = float(stored[f"{start}batch_i2t{suffix}"]) + float(stored[f"{start}batch_t2i{suffix}"])
-    assert_near(2 * info_nce(method.seen, 1.0).mean(), both, value, name=f"{start}batch")
-    if suffix or decided.all():
-        assert_near(step.losses[-1:], stored[f"{start}final_loss{suffix}"][None], value, name=f"{start}loss")
-        norm = float(stored[f"{start}grad_norm{suffix}"])
-        assert step.norms[-1] == pytest.approx(norm, rel=1e-8 if suffix else 1e-3)
+    stored.near(ratios, f"{start}ratio", single)
+    decided = np.abs(stored[f"{start}ratio"] - 1) > (0 if stored.double else DECIDED)
+    weight, want = method.weight.read(step.calls[-1][1].pair_ids), stored[f"{start}weight{stored.end}"]
+    assert_near(weight[decided], want[decided], 1e-6 if stored.double else 3e-4, scale=1)
+    stored.near(method.seen, f"{start}logits", single)
+    both = both_ways(stored, start, "batch_i2t", "batch_t2i")
+    assert_near(2 * info_nce(method.seen, 1.0).mean(), both, 1e-8 if stored.double else single)
+    if decided.all():
+        stored.near(step.losses[-1], f"{start}final_loss", single)
+        stored.near(step.norms[-1], f"{start}grad_norm", 1e-3)
     network = method.networks[0]
     parts = {"grad": step.gradients, "after": dict(network.named_parameters())}
     parts |= {"siamese_grad": method.siamese_gradients, "siamese_after": method.siamese_after}
-    assert_parts(stored, start, suffix, network, parts)
+    assert_parts(stored, start, network, parts)
 
 
-@pytest.mark.parametrize("dtype", PRECISIONS)
-def test_the_encoders_of_clip_match_the_published_code(dtype: torch.dtype, golden: Golden) -> None:
-    stored, suffix = golden("V_npc_clip"), SUFFIX[dtype]
-    network = network_of(stored, dtype).eval()
-    batch = pairs_of(stored["batch0.images"], stored["batch0.texts"], dtype)
-    near = 1e-9 if suffix else 1e-5
+def test_the_encoders_of_clip_match_the_published_code(precise):
+    stored = precise("V_npc_clip")
+    network = network_of(stored).eval()
+    batch = pairs_of(stored("batch0.images"), stored("batch0.texts"))
     with torch.no_grad():
-        assert_near(
-            network.towers.encode_image(batch.image_features), stored[f"encoded.images{suffix}"], near
-        )
-        assert_near(network.towers.encode_text(batch.caption_tokens), stored[f"encoded.texts{suffix}"], near)
-        method = fine_tuned(NPC, network, 1)
-        assert_near(
-            method.logits(network, network(batch).similarities), stored[f"encoded.logits{suffix}"], near
-        )
+        found = {
+            "images": network.towers.encode_image(batch.image_features),
+            "texts": network.towers.encode_text(batch.caption_tokens),
+            "logits": fine_tuned(NPC, network, 1).logits(network, network(batch).similarities),
+        }
+    for name, each in found.items():
+        stored.near(each, f"encoded.{name}", 1e-5, 1e-9)
 
 
-def test_schedules_match_the_published_code(golden: Golden) -> None:
-    assert_rates(golden("V_npc_losses"), NPC)
+@pytest.mark.parametrize(("method", "file"), [(NPC, "V_npc_losses"), (OSA, "W_osa_losses")])
+def test_schedules_match_the_published_code(method, file, single):
+    assert_rates(single(file), method)
 
 
 @pytest.mark.parametrize("kind", [NPC, OSA, DCL])
-def test_the_rate_follows_a_cosine_over_steps(kind: type[FineTuning]) -> None:
+def test_the_rate_follows_a_cosine_over_steps(kind):
     """The published one is nearly constant within an epoch."""
     batches: Any = SimpleNamespace(pair_ids=range(1000), batch_size=100)
     rates = {}
@@ -310,11 +269,11 @@ def test_the_rate_follows_a_cosine_over_steps(kind: type[FineTuning]) -> None:
 
 
 @pytest.mark.parametrize("probability", [[0.5] * 4, [0.95, 0.1, 0.1, 0.1]])
-def test_every_pair_may_be_an_entry_where_fewer_than_two_are_surely_clean(probability: list[float]) -> None:
+def test_every_pair_may_be_an_entry_where_fewer_than_two_are_surely_clean(probability):
     assert surely_clean(torch.tensor(probability), 0.9).all()
 
 
-def test_batches_of_one_and_losses_of_zero_move_nothing() -> None:
+def test_batches_of_one_and_losses_of_zero_move_nothing():
     zero, some = torch.zeros(2), torch.tensor([0.0, 0.5])
     assert ratio(some, zero).tolist() == ratio(zero, some).tolist() == [1, 1]
     assert ratio(-zero, zero).tolist() == [1, 1]

@@ -22,7 +22,7 @@ GOOD = {"dataset": "digits", "backbone": {"name": "vse_infinity"}, "method": {"n
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_shipped_recipe_loads_and_is_where_its_name_says(name: str) -> None:
+def test_shipped_recipe_loads_and_is_where_its_name_says(name):
     recipe = Recipe.load(name)
     folder, stem = name.split("/")
     assert recipe.method["name"] == folder
@@ -35,7 +35,7 @@ def test_shipped_recipe_loads_and_is_where_its_name_says(name: str) -> None:
     TypeAdapter(RecipeName).validate_python(name)  # a submission states it
 
 
-def test_a_name_means_the_same_training_as_ever() -> None:
+def test_a_name_means_the_same_training_as_ever():
     """A default that changes must not change what a known name trains; a new option is a new key, and may come."""
     known = json.loads(RESOLVED.read_text(encoding="utf-8"))
     assert known.keys() <= set(SHIPPED)
@@ -48,7 +48,7 @@ def test_a_name_means_the_same_training_as_ever() -> None:
 
 
 @pytest.mark.parametrize("like", ["vse_infinity_tuned", "sgr"])
-def test_a_recipe_like_another_has_its_options_on_another_dataset(like: str) -> None:
+def test_a_recipe_like_another_has_its_options_on_another_dataset(like):
     other = Recipe.load(f"rcl/pictograms_{like}")
     recipe = Recipe.load(f"rcl/flickr8k_{like.removesuffix('_tuned')}")
     assert recipe.model_copy(update={"dataset": "pictograms"}) == other
@@ -66,9 +66,7 @@ def test_a_recipe_like_another_has_its_options_on_another_dataset(like: str) -> 
         ("pc2/coco", {"warmup_epochs": 10}),
     ],
 )
-def test_a_recipe_whose_option_differs_from_the_paper_says_so(
-    group: str, of_the_paper: dict[str, float], backbone: str
-) -> None:
+def test_a_recipe_whose_option_differs_from_the_paper_says_so(group, of_the_paper, backbone):
     name = f"{group}_{backbone}" if group != "pc2/coco" else "pc2/coco_sgr"
     options, note = Recipe.load(name).method, written(name)["note"]
     for option, paper in of_the_paper.items():
@@ -77,7 +75,7 @@ def test_a_recipe_whose_option_differs_from_the_paper_says_so(
         assert f"{paper:g}" in note
 
 
-def test_a_recipe_holds_every_option_however_it_was_written() -> None:
+def test_a_recipe_holds_every_option_however_it_was_written():
     recipe = Recipe.from_dict(GOOD)
     spelled_out = {**GOOD, "method": {"name": "ncr", "margin": 0.2}}
     assert Recipe.from_dict(spelled_out) == recipe
@@ -86,8 +84,8 @@ def test_a_recipe_holds_every_option_however_it_was_written() -> None:
 
 
 def test_a_method_without_shipped_recipes_has_its_defaults_on_every_dataset(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setitem(METHODS.data, "mine", METHODS["triplet"])
     recipe = Recipe.load("mine/digits_sgr")
     assert recipe.method_config == METHODS["mine"].Config()
@@ -100,8 +98,8 @@ def test_a_method_without_shipped_recipes_has_its_defaults_on_every_dataset(
 
 
 def test_a_dataset_without_shipped_recipes_has_the_defaults_of_every_method(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setitem(DATASETS.data, "pets", DATASETS["digits"])
     recipe = Recipe.load("ncr/pets_vse_infinity")
     assert recipe.dataset == "pets"
@@ -112,7 +110,7 @@ def test_a_dataset_without_shipped_recipes_has_the_defaults_of_every_method(
             Recipe.load(wrong)
 
 
-def test_a_method_of_ones_own_is_known_by_its_name_and_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_of_ones_own_is_known_by_its_name_and_settings(monkeypatch):
     monkeypatch.setitem(METHODS.data, "mine", METHODS["triplet"])
     recipe = Recipe.load("mine/digits_sgr")
     assert own_name(recipe) == "mine/digits_sgr"
@@ -121,13 +119,13 @@ def test_a_method_of_ones_own_is_known_by_its_name_and_settings(monkeypatch: pyt
     assert own_name(changed, settings) == "mine/digits_sgr"
 
 
-def test_every_method_and_every_backbone_has_a_recipe_on_digits() -> None:
+def test_every_method_and_every_backbone_has_a_recipe_on_digits():
     assert {name.split("/")[0] for name in SHIPPED if "/digits_" in name} == set(METHODS)
     trained = {name for name in BACKBONES if not BACKBONES[name].closed_form}
     assert {f"triplet/digits_{name}" for name in trained} <= set(SHIPPED)
 
 
-def test_clean_recipes_see_clean_pairs_alone() -> None:
+def test_clean_recipes_see_clean_pairs_alone():
     assert [name for name in SHIPPED if Recipe.load(name).clean_only] == [n for n in SHIPPED if "_clean" in n]
 
 
@@ -167,9 +165,7 @@ def changed(**changes: Any) -> dict[str, Any]:
         ({key: GOOD[key] for key in ("dataset", "method")}, "'backbone' is missing"),
     ],
 )
-def test_wrong_content_is_refused_with_one_sentence(
-    content: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+def test_wrong_content_is_refused_with_one_sentence(content, message, tmp_path):
     path = tmp_path / "recipe.yaml"
     path.write_text(yaml.safe_dump(content))
     with pytest.raises(RecipeError, match=message) as refusal:

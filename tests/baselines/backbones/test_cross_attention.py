@@ -12,14 +12,10 @@ from hypothesis import strategies as st
 from oracles import imram_loop, scan_loop
 from support.parity import (
     REGIONS,
-    Arrays,
-    Golden,
-    batch_of,
+    Stored,
     encoded,
-    network_of,
     small_batch,
     small_network,
-    state_of,
     weighted_gradients,
 )
 from support.rounding import assert_equals_loop, assert_near
@@ -33,14 +29,14 @@ from baselines.kit import batches
 from baselines.kit.backbone import Backbone, Encoded
 
 SCANS: dict[str, dict[str, Any]] = {
-    "t2i_lse": {"direction": "t2i", "aggregation": "lse"},
-    "t2i_avg": {"direction": "t2i", "aggregation": "avg"},
-    "i2t_lse": {"direction": "i2t", "aggregation": "lse"},
-    "i2t_avg": {"direction": "i2t", "aggregation": "avg"},
-    "i2t_lse20": {"direction": "i2t", "aggregation": "lse", "lse_sharpness": 20.0},
-}
+    f"{direction}_{how}": {"direction": direction, "aggregation": how}
+    for direction in ("t2i", "i2t")
+    for how in ("lse", "avg")
+} | {"i2t_lse20": {"direction": "i2t", "aggregation": "lse", "lse_sharpness": 20.0}}
 IMRAMS = {mode: {"mode": mode} for mode in ("text", "image", "full")}
-VARIANTS = [*(("scan", name) for name in SCANS), *(("imram", name) for name in IMRAMS)]
+EVERY_VARIANT = pytest.mark.parametrize(
+    ("backbone", "variant"), [*(("scan", name) for name in SCANS), *(("imram", name) for name in IMRAMS)]
+)
 DIRECTIONS = ("t2i", "i2t")
 LOOKS = {"full.nonorm": ("P_imram", False), "full.norm": ("P_imram_norm", True)}
 """Cases of which every look is stored: their file, and whether memories have unit length."""
@@ -61,15 +57,7 @@ def looped(network: Backbone, images: Encoded, captions: Encoded, direction: str
     return scan_loop.similarities(images, captions, direction or c.direction, sharpness, aggregate)
 
 
-def stored_sides(
-    backbone: str, file: str, golden: Golden, **options: Any
-) -> tuple[Arrays, Any, Encoded, Encoded]:
-    stored = golden(file)
-    network = network_of(backbone, state_of(stored), **options)
-    return stored, network, *encoded(network, batch_of(stored))
-
-
-def by_caption(stored: Arrays, images: Encoded, captions: Encoded, direction: str) -> list[tuple[Side, Side]]:
+def by_caption(stored: Stored, images: Encoded, captions: Encoded, direction: str) -> list[tuple[Side, Side]]:
     """What looks and what is seen, for each caption whose attention is stored."""
     regions, pairs = Side(images.vectors, None), []
     for k in stored["attn.captions"].tolist():
@@ -79,15 +67,16 @@ def by_caption(stored: Arrays, images: Encoded, captions: Encoded, direction: st
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_attention_and_cosines_of_scan_match(direction, golden):
-    stored, _, *sides = stored_sides("scan", "N_scan", golden)
+def test_attention_and_cosines_of_scan_match(direction, single):
+    stored = single("N_scan")
+    sides = encoded(stored.network("scan"), stored.batch())
     for j, (looking, seen) in enumerate(by_caption(stored, *sides, direction)):
         between = products(looking, seen)
         weights = attention(between, None, PUBLISHED_SHARPNESS[direction])
         cosines = relevance(looking, between, weights, gram(seen))
         of_images = weights.squeeze(2) if direction == "t2i" else weights.squeeze(0).transpose(0, 1)
-        assert_near(of_images, stored[f"attn.{direction}.cap{j}"], 2e-5, scale=1)
-        assert_near(cosines.flatten(0, 1), stored[f"attn.{direction}.rel{j}"], 2e-5, scale=1)
+        stored.near(of_images, f"attn.{direction}.cap{j}", 2e-5, scale=1)
+        stored.near(cosines.flatten(0, 1), f"attn.{direction}.rel{j}", 2e-5, scale=1)
 
 
 def looks(network: IMRAM, name: str, looking: Side, seen: Side) -> list[Look]:
@@ -97,16 +86,18 @@ def looks(network: IMRAM, name: str, looking: Side, seen: Side) -> list[Look]:
 
 @pytest.mark.parametrize("name", DIRECTIONS)
 @pytest.mark.parametrize("case", LOOKS)
-def test_each_look_of_imram_matches(case, name, golden):
+def test_each_look_of_imram_matches(case, name, single):
     file, memory_norm = LOOKS[case]
-    stored, network, images, captions = stored_sides("imram", file, golden, memory_norm=memory_norm)
+    stored = single(file)
+    network = stored.network("imram", memory_norm=memory_norm)
+    images, captions = encoded(network, stored.batch())
     valid = torch.arange(captions.vectors.shape[1]) < captions.lengths[:, None]
     looking, seen = Side(captions.vectors, valid), Side(images.vectors, None)
     if name == "i2t":
         looking, seen = seen, looking
     means = [mean_over_items(look.cosines, looking.valid) for look in looks(network, name, looking, seen)]
     found = torch.stack([mean if name == "t2i" else mean.T for mean in means])
-    assert_near(found, stored[f"{case}.steps.{name}"], 1e-5, scale=1)
+    stored.near(found, f"{case}.steps.{name}", 1e-5, scale=1)
     compared = set()
     for j, (looking, seen) in enumerate(by_caption(stored, images, captions, name)):
         for step, look in enumerate(looks(network, name, looking, seen)):
@@ -119,7 +110,7 @@ def test_each_look_of_imram_matches(case, name, golden):
             for key, value in values.items():
                 array = f"{case}.{name}.cap{j}.step{step}.{key}"
                 if array in stored:
-                    assert_near(value.flatten(0, 1), stored[array], 2e-5, scale=1)
+                    stored.near(value.flatten(0, 1), array, 2e-5, scale=1)
                     compared.add(array)
     assert compared == {array for array in stored if array.startswith(f"{case}.{name}.cap")}
 
@@ -137,7 +128,7 @@ OPTIONS = {
     block_captions=st.one_of(st.none(), st.integers(1, 9)),
 )
 @settings(max_examples=20)
-@pytest.mark.parametrize(("backbone", "variant"), VARIANTS)
+@EVERY_VARIANT
 def test_similarities_and_gradients_equal_the_loop(
     backbone,
     variant,
@@ -170,15 +161,15 @@ def test_intra_modal_similarities_of_scan_equal_the_loop(variant):
 
 
 @pytest.mark.parametrize(("mode", "direction"), [("text", "t2i"), ("image", "i2t")])
-def test_a_single_look_is_scan(mode, direction, golden):
-    stored, dtype = golden("N_scan"), torch.float64
-    sides = encoded(network_of("scan", state_of(stored, "", dtype)), batch_of(stored, "in.", dtype))
+def test_a_single_look_is_scan(mode, direction, double):
+    stored = double("N_scan")
+    sides = encoded(stored.network("scan"), stored.batch())
     network = IMRAM(IMRAMConfig(mode=mode, steps=1, embed_size=2, attention_sharpness=7.0), 2, 1, 4)
     expected = scan_loop.similarities(*sides, direction, 7.0, scan_loop.mean)
     assert_near(network.similarities(*sides), expected, 1e-12, scale=1)
 
 
-@pytest.mark.parametrize(("backbone", "variant"), VARIANTS)
+@EVERY_VARIANT
 def test_tiles_stay_within_the_budget_and_change_nothing(backbone, variant, monkeypatch):
     network, wide, budget = small(backbone, variant), 0, 20_000
     if backbone == "imram":
@@ -202,7 +193,7 @@ def test_tiles_stay_within_the_budget_and_change_nothing(backbone, variant, monk
     assert max(seen) <= budget
 
 
-@pytest.mark.parametrize(("backbone", "variant"), VARIANTS)
+@EVERY_VARIANT
 def test_the_range_is_reached_and_kept(backbone, variant):
     network = small(backbone, variant)
     low, high = network.similarity_range

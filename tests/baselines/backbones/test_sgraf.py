@@ -7,14 +7,8 @@ from oracles import sgraf_loop
 from support.parity import (
     FILES,
     LENGTHS,
-    PRECISIONS,
-    SUFFIX,
-    Golden,
-    batch_of,
-    network_of,
     small_batch,
     small_network,
-    state_of,
     tensor,
     weighted_gradients,
     without_dropout,
@@ -29,57 +23,53 @@ from baselines.backbones.squared_difference import attended_difference
 from baselines.kit import batches
 from baselines.kit.backbone import Backbone, Encoded
 
-NAMES = ("sgr", "saf")
-BLOCKS = [1, 7, len(LENGTHS), None]
-MODES = ("eval", "train")
+EVERY_NAME = pytest.mark.parametrize("name", ["sgr", "saf"])
+EVERY_MODE = pytest.mark.parametrize("mode", ["eval", "train"])
+EVERY_BLOCK = pytest.mark.parametrize("block_captions", [1, 7, len(LENGTHS), None])
 GSC_FILES = {"gsc": "E_gsc", "gsc+": "E_gscplus"}
-INTRA_MODAL_TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-9}
-"""In float32, squares of small differences lose digits: the numbers are judged in float64."""
 
 
-def published(name: str, mode: str, golden: Golden, dtype: torch.dtype = torch.float32) -> Backbone:
-    return network_of(name, state_of(golden(FILES[name]), "", dtype)).train(mode == "train")
-
-
-@pytest.mark.parametrize("dtype", PRECISIONS)
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", NAMES)
-def test_logits_and_what_they_are_made_of_match(name, mode, dtype, golden):
-    stored, network = golden(FILES[name]), published(name, mode, golden, dtype)
+@EVERY_MODE
+@EVERY_NAME
+def test_logits_and_what_they_are_made_of_match(name, mode, precise):
+    stored = precise(FILES[name])
+    network = stored.network(name).train(mode == "train")
     network.block_captions = 1
-    images, captions = sides_of(network, batch_of(stored, "in.", dtype))
+    images, captions = sides_of(network, stored.batch())
     seen: list[Tensor] = []
     network.head.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
     with torch.no_grad():
         exact = network.similarities(images, captions).double()
-    want = tensor(stored[f"{mode}.logits{SUFFIX[dtype]}"])
-    allowed = {torch.float32: 2e-5 * max(1, want.abs().max().item()), torch.float64: 4e-9}[dtype]
-    rounding = 4 * torch.finfo(dtype).eps / (exact * (1 - exact))  # of a similarity, as its logit feels it
+    want = tensor(stored[f"{mode}.logits{stored.end}"])
+    allowed = 4e-9 if stored.double else 2e-5 * max(1, want.abs().max().item())
+    rounding = (
+        4 * torch.finfo(stored.dtype).eps / (exact * (1 - exact))
+    )  # of a similarity, as its logit feels it
     assert ((torch.logit(exact) - want).abs() <= allowed + rounding).all()
-    if dtype == torch.float32:
-        for side, key in ((images, "img_glo"), (captions, "cap_glo")):
-            assert_near(side.pooled, stored[f"{mode}.{key}"], 1e-5, scale=1)
+    if not stored.double:
+        stored.near(images.pooled, f"{mode}.img_glo", 1e-5, scale=1)
+        stored.near(captions.pooled, f"{mode}.cap_glo", 1e-5, scale=1)
         order = sorted(range(len(captions)), key=lambda k: -int(captions.lengths[k]))
         want = stored[f"{mode}.sim_vec"][:, order]
         assert_near(torch.cat(seen, dim=1), want, 2e-5 * max(1, np.abs(want).max()), scale=1)
 
 
-@pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("block_captions", [1, 5, 1000])  # one, a few, the whole batch
-@pytest.mark.parametrize("mode", MODES)
+@EVERY_MODE
 @pytest.mark.parametrize("variant", GSC_FILES)
-@pytest.mark.parametrize("name", NAMES)
-def test_intra_modal_similarities_match(name, variant, mode, block_captions, dtype, golden):
-    stored, network = golden(GSC_FILES[variant]), published(name, mode, golden, dtype)
+@EVERY_NAME
+def test_intra_modal_similarities_match(name, variant, mode, block_captions, precise):
+    """In float32, squares of small differences lose digits: the numbers are judged in float64."""
+    stored, weights = precise(GSC_FILES[variant]), precise(FILES[name])
+    network = weights.network(name).train(mode == "train")
     network.block_captions = block_captions
-    batch = batch_of(golden(FILES[name]), "in.", dtype, order=stored[f"{name}.batch_order"])
-    images, captions = sides_of(network, batch)
+    images, captions = sides_of(network, weights.batch(order=stored[f"{name}.batch_order"]))
     for key, found in (
         ("img", network.image_image_similarities(images, variant)),
         ("cap", network.caption_caption_similarities(captions, variant)),
     ):
-        raw = tensor(stored[f"{name}.{mode}.sims_{key}_raw{SUFFIX[dtype]}"])
-        assert_near(found, torch.sigmoid(raw), INTRA_MODAL_TOLERANCE[dtype], scale=1)
+        raw = tensor(stored[f"{name}.{mode}.sims_{key}_raw{stored.end}"])
+        assert_near(found, torch.sigmoid(raw), 1e-9 if stored.double else 2e-5, scale=1)
 
 
 def small(name: str, mode: str, block_captions: int | None = None) -> Backbone:
@@ -92,11 +82,6 @@ def encoded(network: Backbone, n_images: int = 6) -> tuple[Encoded, Encoded]:
     return sides_of(network, small_batch(n_images))
 
 
-def network_and_inputs(name: str, mode: str, n_images: int = 6) -> tuple[Backbone, Encoded, Encoded]:
-    network = small(name, mode)
-    return network, *encoded(network, n_images)
-
-
 def everything(network: Backbone, similarities: Tensor) -> dict[str, Tensor]:
     """Similarities, gradients and running statistics."""
     return {
@@ -106,9 +91,9 @@ def everything(network: Backbone, similarities: Tensor) -> dict[str, Tensor]:
     }
 
 
-@pytest.mark.parametrize("block_captions", BLOCKS)
-@pytest.mark.parametrize("mode", ["eval", "train"])
-@pytest.mark.parametrize("name", NAMES)
+@EVERY_BLOCK
+@EVERY_MODE
+@EVERY_NAME
 def test_similarities_gradients_and_statistics_equal_the_loop(name, mode, block_captions):
     network = small(name, mode, block_captions)
     assert_equals_loop(
@@ -118,11 +103,14 @@ def test_similarities_gradients_and_statistics_equal_the_loop(name, mode, block_
     )
 
 
-@pytest.mark.parametrize("block_captions", BLOCKS)
-@pytest.mark.parametrize("mode", ["eval", "train"])
-@pytest.mark.parametrize("name", NAMES)
+@EVERY_BLOCK
+@EVERY_MODE
+@EVERY_NAME
 def test_intra_modal_similarities_equal_the_loop(name, mode, block_captions):
     network = small(name, mode, block_captions)
+
+    def joined(of_images: Tensor, of_captions: Tensor) -> dict[str, Tensor]:
+        return everything(network, torch.cat([of_images.flatten(), of_captions.flatten()]))
 
     def fast() -> dict[str, Tensor]:
         images, captions = encoded(network)
@@ -138,15 +126,13 @@ def test_intra_modal_similarities_equal_the_loop(name, mode, block_captions):
             sgraf_loop.caption_caption_similarities(network, captions),
         )
 
-    def joined(of_images: Tensor, of_captions: Tensor) -> dict[str, Tensor]:
-        return everything(network, torch.cat([of_images.flatten(), of_captions.flatten()]))
-
     assert_equals_loop(network, fast, loop)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@EVERY_NAME
 def test_image_blocks_change_nothing(name, monkeypatch):
-    network, images, captions = network_and_inputs(name, "eval", n_images=9)
+    network = small(name, "eval")
+    images, captions = encoded(network, 9)
     with torch.no_grad():
         expected = network.similarities(images, captions)
         monkeypatch.setattr(batches, "CPU_BYTES", 20_000)
@@ -155,14 +141,13 @@ def test_image_blocks_change_nothing(name, monkeypatch):
         assert_near(network.similarities(bare, captions), expected, 1e-12, scale=1)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@EVERY_NAME
 def test_what_is_kept_and_what_is_made_again_give_the_same_bits(name, monkeypatch):
     results = []
     for run in (pairwise.kept, pairwise.recomputed):
         monkeypatch.setattr("baselines.backbones.sgraf.within_memory", lambda n_blocks, run=run: run)
-        network, images, captions = network_and_inputs(name, "train")
-        network.block_captions = 3
-        results.append(weighted_gradients(network, network.similarities(images, captions)))
+        network = small(name, "train", 3)
+        results.append(weighted_gradients(network, network.similarities(*encoded(network))))
     assert all(torch.equal(results[0][key], results[1][key]) for key in results[0])
     assert (within_memory(1), within_memory(2)) == (pairwise.kept, pairwise.recomputed)
 

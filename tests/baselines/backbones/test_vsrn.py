@@ -9,19 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import vsrn_loop
 from support.parity import (
-    PRECISIONS,
-    SUFFIX,
-    Arrays,
-    Golden,
-    assert_gradients,
-    batch_of,
+    Stored,
     encoded,
     five_steps,
     network_of,
     published_loss,
     small_batch,
-    state_of,
-    tensor,
     without_dropout,
 )
 from support.rounding import assert_equals_loop, assert_near
@@ -33,86 +26,71 @@ from baselines.backbones.vsrn import VSRN, VSRNConfig
 from baselines.kit.batches import Batch
 
 FILES = {"scaled": "O_vsrn_coco", "batch_norm": "O_vsrn_f30k"}
-ENCODERS = sorted(FILES)
+EVERY_ENCODER = pytest.mark.parametrize("encoder", FILES)
 MODES = ("eval", "train")
-REGIONS = {torch.float32: 5e-5, torch.float64: 1e-9}
 LENGTHS = [4, 2, 7, 5]
 
 
-def vsrn(
-    encoder: str, golden: Golden, dtype: torch.dtype = torch.float32, mode: str = "train"
-) -> tuple[Arrays, VSRN, Batch]:
-    """The stored numbers of an image encoder, its network, and the batch."""
-    stored = golden(FILES[encoder])
-    longest = int(stored["in.max_len"])
-    network = network_of("vsrn", state_of(stored, "", dtype), caption_longest=longest)
-    return stored, network.train(mode == "train"), batch_of(stored, "in.", dtype)
+def vsrn(stored: Stored, mode: str = "train") -> tuple[VSRN, Batch]:
+    """The network of an image encoder's stored numbers, and the batch."""
+    network = stored.network("vsrn", caption_longest=int(stored["in.max_len"]))
+    return network.train(mode == "train"), stored.batch()
 
 
-def caption_loss(network: VSRN, batch: Batch) -> Tensor:
-    """The published one, in either mode."""
-    regions = network.images.related(batch.image_features)
-    return network.captioner(regions, batch.caption_tokens, batch.caption_lengths).mean()
-
-
-@pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("encoder", ENCODERS)
-def test_regions_and_caption_losses_match(encoder, mode, dtype, golden):
-    stored, network, batch = vsrn(encoder, golden, dtype, mode)
+@EVERY_ENCODER
+def test_regions_and_caption_losses_match(encoder, mode, precise):
+    stored = precise(FILES[encoder])
+    network, batch = vsrn(stored, mode)
     assert network.config.image_encoder == encoder
     images, _ = encoded(network, batch)
-    regions = images.regions if mode == "train" else network.images.related(batch.image_features)
-    assert regions is not None
-    assert_near(regions, stored[f"{mode}.regions{SUFFIX[dtype]}"], REGIONS[dtype], scale=1)
-    if dtype == torch.float32:
-        want = stored[f"{mode}.caption_loss"].item()
-        assert caption_loss(network, batch).item() == pytest.approx(want, rel=1e-5)
+    related = network.images.related(batch.image_features)
+    regions = images.regions if mode == "train" else related
+    stored.near(regions, f"{mode}.regions", 5e-5, 1e-9, scale=1)
+    if not stored.double:
+        losses = network.captioner(related, batch.caption_tokens, batch.caption_lengths)
+        stored.near(losses.mean(), f"{mode}.caption_loss", 1e-5)
 
 
-@pytest.mark.parametrize("encoder", ENCODERS)
-def test_labels_match(encoder, golden):
-    stored = golden(FILES[encoder])
-    tokens, lengths = (tensor(stored[key]) for key in ("in.captions", "in.lengths"))
+@EVERY_ENCODER
+def test_labels_and_caption_probabilities_match(encoder, single):
+    stored = single(FILES[encoder])
     longest = int(stored["in.max_len"])
-    labels, counts = labels_to_write(tokens, lengths, longest)
-    wanted, mask = (tensor(stored[f"in.caption_{name}"]) for name in ("labels", "masks"))
-    assert torch.equal(labels, wanted[:, :longest])
-    assert wanted[:, longest].eq(0).all()
+    found, counts = labels_to_write(stored("in.captions"), stored("in.lengths"), longest)
+    labels = stored("in.caption_labels")
+    assert torch.equal(found, labels[:, :longest])
+    assert labels[:, longest].eq(0).all()
     written = torch.arange(1, longest) <= counts[:, None]
-    assert torch.equal(written, mask[:, 1:longest].bool())
-
-
-@pytest.mark.parametrize("encoder", ENCODERS)
-def test_caption_probabilities_match(encoder, golden):
-    stored, network, batch = vsrn(encoder, golden)
-    labels = tensor(stored["in.caption_labels"])
+    assert torch.equal(written, stored("in.caption_masks")[:, 1:longest].bool())
+    network, batch = vsrn(stored)
     n, steps, words = stored["train.caption_logprobs"].shape
-    regions = network.images.related(batch.image_features)
     order = reading_order(torch.full((n,), steps), labels.shape[1])
+    regions = network.images.related(batch.image_features)
     logits = network.captioner.logits(regions, labels, order, order.items[0])
     found = logits.log_softmax(dim=1).view(steps, n, words).transpose(0, 1)
-    assert_near(found, stored["train.caption_logprobs"], 2e-5, scale=1)
+    stored.near(found, "train.caption_logprobs", 2e-5, scale=1)
 
 
-@pytest.mark.parametrize("dtype", PRECISIONS)
-@pytest.mark.parametrize("encoder", ENCODERS)
-def test_the_auxiliary_losses_have_the_published_mean_and_gradients(encoder, dtype, golden):
-    stored, network, batch = vsrn(encoder, golden, dtype)
+@EVERY_ENCODER
+def test_the_auxiliary_losses_have_the_published_mean_and_gradients(encoder, precise):
+    stored = precise(FILES[encoder])
+    network, batch = vsrn(stored)
     losses = network.auxiliary_losses(network.encode_images(batch.image_features, batch.image_lengths), batch)
     assert losses.shape == (len(batch),)
-    want = stored[f"train.caption_loss{SUFFIX[dtype]}"].item()
-    assert losses.mean().item() == pytest.approx(want, rel={torch.float32: 1e-5, torch.float64: 1e-11}[dtype])
+    stored.near(losses.mean(), "train.caption_loss", 1e-5, 1e-11)
     losses.mean().backward()
-    wanted = state_of(stored, "grad_caption_loss.", dtype, SUFFIX[dtype])
-    near = {torch.float32: 2e-3, torch.float64: 1e-9}[dtype]
-    assert_gradients(network, "vsrn", state_of(stored), wanted, relative=near, vanishing=(".W.0.bias",))
+    near = {"relative": 1e-9 if stored.double else 2e-3, "of_all": 0, "absolute": 0, "some": False}
+    vanishing = (".W.0.bias",)
+    assert stored.near_gradients(
+        network, "grad_caption_loss.", stored.state(), "vsrn", vanishing=vanishing, **near
+    )
 
 
-@pytest.mark.parametrize("encoder", ENCODERS)
-def test_five_steps_of_training_match_where_the_captioner_counts_twice(encoder, golden):
+@EVERY_ENCODER
+def test_five_steps_of_training_match_where_the_captioner_counts_twice(encoder, double):
     """In double precision: rounding in single precision alone moves the last gradient by 0.7 %."""
-    stored, network, batch = vsrn(encoder, golden, torch.float64)
+    stored = double(FILES[encoder])
+    network, batch = vsrn(stored)
     parts: dict[str, list[float]] = {"Le_retrieval": [], "Le_caption": []}
 
     def loss() -> Tensor:
@@ -131,9 +109,8 @@ def test_five_steps_of_training_match_where_the_captioner_counts_twice(encoder, 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*duplicate parameters.*")
         losses, lengths = five_steps([*network.parameters(), *network.captioner.parameters()], loss, after)
-    for name, values in {**parts, "Le": losses}.items():
-        assert values == pytest.approx(stored[f"traj.{name}"].tolist(), rel=1e-3)
-    assert lengths == pytest.approx(stored["traj.grad_norm"].tolist(), rel=5e-3)
+    for name, values in {**parts, "Le": losses, "grad_norm": lengths}.items():
+        assert_near(values, stored[f"traj.{name}"], 5e-3 if name == "grad_norm" else 1e-3, name=name)
 
 
 def fresh(seed: int = 0, **options: Any) -> VSRN:
@@ -150,7 +127,7 @@ def fresh(seed: int = 0, **options: Any) -> VSRN:
     lengths=st.lists(st.integers(1, 9), min_size=2, max_size=6),
     padding=st.integers(0, 3),
     longest=st.integers(2, 11),
-    encoder=st.sampled_from(ENCODERS),
+    encoder=st.sampled_from(sorted(FILES)),
     mode=st.sampled_from(MODES),
 )
 @settings(max_examples=12)
@@ -202,25 +179,19 @@ def test_the_caption_weight_scales_the_auxiliary_losses_and_zero_leaves_the_capt
 def test_regions_are_kept_in_training_alone():
     batch = small_batch(2, LENGTHS)
     assert encoded(fresh().eval(), batch)[0].regions is None
-    regions = encoded(fresh().train(), batch)[0].regions
-    assert regions is not None
-    assert regions.shape == (2, 16, 24)
+    assert encoded(fresh().train(), batch)[0].regions.shape == (2, 16, 24)
 
 
 def test_graph_layers_begin_as_the_identity():
-    torch.manual_seed(0)
-    network = VSRN(
-        VSRNConfig(embed_size=24, caption_weight=0), feature_dim=66, n_regions=16, vocabulary_size=40
-    )
     regions = torch.randn(2, 16, 24)
-    assert torch.equal(network.images.graph(regions), regions)
+    graph = VSRN(VSRNConfig(embed_size=24, caption_weight=0), 66, 16, 40).images.graph
+    assert torch.equal(graph(regions), regions)
 
 
-@pytest.mark.parametrize("encoder", ENCODERS)
-def test_a_checkpoint_without_the_captioner_is_read(encoder, golden):
-    stored = golden(FILES[encoder])
-    published = {name: x for name, x in stored.items() if not name.startswith("caption_model.")}
-    network = network_of("vsrn", state_of(published))
+@EVERY_ENCODER
+def test_a_checkpoint_without_the_captioner_is_read(encoder, single):
+    stored = single(FILES[encoder])
+    published = {name: x for name, x in stored.state().items() if not name.startswith("caption_model.")}
+    network = network_of("vsrn", published)
     assert network.config.caption_weight == 0
-    found = network.similarities(*encoded(network, batch_of(stored)))
-    assert_near(found, stored["eval.sims"], 1e-5, scale=1)
+    stored.near(network.similarities(*encoded(network, stored.batch())), "eval.sims", 1e-5, scale=1)

@@ -401,9 +401,9 @@ def _splits_of_same(folder: Path, settings: Mapping[str, Any], options: FeatureO
 
 
 def _sha256_if_there(file: Path) -> str:
-    try:
-        return sha256_of_file(file)
-    except OSError:  # reported when the image is read
+    try:  # what is no file is reported when the image is read: opening a pipe would wait for ever
+        return sha256_of_file(file) if file.is_file() else ""
+    except OSError:
         return ""
 
 

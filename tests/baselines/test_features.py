@@ -163,6 +163,13 @@ def test_what_cannot_be_read_is_left_out_and_listed(photos, tmp_path):
         assert_near(features, defined_features(photos.folder / name, 2), 1e-4)
 
 
+def test_a_pipe_among_the_pictures_is_not_waited_for(photos, tmp_path):
+    os.mkfifo(photos.folder / "pipe.png")
+    listing = ImageList(photos.folder, [*photos.names, "pipe.png"], None)
+    done = extract(listing, tiny_encoder(), tmp_path / "out", replace(OPTIONS, skip_damaged=True))
+    assert list(done.skipped) == ["pipe.png"]
+
+
 def test_given_splits_are_kept(photos, tmp_path):
     splits = {"train": ["004.png", "001.png"], "dev": ["003.png"], "test": ["000.png", "002.png"]}
     listing = ImageList(photos.folder, [name for names in splits.values() for name in names], splits)

@@ -87,13 +87,13 @@ def row_numbers(rows: Any, n: int) -> Int64Array:
                 f"the mask has shape {chosen.shape}, expected ({n},), an entry for each of {n} rows"
             )
         return np.flatnonzero(chosen)
-    if chosen.ndim != 1:
-        raise RowError(f"rows have shape {chosen.shape}, expected one list of row numbers, such as [3, 0]")
-    # an empty list becomes an array of float64, which the check of whole numbers would refuse
-    if chosen.size == 0:
+    if chosen.shape == (0,):  # an empty list becomes an array of float64
         return np.empty(0, np.int64)
-    if chosen.dtype.kind not in "iu":
-        raise RowError(f"rows are {chosen.dtype}, expected whole numbers or a mask of bool; convert them")
+    if chosen.ndim != 1 or chosen.dtype.kind not in "iu":
+        raise RowError(
+            f"rows are {chosen.dtype} of shape {chosen.shape}, expected one list of whole numbers, such as [3, 0], "
+            "or a mask of bool"
+        )
     low, high = int(chosen.min()), int(chosen.max())
     if low < -n or high >= n:
         raise RowError(f"row {high if high >= n else low} does not exist, expected {-n} to {n - 1}")

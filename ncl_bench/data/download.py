@@ -1,6 +1,5 @@
 """Read the user's download, a folder or a zip file, without trusting its names, links or sizes."""
 
-import stat
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -99,17 +98,7 @@ class ZipDownload:
 
 
 def _member_fault(info: zipfile.ZipInfo, archive_bytes: int) -> str | None:
-    path = PurePosixPath(info.filename)
-    if not info.filename:
-        return "has no name"
-    # a backslash and a colon lead out on Windows, and no published name has one
-    if path.is_absolute() or ".." in path.parts or "\\" in info.filename or ":" in info.filename:
-        return "leads out of the archive"
-    # Unix programs keep the mode of a file there
-    if stat.S_ISLNK(info.external_attr >> 16):
-        return "is a symbolic link"
-    if info.flag_bits & 1:
-        return "is encrypted"
+    # members are read in place, so a name that leads out or a link leads nowhere
     if info.compress_type == zipfile.ZIP_LZMA:
         return "is compressed by LZMA, where a few bytes can require gigabytes of memory"
     if info.header_offset + info.compress_size > archive_bytes:

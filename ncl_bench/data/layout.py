@@ -20,12 +20,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import ValidationError
-
 from ncl_bench.data.encoding import Encoding
-from ncl_bench.errors import DataError, first_problem
+from ncl_bench.errors import DataError
 from ncl_bench.files import sha256_of_file, write_text
-from ncl_bench.foreign import readable
+from ncl_bench.foreign import reading
 from ncl_bench.schema import FileName, Record
 
 if TYPE_CHECKING:
@@ -175,21 +173,12 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     if not path.is_file():
         raise DataError(f"{folder} is not a prepared dataset (no manifest.json); run `ncl-bench prepare`")
-    try:
+    with reading(path, fix=how_to_prepare(folder)):
         content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        # fails the validation below, which says that the manifest is damaged
-        content = None
-    # before validation: another layout has other keys, and deserves its own sentence
-    found = content.get("layout_version") if isinstance(content, dict) else None
-    if found is not None and found != LAYOUT_VERSION:
-        raise DataError(
-            f"{path} has layout version {found}, this version reads {LAYOUT_VERSION}; {how_to_prepare(folder)}"
-        )
-    try:
+        # before validation: another layout has other keys, and deserves its own sentence
+        if (found := content.get("layout_version")) not in (None, LAYOUT_VERSION):
+            raise ValueError(f"it has layout version {found}, this version reads {LAYOUT_VERSION}")
         return Manifest.model_validate(content)
-    except ValidationError as error:
-        raise DataError(f"{path} is damaged ({first_problem(error)}); {how_to_prepare(folder)}") from None
 
 
 def read_image_files(folder: Path) -> ImageFiles:
@@ -202,11 +191,8 @@ def read_image_files(folder: Path) -> ImageFiles:
     if not place.exists():
         return ImageFiles(parts={}, files=())
     path, fix = place / MANIFEST, f"delete {place} and add the images again"
-    readable(path, DataError, "a manifest", fix=fix)
-    try:
+    with reading(path, fix=fix):
         found = ImageFiles.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError):
-        raise DataError(f"{path} is damaged; {fix}") from None
     # sizes at every opening, hashes with `doctor --deep` alone, which reads every byte
     check_sizes(place, found.files, fix)
     return found

@@ -78,10 +78,6 @@ def feature_arrays(
     Raises:
         DataError: a file is missing or damaged, or does not fit.
     """
-    if not folder.is_dir():
-        raise DataError(
-            f"{named('features', folder)} is not a folder; give the one that holds the .npy files"
-        )
     found = files_of_splits(folder)
     missing = [split for split in SPLITS if found[split] is None]
     if missing == list(SPLITS):

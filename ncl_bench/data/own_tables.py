@@ -311,10 +311,8 @@ def _gather(
             raise DataError(
                 f"{where}: {empty} {held}; every row needs an image, and its caption in every language"
             )
-        if any(letter in image for letter in "\n\r\0") or not is_text("".join((image, *own))):
-            raise DataError(
-                f"{where}: a line end in an image's name, or half a character, which cannot be stored; correct it"
-            )
+        if any(letter in image for letter in "\n\r\0"):  # prepared ids are lines
+            raise DataError(f"{where}: a line end in an image's name, which cannot be stored; correct it")
         split = SPLIT_OF.get(splits[row].casefold(), "")
         if split_column and not split:
             raise DataError(

@@ -28,6 +28,7 @@ from ncl_bench.data.judgements import JUDGEMENT_COLUMNS, Judgements, read_judgem
 from ncl_bench.data.vocabulary import Vocabulary
 from ncl_bench.errors import DataError, RowError, shorten, unknown_name
 from ncl_bench.extras import require
+from ncl_bench.foreign import reading
 from ncl_bench.noise import unit_of
 from ncl_bench.noise.draw import Noise
 from ncl_bench.rendering import html_table
@@ -489,36 +490,13 @@ def collate(pairs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
                 f"pairs[{place}] {'has no' if differing[0] in names else 'alone has'} {differing[0]}, expected the "
                 f"same names in all: {', '.join(names)}; give pairs of one kind of dataset"
             )
-    columns = {
-        name: [_numbers(pair[name], name, place) for place, pair in enumerate(pairs)] for name in pairs[0]
-    }
-    longest = max(map(np.size, columns["caption_tokens"]))
-    for name, arrays in columns.items():
-        for place, array in enumerate(arrays):
-            if name == "caption_tokens" and array.ndim == 1:
-                arrays[place] = np.pad(array, (0, longest - len(array)))
-            elif name == "caption_tokens" or array.shape != arrays[0].shape:
-                expected = "(n_tokens,)" if name == "caption_tokens" else f"{arrays[0].shape}, as in pairs[0]"
-                raise DataError(
-                    f"pairs[{place}]: {name} has shape {array.shape}, expected {expected}; give pairs of one dataset, "
-                    "or of datasets with the same features"
-                )
-    return {name: torch.from_numpy(np.stack(arrays)) for name, arrays in columns.items()}
-
-
-def _numbers(value: Any, name: str, place: int) -> NDArray[Any]:
-    """A value of a pair as an array of numbers."""
-    try:
-        array = np.asarray(value)
-    except (
-        TypeError,
-        ValueError,
-        RuntimeError,
-    ):  # a list of unequal lists, or a tensor that is not on the CPU
-        array = np.empty(0, object)
-    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:  # torch has no longer numbers
-        raise DataError(
-            f"pairs[{place}]: {name} is {shorten(value)}, expected an array of numbers; leave it out of the pairs, or "
-            "collate it on its own"
-        )
-    return array.astype(array.dtype.newbyteorder("="), copy=False)
+    longest = max(np.size(pair["caption_tokens"]) for pair in pairs)
+    found: dict[str, Any] = {}
+    for name in pairs[0]:
+        with reading(name, fix="give pairs of one dataset, or collate it on its own"):
+            arrays = [np.asarray(pair[name]) for pair in pairs]
+            if name == "caption_tokens":
+                arrays = [np.pad(array, (0, longest - len(array))) for array in arrays]
+            stacked = np.stack(arrays)
+            found[name] = torch.from_numpy(stacked.astype(stacked.dtype.newbyteorder("="), copy=False))
+    return found

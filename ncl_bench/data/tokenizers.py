@@ -11,9 +11,9 @@ from pathlib import Path
 from ncl_bench.data.languages import language_tag
 from ncl_bench.data.scripts import UNSPACED, marks
 from ncl_bench.data.vocabulary import SPECIAL_WORDS
-from ncl_bench.errors import DataError, shorten, unknown_name
+from ncl_bench.errors import DataError, unknown_name
 from ncl_bench.extras import require
-from ncl_bench.foreign import readable
+from ncl_bench.foreign import readable, reading
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,6 @@ def tokenizer(name: str, *, file: Path | None = None) -> Tokenizer:
     if name not in TOKENIZERS:
         raise DataError(unknown_name("tokenizer", name, TOKENIZERS))
     if name not in _PIECES:
-        if file is not None:
-            raise DataError(f"tokenizer {name} takes no file, got {file}; leave it out")
         return _WITHOUT_FILE[name]()
     if file is None:
         raise DataError(f"tokenizer {name} needs a tokenizer.json; give its path")
@@ -135,24 +133,14 @@ def _pieces(name: str, file: Path) -> Tokenizer:
     require("data", "tokenizers", needed_by=f"tokenizer {name}")
     import tokenizers
 
-    try:
+    fix = "give a complete tokenizer.json, as save() of the tokenizers library writes it"
+    with reading(file, fix=fix):
         content = readable(file, DataError, "a tokenizer.json").read_bytes()
-    except OSError as error:
-        raise DataError(f"tokenizer file {file}: {error.strerror}; give an existing tokenizer.json") from None
-    try:
         pieces = tokenizers.Tokenizer.from_str(content.decode())
-    except Exception as error:  # the library raises plain Exception
-        raise DataError(
-            f"{file} is not a tokenizer.json of the tokenizers library ({error}); give the file that its save() wrote"
-        ) from None
 
     def split(caption: str) -> list[str]:
-        try:
+        with reading(file, fix=fix):  # as without the piece for unknown words
             return list(pieces.encode(caption, add_special_tokens=False).tokens)
-        except Exception as error:  # plain Exception again
-            raise DataError(
-                f"{file} cannot tokenize {shorten(caption)} ({error}); give a complete tokenizer.json"
-            ) from None
 
     digest = hashlib.sha256(content).hexdigest()[:16]
     return Tokenizer(name, f"tokenizers-{tokenizers.__version__}:{digest}", split, 1)

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from ncl_bench.errors import DataError, shorten
-from ncl_bench.foreign import readable
+from ncl_bench.errors import DataError
+from ncl_bench.foreign import readable, reading
 
 SPECIAL_WORDS = ("<pad>", "<start>", "<end>", "<unk>")
 UNKNOWN_WORDS = ("<unk>", "[UNK]")
@@ -122,15 +121,14 @@ def load_vocabulary(path: Path) -> Vocabulary:
     Raises:
         DataError: the file is missing or not in the published format.
     """
-    readable(path, DataError, "a vocabulary, a json file")
-    try:
-        return parse_vocabulary(path.read_bytes(), str(path))
-    except OSError as error:
-        raise DataError(f"vocabulary {path}: {error.strerror}; give a readable json file") from None
+    content = readable(path, DataError, "a vocabulary, a json file").read_bytes()
+    return parse_vocabulary(content, str(path))
 
 
 def parse_vocabulary(content: bytes, name: str) -> Vocabulary:
     """Read the bytes of a published vocabulary file.
+
+    It holds ``{"word2idx": {word: id}, "idx2word": {"id": word}, "idx": size}``.
 
     Args:
         content: the file's bytes.
@@ -140,46 +138,20 @@ def parse_vocabulary(content: bytes, name: str) -> Vocabulary:
         DataError: not json, not the published keys, an id not a whole number below ``idx``, ``word2idx`` and
             ``idx2word`` disagree, or ``<start>``, ``<end>`` or ``<unk>`` is missing.
     """
-    try:
+    with reading(f"vocabulary {name}", fix="fetch the published file again"):
         data = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"vocabulary {name} is not json ({error}); fetch the published file again") from None
-    word_to_id, id_to_word, size = _fields(data, name)
-    by_id = {i: word for word, i in word_to_id.items()}
-    if {str(i): word for i, word in by_id.items()} != id_to_word:
-        raise DataError(f"vocabulary {name}: word2idx and idx2word disagree; fetch the published file again")
-    bad = next((i for i in by_id if not 0 <= i < size), None)
-    if bad is not None:
-        raise DataError(
-            f"vocabulary {name}: word {by_id[bad]!r} has id {shorten(bad)}, expected 0 to idx - 1 = {size - 1}; "
-            "fetch the published file again"
-        )
-    missing = [word for word in SPECIAL_WORDS[1:] if word not in word_to_id]
-    if missing:
-        raise DataError(
-            f"vocabulary {name} lacks {', '.join(missing)}, which every published vocabulary holds; "
-            "fetch the published file again"
-        )
-    # published vocabularies have gaps: an id without a word stays empty, so that the others keep their place
-    return Vocabulary(tuple(by_id.get(i, "") for i in range(max(by_id) + 1)), size)
-
-
-def _fields(data: Any, name: str) -> tuple[dict[str, int], dict[str, str], int]:
-    try:
-        word_to_id, id_to_word, size = data["word2idx"], data["idx2word"], data["idx"]
-        # not isinstance, because true and false are whole numbers to it
-        whole = isinstance(id_to_word, dict) and all(type(i) is int for i in (size, *word_to_id.values()))
+        word_to_id, size = data["word2idx"], data["idx"]
         # an escape in JSON may be half a character, which no file can hold
         "".join(word_to_id).encode()
-    except (TypeError, KeyError, AttributeError, UnicodeEncodeError):
-        whole = False
-    if not whole:
-        raise DataError(
-            f"vocabulary {name} is not in the published format, expected "
-            '{"word2idx": {word: id}, "idx2word": {"id": word}, "idx": size}'
-        )
-    if size > LARGEST_VOCABULARY:
-        raise DataError(
-            f"vocabulary {name}: idx is {shorten(size)}, expected at most {LARGEST_VOCABULARY}, the number of words"
-        )
-    return word_to_id, id_to_word, size
+        by_id = {i: word for word, i in word_to_id.items()}
+        # not isinstance, because true and false are whole numbers to it
+        if not all(type(i) is int for i in (size, *by_id)) or size > LARGEST_VOCABULARY:
+            raise ValueError(f"its ids and idx are no whole numbers up to {LARGEST_VOCABULARY}")
+        if {str(i): word for i, word in by_id.items()} != data["idx2word"]:
+            raise ValueError("word2idx and idx2word disagree")
+        if not all(0 <= i < size for i in by_id):
+            raise ValueError(f"an id is not below idx, which is {size}")
+        if missing := [word for word in SPECIAL_WORDS[1:] if word not in word_to_id]:
+            raise ValueError(f"it lacks {', '.join(missing)}")
+    # published vocabularies have gaps: an id without a word stays empty, so that the others keep their place
+    return Vocabulary(tuple(by_id.get(i, "") for i in range(max(by_id) + 1)), size)

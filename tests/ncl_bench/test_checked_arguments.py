@@ -205,7 +205,7 @@ def scored(**options: Any) -> Any:
         (lambda: baselines.score(5, to="x"), "runs is 5, expected a path or a list"),
         (lambda: baselines.Run(5), "path is 5, expected a path"),
         (lambda: TEST.subset([[1], [2, 3]]), r"rows are \[\[1\], \[2, 3\]\], expected one list"),
-        (lambda: TEST.read("ab"), "rows have shape"),
+        (lambda: TEST.read("ab"), "rows are .* of shape"),
         (lambda: ncl_bench.evaluate(SCORES, dataset="digits", t2i=5), "t2i has shape"),
         (lambda: ncl_bench.evaluate((), dataset="digits"), "0 files of scores are given; give one matrix"),
         (lambda: ncl_bench.write_scores("x.npy", 5), r"similarities have shape \(\)"),

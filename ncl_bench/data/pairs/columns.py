@@ -28,7 +28,7 @@ NO_CAPTION = {
     "are printed bytes, such as b'a dog'": r"b'.*'|b\".*\"",
 }
 """What captions may be that describe no picture, to the pattern of such a caption in small letters."""
-_LIST = re.compile(r"\[\s*(['\"].*['\"]\s*)?\]", re.DOTALL)
+_LIST = re.compile(r"\[\s*(['\"].*['\"]\s*)?\]|\(['\"].*['\"],?\)", re.DOTALL)
 _WHOLE = re.compile(r"([0-9]+)\.0")
 
 
@@ -129,10 +129,6 @@ def pairs_of(
     """
     told = [*rows.remarks, *remarks]
     image = image_column_of(rows, image_column, told)
-    if image == caption:
-        raise DataError(
-            f"{rows.name}: column {shown(image)} cannot hold both images and captions; name another"
-        )
     captions: list[str] = []
     if caption:
         rows = _one_caption_each(rows, caption)
@@ -225,11 +221,11 @@ def _listed_texts(cell: str, where: str) -> list[str]:
             read = ast.literal_eval(cell)
             # Python would join two texts without a comma between them, as NumPy prints an array
             found = read if repr(read) == cell else None
-    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+    if not isinstance(found, list | tuple) or not all(isinstance(text, str) for text in found):
         raise DataError(
             f"{where} holds {shorten(cell)}, expected a list of captions in JSON; write a row for each caption"
         )
-    return found
+    return [*found]
 
 
 def image_column_of(rows: UserRows, given: str | None, remarks: list[str] | None = None) -> str:

@@ -29,7 +29,7 @@ ROLES = {
 }
 """Role to the names of columns that play it, in the order in which they are taken."""
 SPLIT_NAMES = {
-    "train": ("train", "training", "restval"),
+    "train": ("train", "training", "restval", "trainval"),
     "dev": ("dev", "val", "valid", "validation", "development"),
     "test": ("test", "testing"),
 }

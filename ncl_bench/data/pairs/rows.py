@@ -9,9 +9,9 @@ import csv
 import io
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple
@@ -132,10 +132,8 @@ def read_rows(source: Any) -> UserRows:
     """Read a file, a folder, a frame or a ``datasets.Dataset``."""
     if isinstance(source, pd.DataFrame):
         frame = source.reset_index(drop=True).rename(columns=str)
-        lists = (
-            frame.map(lambda cell: isinstance(cell, bytes | dict | list | tuple | np.ndarray))
-            .to_numpy()
-            .any()
+        lists = any(
+            isinstance(cell, bytes | dict | list | tuple | np.ndarray) for cell in frame.to_numpy().ravel()
         )
         rows = _joined("the frame", None, [("the frame", UserRows("", frame))])
         return replace(rows, ending=".parquet" if lists or rows.pictures else ".csv")
@@ -222,15 +220,14 @@ def with_splits(rows: UserRows, labels: Sequence[str], label_of: Int64Array) -> 
         label_of: int64 ``(rows,)``, the row's label.
     """
     stated = [split_of(label) for label in labels]
-    if split_column(rows.frame) or not any(stated) or not len(rows.frame):
+    of_dict = rows.ending == "" and len(labels) > 1  # its names are those of splits, whatever they are
+    if split_column(rows.frame) or not (any(stated) or of_dict) or not len(rows.frame):
         return rows
     there = np.array(stated, object)[label_of]
     counts = {str(split): int((there == split).sum()) for split in dict.fromkeys(there.tolist())}
     if None in stated:
-        lacking, known = (
-            labels[stated.index(None)],
-            labels[next(n for n, split in enumerate(stated) if split)],
-        )
+        lacking = labels[stated.index(None)]
+        known = next((label for label, split in zip(labels, stated, strict=True) if split), labels[-1])
         told = f"{shown(known)} is not taken for a split, as {shown(lacking)} names none."
     elif len(counts) == 1:
         told = f"{shown(labels[0])} names {stated[0]} alone, so no split is stated."
@@ -343,9 +340,9 @@ def _file(path: Path) -> UserRows:
         return _of_arrow(decode.parquet(path), ".parquet")
     if ending in (".jsonl", ".ndjson"):
         lines = [line for line in decode.text(path).split("\n") if line.strip()]
-        return UserRows("", pd.DataFrame([_object(line, path) for line in lines], dtype=object), ".jsonl")
+        return UserRows("", pd.DataFrame([_object(line) for line in lines], dtype=object), ".jsonl")
     if ending == ".json":
-        return _json(json.loads(decode.text(path), object_pairs_hook=_once), path)
+        return _json(_object(decode.text(path)), path)
     return _text(decode.text(path), path)
 
 
@@ -369,6 +366,8 @@ def _text(text: str, path: Path) -> UserRows:
         if not quoted or re.search(r'(?<![^\t\n])"', _QUOTED.sub("", text)):
             quoting = csv.QUOTE_NONE
     else:
+        if '\\"' in text and not re.search(r'[^\\,;|\n]""', text):
+            text = text.replace('\\"', '""')  # as databases write a mark inside a cell
         # a blank before the mark would make the marks a part of the text
         blanks = re.search(rf'{re.escape(separator)} +"', text) is not None
     cells = (
@@ -431,20 +430,16 @@ def _numbered(lines: Sequence[str], path: Path) -> UserRows:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    # Python keeps the last of two alike names alone
-    if len(found) < len(pairs):
-        raise DataError(
-            f"a JSON object has {shown(next(k for k, _ in pairs if sum(k == o for o, _ in pairs) > 1))} twice; keep one"
-        )
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:  # Python keeps the last of two alike names alone
+            raise DataError(f"a JSON object has {shown(name)} twice; keep one")
+        found[name] = value
     return found
 
 
-def _object(text: str | bytes, path: object) -> dict[str, Any]:
-    found = json.loads(text, object_pairs_hook=_once)
-    if not isinstance(found, dict):
-        raise DataError(f"{path} holds {shorten(found)}, expected a JSON object; correct it")
-    return found
+_object = partial(json.loads, object_pairs_hook=_once)
+"""Read JSON."""
 
 
 def _json(content: Any, path: Path) -> UserRows:
@@ -459,12 +454,9 @@ def _json(content: Any, path: Path) -> UserRows:
             return UserRows("", pd.DataFrame(objects, dtype=object), ".json")
         case {"images": [*images], "annotations": [*annotations]}:
             # one tool writes the ids as numbers and another as texts
-            name_of = {str(_fact(each, "id", path)): _fact(each, "file_name", path) for each in images}
+            name_of = {str(each["id"]): each["file_name"] for each in images}
             rows = [
-                {
-                    "image": name_of.get(str(_fact(each, "image_id", path))),
-                    "caption": _fact(each, "caption", path),
-                }
+                {"image": name_of.get(str(each["image_id"])), "caption": each["caption"]}
                 for each in annotations
             ]
             lacking = [each for each, row in zip(annotations, rows, strict=True) if row["image"] is None]
@@ -475,14 +467,12 @@ def _json(content: Any, path: Path) -> UserRows:
         case {"images": [*images]}:
             rows = [
                 {
-                    "image": "/".join(filter(None, [image.get("filepath"), _fact(image, "filename", path)])),
-                    "split": _fact(image, "split", path),
-                    "caption": sentence["raw"]
-                    if "raw" in sentence
-                    else " ".join(map(str, _fact(sentence, "tokens", path))),
+                    "image": "/".join(filter(None, [image.get("filepath"), image["filename"]])),
+                    "split": image["split"],
+                    "caption": raw_sentence(sentence),
                 }
                 for image in images
-                for sentence in _fact(image, "sentences", path)
+                for sentence in image["sentences"]
             ]
         case _:
             raise DataError(
@@ -492,10 +482,9 @@ def _json(content: Any, path: Path) -> UserRows:
     return UserRows("", pd.DataFrame(rows, dtype=object), ".json", content=content)
 
 
-def _fact(holder: Any, key: str, path: Path) -> Any:
-    if not isinstance(holder, dict) or key not in holder:
-        raise DataError(f"{path} holds {shorten(holder)}, expected {key} in it; correct it")
-    return holder[key]
+def raw_sentence(sentence: Mapping[str, Any]) -> str:
+    """A caption of Karpathy's, or its words."""
+    return sentence["raw"] if "raw" in sentence else " ".join(map(str, sentence["tokens"]))
 
 
 def _of_arrow(table: Any, ending: str) -> UserRows:
@@ -538,9 +527,7 @@ def _shard(path: Path) -> UserRows:
         row = rows[last[field.key]]
         samples[last[field.key]][name] = content
         if field.kind == "facts":
-            row |= {
-                fact: value for fact, value in _object(content, f"{path} {name}").items() if fact not in row
-            }
+            row |= _object(content) | row
         elif field.kind == "picture" and holds_pictures(pd.Series([row.get(field.column)], dtype=object)):
             raise DataError(
                 f"{path}: {field.key} has two pictures {field.column}; name the fields apart, as in 1.image.jpg and "

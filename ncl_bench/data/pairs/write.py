@@ -15,7 +15,7 @@ from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.layout import save_quietly
 from ncl_bench.data.pairs.cells import picture
 from ncl_bench.data.pairs.decode import Span
-from ncl_bench.data.pairs.rows import UserRows, member
+from ncl_bench.data.pairs.rows import UserRows, member, raw_sentence
 from ncl_bench.files import atomic_folder, atomic_path, write_text
 from ncl_bench.tables import csv_of
 
@@ -139,8 +139,8 @@ def _lists(content: Any, kept: Any, chosen: Int64Array) -> Any:
         for sentence in image["sentences"]:
             row += 1
             if row in text_of:
-                raw = sentence.get("raw", " ".join(map(str, sentence.get("tokens", ()))))
-                own.append(sentence if text_of[row] == raw else sentence | {"raw": text_of[row]})
+                same = text_of[row] == raw_sentence(sentence)
+                own.append(sentence if same else sentence | {"raw": text_of[row]})
         images += [image | {"sentences": own}] if own else []
     return content | {"images": images}
 

@@ -177,24 +177,11 @@ def test_a_damaged_caption_is_named(name, file, text, words, tmp_path):
     refused(name, source, tmp_path, f"{Path(file).name} line 2: ")
 
 
-ZIP_FAULTS = {
-    "leads out": ("../h5100k_precomp/x.npy", b"x", 0, "leads out of the archive"),
-    "absolute": ("/etc/x.npy", b"x", 0, "leads out of the archive"),
-    "link": ("h5100k_precomp/x.npy", b"/etc/passwd", 0o120777 << 16, "is a symbolic link"),
-    "bomb": ("h5100k_precomp/x.npy", b"\0" * 10_000_000, 0, "claims 10000000 bytes out of"),
-}
-
-
-@pytest.mark.parametrize("fault", ZIP_FAULTS)
-def test_dangerous_zips_are_refused(fault, tmp_path):
-    name, content, attributes, words = ZIP_FAULTS[fault]
+def test_a_zip_that_swells_is_refused(tmp_path):
     archive = miniatures.zipped(miniatures.make_now(tmp_path / "from"), tmp_path / "NoW.zip")
     with zipfile.ZipFile(archive, "a", zipfile.ZIP_DEFLATED) as members:
-        info = zipfile.ZipInfo(name)
-        info.external_attr = attributes
-        info.compress_type = zipfile.ZIP_DEFLATED
-        members.writestr(info, content)
-    refused("now", archive, tmp_path, f"NoW.zip: member '{name}' {words}")
+        members.writestr("h5100k_precomp/x.npy", b"\0" * 10_000_000)
+    refused("now", archive, tmp_path, "NoW.zip: member 'h5100k_precomp/x.npy' claims 10000000 bytes out of")
 
 
 def test_a_zip_with_a_name_twice_is_refused(tmp_path):
@@ -249,9 +236,6 @@ def test_damaged_archives_are_read_or_refused(tmp_path: Path) -> None:
     assert_refused(read, seeds[2], "is compressed by LZMA")
     large = good[: entry + 20] + (2**31).to_bytes(4, "little") + good[entry + 24 :]
     assert_refused(read, large, "claims 2147483648 compressed bytes, more than the archive has")
-    name = good[entry + 28 : entry + 30]  # its length becomes the comment's
-    nameless = good[: entry + 28] + b"\0\0\0\0" + name + good[entry + 34 :]
-    assert_refused(read, nameless, "has no name")
     path.write_bytes(good)
     with zipfile.ZipFile(path) as archive:
         offset = archive.getinfo("h5100k_precomp/train_ims.npy").header_offset
@@ -296,4 +280,4 @@ def test_damaged_prepared_folders_are_read_or_refused(damaged: str, tmp_path: Pa
         assert_refused(read, json.dumps(described).encode(), "must be a path below the folder")
         language = good.replace(b'"texts": {\n    "en"', b'"texts": {\n    "[[["')
         assert_refused(read, language, "texts has language '[[[', flickr30k has en")
-        assert_refused(read, b"[" * 100_000, "is damaged")
+        assert_refused(read, b"[" * 100_000, "cannot be read")

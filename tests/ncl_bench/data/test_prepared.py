@@ -74,10 +74,10 @@ def array(change):
 @pytest.mark.parametrize(
     ("name", "harm", "message"),
     [
-        ("manifest.json", lambda path: path.write_text("{"), "manifest.json is damaged"),
-        ("manifest.json", manifest(dtype="int8"), r"manifest.json is damaged \(dtype"),
-        ("manifest.json", manifest(more=1), r"manifest.json is damaged \(unknown key 'more'"),
-        ("manifest.json", manifest(layout_version=1), r"layout version 1, this version reads 2; delete"),
+        ("manifest.json", lambda path: path.write_text("{"), "manifest.json cannot be read"),
+        ("manifest.json", manifest(dtype="int8"), r"manifest.json cannot be read \(dtype"),
+        ("manifest.json", manifest(more=1), r"manifest.json cannot be read \(unknown key 'more'"),
+        ("manifest.json", manifest(layout_version=1), r"layout version 1, this version reads 2.; delete"),
         ("manifest.json", manifest(name="coco"), "name is coco, flickr30k has flickr30k"),
         ("manifest.json", manifest(feature_dim=5), "feature_dim is 5, flickr30k has 4"),
         ("features/train.npy", lambda path: path.unlink(), r"train\.npy is missing, expected \d+ bytes"),

@@ -226,6 +226,14 @@ CASES = {
         n=3,
         remarks=("train is not taken for a split",),
     ),
+    "a DatasetDict whose names say nothing": Case(
+        lambda folder: datasets.DatasetDict({"tr": dataset(range(8)), "te": dataset(range(8, N))}),
+        remarks=("te is not taken for a split, as tr names none",),
+    ),
+    "trainval": Case(
+        lambda folder: datasets.DatasetDict({"trainval": dataset(range(8)), "test": dataset(range(8, N))}),
+        splits={"train": 8, "dev": 0, "test": 4},
+    ),
     # parts
     "a missing part": Case(
         lambda folder: written(folder, {f"d-0000{n}-of-00003.parquet": [n] for n in (0, 2)}),
@@ -367,6 +375,14 @@ CASES = {
             folder / "x.parquet",
         )[-1]
     ),
+    "a feature of arrays": Case(
+        lambda folder: datasets.Dataset.from_dict(
+            {"image": [np.full((4, 4, 3), [n, 0, 0], np.uint8) for n in range(N)], "caption": TEXTS},
+            features=datasets.Features(
+                {"image": datasets.Array3D((4, 4, 3), "uint8"), "caption": datasets.Value("string")}
+            ),
+        )
+    ),
     "lists of pictures": Case(
         lambda folder: pd.DataFrame(
             {"image": [[picture(n), picture(n)] for n in range(N)], "caption": TEXTS}
@@ -453,6 +469,8 @@ def test_a_form_is_read_as_its_names_say(case: str, tmp_path: Path) -> None:
         ("c.csv", 'image, caption\n0.png, "one, two"\n', ["one, two"]),
         ("c.csv", "image,caption\n0.png,'@home\n1.png,'-tis\n2.png,'=)\n", ["'@home", "'-tis", "'=)"]),
         ("c.csv", "image;caption\n0.png;one, two\n", ["one, two"]),
+        ("c.csv", 'image,caption\n0.png,"says \\"hi\\", and \\"ho\\""\n', ['says "hi", and "ho"']),
+        ("c.csv", "image,caption\n0.png,\"('one', 'two')\"\n1.png,\"('three',)\"\n", ["one", "two", "three"]),
         ("c.csv", "image,caption\n0.png,NA\n1.png,\n2.png\n", ["NA", "", ""]),
         ("c.csv", "image,caption\n0.png,0012\n1.png,a\n,\n\n", ["0012", "a"]),
         ("c.csv", 'image,caption\r\n0.png,"a\r\nb"\r\n1.png,c\r\n', ["a b", "c"]),

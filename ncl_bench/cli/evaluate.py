@@ -45,6 +45,20 @@ def evaluate(
     split: Literal["test", "dev"] | None,
     t2i: Path | None,
     similarity: Literal["cosine", "dot"] | None,
+    bank: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(
+            help="Correct similarities for hubs (CSLS) with two files of similarities: the images with training captions "
+            "(n_images, n), and training images with the captions (m, n_captions).",
+        ),
+    ] = None,
+    weight: Annotated[
+        float | None, typer.Option(min=0, help="Weight of the correction (default: 1). Choose it on dev.")
+    ] = None,
+    neighbours: Annotated[
+        int | None,
+        typer.Option(min=1, help="Highest similarities to the bank that are averaged (default: 10)."),
+    ] = None,
     as_json: Json = False,
     **given: Any,
 ) -> None:
@@ -60,12 +74,15 @@ def evaluate(
     Example: ncl-bench evaluate i2t.npy --t2i t2i.npy --dataset flickr30k
 
     Example: ncl-bench evaluate submissions/ncr --plot --examples 20
+
+    Example: ncl-bench evaluate scores.npy --dataset coco --bank to_train_captions.npy from_train_images.npy
     """
     given |= {name: as_path(given[name]) for name in ("to", "root")}
     first = scores[0]
+    of_bank = {"weight": weight, "neighbours": neighbours}
     if dataset is None or is_submission(first):
-        of_scores = {"dataset": dataset, "split": split, "t2i": t2i, "similarity": similarity}
-        _refuse_beside_a_folder(scores, of_scores)
+        of_scores = {"dataset": dataset, "split": split, "t2i": t2i, "similarity": similarity, "bank": bank}
+        _refuse_beside_a_folder(scores, of_scores | of_bank)
         from ncl_bench.evaluation.evaluate import evaluated_folder
 
         result, written = evaluated_folder(first, **given, progress=bar, say=say)
@@ -78,8 +95,20 @@ def evaluate(
         raise ScoresError(
             f"{named('similarity')} only applies to embeddings, but one matrix of similarities is given; leave it out"
         )
+    ranked: Any = scores[0] if len(scores) == 1 else tuple(scores)
+    if bank is not None and (len(scores) > 1 or t2i is not None):  # one direction would stay uncorrected
+        raise ScoresError(f"{named('bank')} corrects one matrix of similarities, which ranks both directions")
+    if bank is not None:
+        from ncl_bench.evaluation.hubs import without_hubs
+
+        of_bank = {name: value for name, value in of_bank.items() if value is not None}
+        ranked = without_hubs(first, *bank, **of_bank)
+    elif any(
+        value is not None for value in of_bank.values()
+    ):  # uncorrected recalls would be taken for corrected
+        raise ScoresError(f"{named('weight')} and {named('neighbours')} need {named('bank')}")
     evaluation, written = evaluated_scores(
-        scores[0] if len(scores) == 1 else tuple(scores),
+        ranked,
         dataset=dataset,
         split=split or "test",
         t2i=t2i,
@@ -92,7 +121,8 @@ def evaluate(
         return
     _print_evaluation(evaluation, written)
     at_chance = any("at chance" in note or "every similarity" in note for note in evaluation.notes)
-    if evaluation.split == "test" and t2i is None and evaluation.r_sum > 0 and not at_chance:
+    plain = t2i is None and bank is None
+    if evaluation.split == "test" and plain and evaluation.r_sum > 0 and not at_chance:
         options = "".join(f" --scores {quote(str(path))}" for path in scores)
         options += f" --similarity {similarity}" if similarity else ""
         hint(

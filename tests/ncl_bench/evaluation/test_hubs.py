@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 
@@ -71,3 +73,45 @@ def test_banks_that_do_not_fit_are_refused(place, damaged, named):
     given[place] = damaged(given[place])
     with pytest.raises(ScoresError, match=named):
         ncl_bench.without_hubs(*given, 1.0, 10)
+
+
+def of_digits(folder):
+    """Files of similarities of the test split, and to a bank."""
+    random = np.random.default_rng(1)
+    arrays = [random.random(shape, np.float32) for shape in ((200, 1000), (200, 60), (70, 1000))]
+    arrays[0][np.arange(1000) // 5, np.arange(1000)] += 0.3
+    paths = [folder / f"{name}.npy" for name in ("scores", "to_captions", "from_images")]
+    for path, array in zip(paths, arrays, strict=True):
+        np.save(path, array)
+    return arrays, paths
+
+
+@pytest.mark.parametrize(
+    ("options", "weight", "neighbours"),
+    [((), 1.0, 10), (("--weight", 0.5), 0.5, 10), (("--weight", 1.5, "--neighbours", 50), 1.5, 50)],
+)
+def test_a_terminal_takes_the_bank_as_files(options, weight, neighbours, run, tmp_path):
+    arrays, (scores, *bank) = of_digits(tmp_path)
+    ran = run("evaluate", scores, "--dataset", "digits", "--bank", *bank, *options, "--json")
+    assert ran.code == 0
+    wanted = ncl_bench.evaluate(ncl_bench.without_hubs(*arrays, weight, neighbours), dataset="digits")
+    assert json.loads(ran.out) == json.loads(wanted.to_json())
+    assert wanted.r_sum != ncl_bench.evaluate(arrays[0], dataset="digits").r_sum
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (("--bank", "to_captions.npy", "to_captions.npy"), "to_bank_of_images"),
+        (("--bank", "from_images.npy", "to_captions.npy"), "to_bank_of_captions"),
+        (("--bank", "to_captions.npy", "from_images.npy", "--t2i", "scores.npy"), "--bank"),
+        (("--weight", 1), "--bank"),
+        (("--bank", "to_captions.npy", "from_images.npy", "--neighbours", 61), "neighbours"),
+    ],
+)
+def test_at_a_terminal_a_bank_that_does_not_fit_is_refused(given, named, run, tmp_path):
+    _, (scores, *_) = of_digits(tmp_path)
+    files = [tmp_path / each if str(each).endswith(".npy") else each for each in given]
+    ran = run("evaluate", scores, "--dataset", "digits", *files)
+    assert ran.code != 0
+    assert named in ran.err

@@ -12,7 +12,7 @@ what the code does against them. Deviations, each at its line:
   * the code's schedule (see :meth:`baselines.kit.fine_tuning.FineTuning.rate`);
   * the published rate, 2e-7, is for half-precision weights and moments, where a step is far longer. In float32 it
     hardly changes CLIP, so the default is OSA's 1e-5;
-  * entries are chosen by cosine, and strictly clean sets are never empty;
+  * entries are chosen by cosine, of copies of one image the first, and strictly clean sets are never empty;
   * a loss of exactly 0 counts as unchanged;
   * an incomplete last batch is kept, and backbones' auxiliary losses do not reach the siamese network;
   * without pre-trained weights the network warms up with InfoNCE first, and keeps a fixed temperature.
@@ -131,7 +131,12 @@ class NPC(FineTuning):
         probability = clean_posterior(all_losses, derive_seed(batches.seed, "bank"))
         clean = surely_clean(probability, self.config.clean_threshold)
         self.clean_probability.write(ids, probability)
-        self.image_entry.write(ids, ids[clean][nearest(image_vectors, image_vectors[clean])])
+        entries = ids[clean][nearest(image_vectors, image_vectors[clean])]
+        # copies of one image tie, and the code takes the first; rounding, which differs by place, would choose here
+        image_of = batches.shown_images.to(ids.device)
+        first = ids.new_full((int(image_of.max()) + 1,), len(image_of))
+        first.scatter_reduce_(0, image_of[ids[clean]], ids[clean], "amin")
+        self.image_entry.write(ids, first[image_of[entries]])
         self.caption_entry.write(ids, ids[clean][nearest(caption_vectors, caption_vectors[clean])])
 
     def train_step(self, batch: Batch, rate: float, batches: TrainingBatches, step: Step) -> None:

@@ -48,8 +48,8 @@ def evaluate(
     bank: Annotated[
         tuple[Path, Path] | None,
         typer.Option(
-            help="Correct similarities for hubs (CSLS) with two files of similarities: the images with training captions "
-            "(n_images, n), and training images with the captions (m, n_captions).",
+            help="Correct similarities for hubs (CSLS) with two files of similarities: the images with training "
+            "captions (n_images, n), and training images with the captions (m, n_captions).",
         ),
     ] = None,
     weight: Annotated[
@@ -79,7 +79,7 @@ def evaluate(
     """
     given |= {name: as_path(given[name]) for name in ("to", "root")}
     first = scores[0]
-    of_bank = {"weight": weight, "neighbours": neighbours}
+    of_bank: dict[str, Any] = {"weight": weight, "neighbours": neighbours}
     if dataset is None or is_submission(first):
         of_scores = {"dataset": dataset, "split": split, "t2i": t2i, "similarity": similarity, "bank": bank}
         _refuse_beside_a_folder(scores, of_scores | of_bank)

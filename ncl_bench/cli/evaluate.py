@@ -80,6 +80,7 @@ def evaluate(
     given |= {name: as_path(given[name]) for name in ("to", "root")}
     first = scores[0]
     of_bank: dict[str, Any] = {"weight": weight, "neighbours": neighbours}
+    of_bank = {name: value for name, value in of_bank.items() if value is not None}
     if dataset is None or is_submission(first):
         of_scores = {"dataset": dataset, "split": split, "t2i": t2i, "similarity": similarity, "bank": bank}
         _refuse_beside_a_folder(scores, of_scores | of_bank)
@@ -101,11 +102,8 @@ def evaluate(
     if bank is not None:
         from ncl_bench.evaluation.hubs import without_hubs
 
-        of_bank = {name: value for name, value in of_bank.items() if value is not None}
         ranked = without_hubs(first, *bank, **of_bank)
-    elif any(
-        value is not None for value in of_bank.values()
-    ):  # uncorrected recalls would be taken for corrected
+    elif of_bank:  # uncorrected recalls would be taken for corrected
         raise ScoresError(f"{named('weight')} and {named('neighbours')} need {named('bank')}")
     evaluation, written = evaluated_scores(
         ranked,

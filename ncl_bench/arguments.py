@@ -74,8 +74,8 @@ def checked_arguments(
                     or not _is_taken(formerly, own | {*former}, positional, named)
                 ):
                     raise TypeError(f"{call.__qualname__}() {refusal}") from None
-                warn_of_former(call, formerly)
                 done: R = checked_arguments()(formerly)(*positional, **named)
+                warn_of_former(call, formerly)  # what is refused was no form that worked
                 return done
             try:
                 for name, value in bound.arguments.items():

@@ -243,9 +243,9 @@ def unknown_share(tokens: TokenTable, vocabulary: Vocabulary) -> float:
 
 def _misfit(dataset: str, split: str, own: Tokenization, unknown: float) -> str:
     fix = {
-        "built": "rare words are left out, so name the language of the captions if it is another (`datasets new "
-        "--language`), or choose another tokenizer: char for scripts without blanks, bpe for few or much "
-        "inflected captions",
+        "built": "words that occur fewer than four times in train are left out; for few, or much inflected, captions "
+        f"give {named('tokenizers', 'bpe')}, for scripts without blanks {named('tokenizers', 'char')}, and name the "
+        f"language of the captions with {named('languages')} if it is another",
         "imported": "the vocabulary that was given or that lies beside the download was made from other "
         "captions; replace it, or remove it to build one from train",
         "shipped": "the files do not belong together; download them again",

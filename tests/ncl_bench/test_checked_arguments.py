@@ -319,7 +319,7 @@ def encode(model: Any, kind: str, batch: Sequence[Any]) -> Any:
     ids=["similarity", "pictures", "batch"],
 )
 def test_an_argument_of_another_form_is_no_argument(given: dict[str, Any]) -> None:
-    with pytest.raises((TypeError, NclBenchError)), pytest.warns(DeprecationWarning, match="evaluate_model"):
+    with pytest.raises((TypeError, NclBenchError)):
         ncl_bench.evaluate(SCORES, dataset="digits", **given)
 
 
@@ -328,7 +328,7 @@ def test_scores_need_a_dataset_and_a_submission_has_one(tmp_path: Path) -> None:
     with pytest.raises(NclBenchError):
         ncl_bench.evaluate(tmp_path, dataset="digits")
     np.save(tmp_path / "s.npy", SCORES)
-    with pytest.raises(NclBenchError, match=r"add dataset=NAME$"), pytest.warns(match="evaluate_submission"):
+    with pytest.raises(NclBenchError, match=r"add dataset=NAME$"):
         ncl_bench.evaluate(tmp_path / "s.npy", split="dev")
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from leaderboard.entries import anchor
 from leaderboard.evidence import read_ranks, write_ranks
-from leaderboard.results import check_header, entry_of, refuse_copies
+from leaderboard.results import check_header, condition_of, refuse_copies
 from leaderboard.row_files import (
     REPRODUCED,
     Header,
@@ -26,7 +26,6 @@ from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.evaluate import evaluate_submission, open_submission
 from ncl_bench.evaluation.ranks import Counted
 from ncl_bench.files import sole_owner, write_text
-from ncl_bench.papers import read_families
 from ncl_bench.progress import Progress, silent
 
 
@@ -119,12 +118,8 @@ def new_row(
         report, counted = evaluate_submission(opened, on_rows=advance)
     evaluation = report.splits["test"]
     record = record.model_copy(update={"eccv": evaluation.eccv, "cxc": evaluation.cxc})
-    people = {measure: found.value for measure, found in evaluation.people.items()}
-    places = []
-    for protocol, result in evaluation.protocols.items():
-        entry = entry_of(header, record, protocol, result, people, read_families(), "submitted", str(folder))
-        places.append(anchor(entry.condition, name))
-    return NewRow(folder, header, record, counted["test"], tuple(places))
+    places = tuple(anchor(condition_of(header, protocol), name) for protocol in evaluation.protocols)
+    return NewRow(folder, header, record, counted["test"], places)
 
 
 def write_rows(

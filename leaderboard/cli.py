@@ -60,16 +60,12 @@ def build(
     from ncl_bench.progress import bar
 
     _require(root)
-    if check and (tables or repository):
-        raise SubmissionError(
-            f"{named('check')} writes nothing; leave {named('tables' if tables else 'repository')} out"
-        )
     if check:
         built = run_check(root, published=published, progress=bar)
     else:
         built = run(root, to, published=published, tables=tables, repository=repository, progress=bar)
     typer.echo(f"{built.rows:,} rows" + (f" in {len(built.files)} files" if built.files else ""))
-    if built.behind:
+    if built.behind and (root / "README.md").is_file():
         typer.echo(f"the tables in {root / 'README.md'} are out of date; they are rewritten after merging")
     if not check:
         typer.echo(f"open {to / 'index.html'}")
@@ -156,10 +152,6 @@ def table(
     if root == ROOT and not root.is_dir():
         root = HERE  # an installed package holds the numbers
     _require(root)
-    if as_json and form != "markdown":
-        raise SubmissionError(f"{named('as_json')} prints no {named('form', form)}; leave one of the two out")
-    if not ranks and (as_json or form == "bibtex"):
-        raise SubmissionError(f"{named('ranks')} has no effect on JSON or bibtex; leave it out")
     if as_json:
         frame = calls.table(**given, mine=mine, root=root)
         typer.echo(frame.to_json(orient="records", indent=2))

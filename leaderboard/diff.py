@@ -8,6 +8,7 @@ whose ranks theirs resemble. What a change may touch at all, git says in .github
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from leaderboard.row_files import Header, SeedRecord, read_results
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.ranks import Counted
-from ncl_bench.yaml import read_short
+from ncl_bench.foreign import reading
 
 CsvLine = dict[str, str]
 """A line of the table of all rows: column to text."""
@@ -32,8 +33,7 @@ _CONDITION = ("dataset", "protocol", "noise_unit", "noise_ratio", "text")
 _PRINTED = ("source", "table", "method", "backbone", *_CONDITION)
 _NAMED = ("rank", "r_sum", "seeds", "status", "selection", "extra", "encoder", "notes", "doubts")
 """What is said of a new row, also where it is empty."""
-_MOST_LINES, _MOST_LETTERS, _MOST_FILES = 200, 300, 5_000
-_LARGEST = 50_000_000
+_MOST_LINES, _MOST_LETTERS = 200, 300
 _PLAIN = re.compile(r"[\w ]*|-?[\d.]+", re.ASCII)
 
 
@@ -103,21 +103,16 @@ def moves(before: Mapping[str, str], after: Mapping[str, str], where: Path) -> M
 
 def read_site(folder: Path) -> dict[str, str]:
     """Read a built site as data: text by path."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
-    if folder / ROWS not in paths:
+    files = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink():  # what it leads to would be printed
+            raise SubmissionError(f"{path} is a link; put the file itself there")
+        if path.is_file():
+            files[path.relative_to(folder).as_posix()] = path.read_text("utf-8", errors="replace")
+    if ROWS not in files:
         raise SubmissionError(
             f"{folder} holds no {ROWS}; build the site with `ncl-bench leaderboard build --to {folder}`"
         )
-    if len(paths) > _MOST_FILES:
-        raise SubmissionError(f"{folder} holds {len(paths):,} files, a site has at most {_MOST_FILES:,}")
-    files = {}
-    left = _LARGEST
-    for path in paths:
-        if path.is_symlink():
-            raise SubmissionError(f"{path} is a link; put the file itself there")
-        content = read_short(path, largest=left)
-        left -= len(content)
-        files[path.relative_to(folder).as_posix()] = content.decode("utf-8", errors="replace")
     return files
 
 
@@ -128,16 +123,12 @@ def rows_by_place(text: str, where: Path) -> dict[Key, CsvLine]:
     same identity are numbered, so that none stands for another.
     """
     rows: dict[Key, CsvLine] = {}
-    try:
-        for line in csv.DictReader(io.StringIO(text), restkey="more", restval=""):
-            row = {name: value if isinstance(value, str) else ",".join(value) for name, value in line.items()}
+    times: Counter[Key] = Counter()
+    with reading(where / ROWS, SubmissionError, fix="build the site again"):
+        for row in csv.DictReader(io.StringIO(text), restval=""):
             key = tuple(row.get(name, "") for name in (("file", "protocol") if row.get("file") else _PRINTED))
-            again = 1
-            while (*key, str(again)) in rows:
-                again += 1
-            rows[*key, str(again)] = row
-    except csv.Error as error:
-        raise SubmissionError(f"{where}: {ROWS} is no table ({error}); build the site again") from None
+            times[key] += 1
+            rows[*key, str(times[key])] = row
     return rows
 
 

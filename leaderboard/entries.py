@@ -5,11 +5,10 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field
 
 from ncl_bench.data import DATASETS
 from ncl_bench.data.spec import protocol_title
-from ncl_bench.errors import unknown_name
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.evaluation.submission import DetectedPairs, Percent, TrainingCurve
 from ncl_bench.names import Link, LongText, Name, OptionalName, ShownText
@@ -75,30 +74,6 @@ class Condition(Record):
         str, Field(max_length=20), Matching("[a-z0-9_-]*", "a language and tokenizer, such as zh-bert")
     ] = ""
 
-    @field_validator("dataset")
-    @classmethod
-    def _known_dataset(cls, value: str) -> str:
-        if value not in DATASETS:
-            raise ValueError(unknown_name("dataset", value, DATASETS))
-        return value
-
-    @model_validator(mode="after")
-    def _agrees_with_the_protocol(self) -> Self:
-        spec = DATASETS[self.dataset]
-        if self.protocol not in spec.protocols:
-            raise ValueError(
-                f"protocol {self.protocol!r} of {spec.name}; choose one of: {', '.join(spec.protocols)}"
-            )
-        if (self.noise_unit == "natural") != (spec.noise == "natural"):
-            raise ValueError(
-                f"noise_unit {self.noise_unit!r} does not fit {spec.name}, whose noise is {spec.noise}"
-            )
-        if (self.noise_ratio is None) != (self.noise_unit == "natural"):
-            raise ValueError(f"noise_ratio {self.noise_ratio} does not fit noise_unit {self.noise_unit!r}")
-        if (self.noise_ratio == 0) != (self.noise_unit == "none"):
-            raise ValueError(f"noise_ratio {self.noise_ratio} does not fit noise_unit {self.noise_unit!r}")
-        return self
-
     @property
     def percent(self) -> str:
         """The nominal noise ratio in percent, such as ``40``; empty under natural noise."""
@@ -107,11 +82,8 @@ class Condition(Record):
     @property
     def title(self) -> str:
         """The condition in words, such as ``Flickr30K, 1K test, 40 % caption noise``."""
-        noise = UNIT_TITLES[self.noise_unit]
-        if self.noise_ratio:
-            noise = f"{self.percent} % {noise}"
         text = f" ({self.text})" if self.text else ""
-        return f"{DATASETS[self.dataset].title}, {protocol_title(self.protocol)}, {noise}{text}"
+        return f"{DATASETS[self.dataset].title}, {protocol_title(self.protocol)}, {self.short}{text}"
 
     @property
     def short(self) -> str:
@@ -240,12 +212,6 @@ class Entry(Record):
     trained_on: tuple[LongText, ...] = ()  # versions of torch and devices
     notes: tuple[LongText, ...] = ()
     doubts: tuple[LongText, ...] = ()  # reasons not to trust the number; an entry with doubts is not ranked
-
-    @model_validator(mode="after")
-    def _has_a_number(self) -> Self:
-        if self.r_sum is None and not any(self.recalls.values.values()):
-            raise ValueError("neither a recall nor a printed rSum is given")
-        return self
 
     def flat(self) -> dict[str, Any]:
         """The entry as one flat row: its condition's fields, its own, the six recalls, and :data:`DERIVED`."""

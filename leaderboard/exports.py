@@ -4,7 +4,7 @@ A table for a paper holds one category of a board as LaTeX, Markdown or CSV.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -388,9 +388,35 @@ def latex_text(tables: Iterable[PaperTable]) -> str:
     return "\n".join(map(_latex_table, tables))
 
 
+def _cells(
+    table: PaperTable,
+    text: Callable[[str], str],
+    bold: str,
+    source: Callable[[PaperLine], str],
+) -> list[list[str]]:
+    """Texts of all lines, the best values in a frame such as ``**{}**``; without ranks if no line has one."""
+    ranked = any(line.rank for line in table.lines)
+    return [
+        [
+            *[line.rank] * ranked,
+            *map(text, (line.method, line.backbone)),
+            *(
+                bold.format(text(value)) if best else text(value)
+                for value, best in zip(line.values, line.best, strict=True)
+            ),
+            source(line),
+        ]
+        for line in table.lines
+    ]
+
+
 def _latex_table(table: PaperTable) -> str:
     ranked = any(line.rank for line in table.lines)
     before = " &" if ranked else ""
+
+    def source(line: PaperLine) -> str:
+        return rf"\cite{{{','.join(line.papers)}}}" if line.papers else latex(line.origin)
+
     out = [
         f"% {' '.join(table.title.split())}; needs booktabs",  # a comment of LaTeX ends with its line
         *(f"% {note}" for note in table.notes),
@@ -400,15 +426,7 @@ def _latex_table(table: PaperTable) -> str:
         before + r" Method & Backbone & R@1 & R@5 & R@10 & R@1 & R@5 & R@10 & rSum & Source \\",
         r"\midrule",
     ]
-    for line in table.lines:
-        values = [
-            rf"\textbf{{{_latex(value)}}}" if best else _latex(value)
-            for value, best in zip(line.values, line.best, strict=True)
-        ]
-        source = rf"\cite{{{','.join(line.papers)}}}" if line.papers else latex(line.origin)
-        rank = [line.rank] if ranked else []
-        words = [*rank, _latex(line.method), _latex(line.backbone), *values, source]
-        out.append(f"{' & '.join(words)} \\\\")
+    out += [f"{' & '.join(words)} \\\\" for words in _cells(table, _latex, r"\textbf{{{}}}", source)]
     return "\n".join([*out, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
@@ -424,14 +442,12 @@ def markdown_text(tables: Iterable[PaperTable], papers: Mapping[str, Paper]) -> 
 def _markdown_table(table: PaperTable, papers: Mapping[str, Paper]) -> str:
     sides = [f"{side} R@{k}" for side in ("i2t", "t2i") for k in (1, 5, 10)]
     ranked = any(line.rank for line in table.lines)
-    columns, rows = [*["rank"] * ranked, "method", "backbone", *sides, "rSum", "source"], []
-    for line in table.lines:
-        values = [
-            f"**{value}**" if best else value for value, best in zip(line.values, line.best, strict=True)
-        ]
-        source = "; ".join(_link(papers[key]) for key in line.papers) or line.origin
-        rank = [line.rank] if ranked else []
-        rows.append([*rank, escape(line.method), escape(line.backbone), *values, source])
+    columns = [*["rank"] * ranked, "method", "backbone", *sides, "rSum", "source"]
+
+    def source(line: PaperLine) -> str:
+        return "; ".join(_link(papers[key]) for key in line.papers) or line.origin
+
+    rows = _cells(table, escape, "**{}**", source)
     body = markdown_table(columns, rows, numbers=[*["rank"] * ranked, *sides, "rSum"])
     parts = [f"**{escape(table.title)}**", body, *filter(None, ["; ".join(table.notes)])]
     return "\n\n".join(parts) + "\n"

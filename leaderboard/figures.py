@@ -7,7 +7,7 @@ library versions change no byte.
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
@@ -16,7 +16,6 @@ import numpy as np
 
 from leaderboard.entries import Place, Row, by_reference, grouped, title_of
 from leaderboard.rendering import markup, render
-from ncl_bench.evaluation.submission import TrainingCurve
 from ncl_bench.papers import Paper
 
 Charts = list[tuple[str, object]]
@@ -54,14 +53,8 @@ class Curve:
     control: bool = False
 
 
-@dataclass(frozen=True)
-class DivisionCurve:
-    """The division of a run after each epoch, by step; all shares are empty if the run did not record them."""
-
-    steps: tuple[int, ...]
-    noise_left: tuple[float, ...]
-    precision: tuple[float, ...]
-    recall: tuple[float, ...]
+Recorded = tuple[Sequence[float], Sequence[float], int]
+"""Of a run: steps, values after each of them, and the place of the epoch that is best on dev."""
 
 
 def method_charts(rows: Iterable[Row], family: str, papers: Mapping[str, Paper]) -> Charts:
@@ -160,76 +153,56 @@ def epoch_curves(rows: Sequence[Row], of: str) -> Charts:
         Label and markup, for the default and the tuned recipes, if there are any. A closed form has no steps: its
         level is drawn across.
     """
-    title, factor = {
-        "auroc": ("AUROC, %", 100.0),
-        "dev": ("rSum on dev", 1.0),
-        "noise_left": ("noise left, %", 100.0),
-        "precision": ("precision, %", 100.0),
-        "recall": ("recall, %", 100.0),
-    }[of]
+    share = of if of in ("auroc", "dev", "noise_left") else f"{of}_by_epoch"
+    title = {"dev": "rSum on dev", "auroc": "AUROC, %"}.get(of, f"{of.replace('_', ' ')}, %")
+    factor = 1.0 if of == "dev" else 100.0
     charts: Charts = []
     for tuned, kind in ((False, "default recipes"), (True, "tuned recipes")):
         series, levels = [], []
         for row in rows:
-            measured = row.curves if of in ("auroc", "dev") else division_curves(row)
-            name = title_of(row, tuned=False)
-            if row.closed_form:
-                level = at_best_epoch(row.curves, measured, of)
-                levels += [] if level is None else [(name, factor * level)]
-            elif (points := mean_curve(measured, of)) and row.tuned == tuned:
-                series.append(Curve(name, tuple((x, factor * y, 0.0) for x, y in points), marks=False))
+            runs, name = recorded(row, share), title_of(row, tuned=False)
+            if runs and row.closed_form:
+                levels.append((name, factor * statistics.fmean(values[best] for _, values, best in runs)))
+            elif runs and row.tuned == tuned:
+                points = tuple((x, factor * y, 0.0) for x, y in mean_curve(runs))
+                series.append(Curve(name, points, marks=False))
         if series:
-            series = series[:MOST_CURVES]
-            ends = [x for curve in series for x, _, _ in curve.points]
-            for name, level in levels:
-                across = ((min(ends), level, 0.0), (max(ends), level, 0.0))
-                series.append(Curve(name, across, marks=False, control=True))
+            series = _with_levels(series[:MOST_CURVES], levels)
             whole = f"{title}, {rows[0].condition.title}"
-            chart = curves(series, title=whole, x_title="steps", y_title=title)
-            charts.append((kind, markup(chart)))
+            charts.append((kind, markup(curves(series, title=whole, x_title="steps", y_title=title))))
     return charts
 
 
-def mean_curve(curves: Sequence[TrainingCurve | DivisionCurve], of: str) -> list[tuple[float, float]]:
-    """Mean over seeds at twenty steps, linear between epochs, as ``(step, value)``."""
-    used = [(curve.steps, getattr(curve, of)) for curve in curves if getattr(curve, of)]
-    if not used:
-        return []
-    end = min(steps[-1] for steps, _ in used)
-    start = max(steps[0] for steps, _ in used)
+def _with_levels(series: list[Curve], levels: Iterable[tuple[str, float]]) -> list[Curve]:
+    """The curves, with lines across the figure to compare with."""
+    ends = [x for curve in series for x, _, _ in curve.points]
+    across = [
+        Curve(name, tuple((x, level, 0.0) for x in (min(ends), max(ends))), marks=False, control=True)
+        for name, level in levels
+    ]
+    return series + across
+
+
+def mean_curve(runs: Sequence[Recorded]) -> list[tuple[float, float]]:
+    """Mean over runs at twenty steps, linear between epochs, as ``(step, value)``."""
+    end = min(steps[-1] for steps, _, _ in runs)
+    start = max(steps[0] for steps, _, _ in runs)
     if start >= end:
-        return [(float(end), statistics.fmean(values[-1] for _, values in used))]
+        return [(float(end), statistics.fmean(values[-1] for _, values, _ in runs))]
     places = [start + (end - start) * n / 19 for n in range(20)]
-    return [(x, statistics.fmean(_at(steps, values, x) for steps, values in used)) for x in places]
+    return [(x, statistics.fmean(_at(steps, values, x) for steps, values, _ in runs)) for x in places]
 
 
-def at_best_epoch(
-    curves: Sequence[TrainingCurve], measured: Sequence[TrainingCurve | DivisionCurve], of: str
-) -> float | None:
-    """Mean over seeds at the epoch that is best on dev; None where nothing was recorded.
-
-    Args:
-        curves: one per seed.
-        measured: what is read, one per curve; the same or its divisions.
-        of: the name of the values.
-    """
-    found = [
-        getattr(each, of)[curve.best]
-        for curve, each in zip(curves, measured, strict=bool(measured))
-        if getattr(each, of)
-    ]
-    return statistics.fmean(found) if found else None
-
-
-def division_curves(row: Row) -> list[DivisionCurve]:
-    """Divisions of a row's seeds after each epoch; empty unless every seed has a curve and the pairs it found."""
-    if len(row.curves) != len(row.found):
+def recorded(row: Row, of: str) -> list[Recorded]:
+    """Values of the runs of a row that recorded them, by their name in a curve or in the pairs found."""
+    if of in ("auroc", "dev"):
+        sources: Sequence[object] = row.curves
+    elif len(row.curves) == len(row.found):
+        sources = row.found
+    else:
         return []
-    return [
-        DivisionCurve(curve.steps, found.noise_left, found.precision_by_epoch, found.recall_by_epoch)
-        for curve, found in zip(row.curves, row.found, strict=True)
-        if len(curve.steps) == len(found.noise_left)
-    ]
+    values = [(curve, getattr(one, of)) for curve, one in zip(row.curves, sources, strict=True)]
+    return [(curve.steps, found, curve.best) for curve, found in values if found]
 
 
 def _at(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
@@ -263,16 +236,11 @@ def budget_curves(lines: Mapping[str, Mapping[int, Row]], levels: Sequence[Place
                 if (x := against(row)) is not None
             ]
             series += [Curve(line, tuple(points))] if len(points) > 1 else []
-        if not series:
-            continue
-        ends = [x for curve in series for x, _, _ in curve.points]
-        for row in levels:
-            across = tuple((x, row.r_sum or 0.0, 0.0) for x in (min(ends), max(ends)))
-            series.append(Curve(row.line, across, marks=False, control=True))
-        whole = f"rSum against {x_title}, {title}"
-        charts.append(
-            (f"rSum against {x_title}", markup(curves(series, title=whole, x_title=x_title, y_title="rSum")))
-        )
+        if series:
+            series = _with_levels(series, ((row.line, row.r_sum or 0.0) for row in levels))
+            caption = f"rSum against {x_title}"
+            chart = curves(series, title=f"{caption}, {title}", x_title=x_title, y_title="rSum")
+            charts.append((caption, markup(chart)))
     return charts
 
 
@@ -296,22 +264,13 @@ def curves(series: Sequence[Curve], *, title: str, x_title: str, y_title: str) -
     xs = sorted({point[0] for curve in series for point in curve.points})
     ends = [y + sign * spread for curve in series for _, y, spread in curve.points for sign in (-1, 1)]
     y_ticks = ticks(max(without_outliers(ends), 0.0), max(ends))
-    x_low, x_high = (xs[0], xs[-1]) if len(xs) > 1 else (xs[0] - 10, xs[0] + 10)
-    plot_width, plot_height = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
-
-    def x(value: float) -> str:
-        return _number(_LEFT + 12 + (plot_width - 24) * (value - x_low) / (x_high - x_low))
-
-    def y(value: float) -> str:
-        return _number(_TOP + plot_height * (y_ticks[-1] - value) / (y_ticks[-1] - y_ticks[0]))
-
-    def falls(curve: Curve) -> bool:
-        return any(value < y_ticks[0] for _, value, _ in curve.points)
-
+    ends_of_x = [xs[0], xs[-1]] if len(xs) > 1 else [xs[0] - 10, xs[0] + 10]
+    x = _axis(ends_of_x, _LEFT + 12, _WIDTH - _LEFT - _RIGHT - 24)
+    y = _axis(y_ticks[::-1], _TOP, _HEIGHT - _TOP - _BOTTOM)
     lines = [
         {
             "name": curve.name,
-            "label": short_name(curve.name) + " ↓" * falls(curve),
+            "label": short_name(curve.name) + " ↓" * any(value < y_ticks[0] for _, value, _ in curve.points),
             "colour": number % N_COLOURS,
             "control": curve.control,
             "dashed": not curve.solid,
@@ -326,8 +285,8 @@ def curves(series: Sequence[Curve], *, title: str, x_title: str, y_title: str) -
     return render(
         "curves.svg.j2",
         lines=lines,
-        x_ticks=[(x(value), f"{value:g}") for value in _few(xs)],
-        y_ticks=[(y(value), f"{value:g}") for value in y_ticks],
+        x_ticks=_marks(x, _few(xs)),
+        y_ticks=_marks(y, y_ticks),
         title=title,
         x_title=x_title,
         y_title=y_title,
@@ -358,14 +317,8 @@ def scatter(
     tall = max(
         _HEIGHT, round(_NAME_STEP * (len(points) + 1)) + 8 + _BOTTOM
     )  # every name has a line of its own
-    width, height = _WIDTH - _LEFT - _RIGHT, tall - _TOP - _BOTTOM
-
-    def x(value: float) -> str:
-        return _number(_LEFT + width * (value - x_ticks[0]) / (x_ticks[-1] - x_ticks[0]))
-
-    def y(value: float) -> str:
-        return _number(_TOP + height * (y_ticks[-1] - value) / (y_ticks[-1] - y_ticks[0]))
-
+    x = _axis(x_ticks, _LEFT, _WIDTH - _LEFT - _RIGHT)
+    y = _axis(y_ticks[::-1], _TOP, tall - _TOP - _BOTTOM)
     lines: list[dict[str, object]] = [
         {
             "name": name,
@@ -390,8 +343,8 @@ def scatter(
         "scatter.svg.j2",
         lines=lines,
         levels=[(name, f"{value:.1f}", y(value), shift) for name, (value, shift) in named.items()],
-        x_ticks=[(x(value), f"{value:g}") for value in x_ticks],
-        y_ticks=[(y(value), f"{value:g}") for value in y_ticks],
+        x_ticks=_marks(x, x_ticks),
+        y_ticks=_marks(y, y_ticks),
         title=title,
         x_title=x_title,
         y_title=y_title,
@@ -421,9 +374,10 @@ def forest(rows: Sequence[Place], groups: Sequence[tuple[int, int]], *, title: s
     focus = best - 3 * (best - float(np.median(sums)))  # shows at least the better half
     scale = ticks(max(worst, focus, 0.0), min(max([*sums, *ends]), 600.0))
 
-    def x(value: float) -> str:
-        share = (min(max(value, scale[0]), scale[-1]) - scale[0]) / (scale[-1] - scale[0])
-        return _number(left + width * share)
+    along = _axis(scale, left, width)
+
+    def x(value: float | None) -> str | None:
+        return None if value is None else along(min(max(value, scale[0]), scale[-1]))
 
     levels = [
         (row.line, f"{value:.1f}", x(value))
@@ -442,9 +396,9 @@ def forest(rows: Sequence[Place], groups: Sequence[tuple[int, int]], *, title: s
                 "x": x(value),
                 "below": value < scale[0],
                 "text": f"{value:.1f}",
-                "low": None if low is None else x(low),
-                "high": None if high is None else x(high),
-                "last": None if last is None else x(last),
+                "low": x(low),
+                "high": x(high),
+                "last": x(last),
                 "last_text": "" if last is None else f"{last:.1f}",
             }
         )
@@ -469,7 +423,7 @@ def forest(rows: Sequence[Place], groups: Sequence[tuple[int, int]], *, title: s
         bottom=bottom,
         width=right + 66 + 9 * max(len(groups), 1),
         height=bottom + 24,
-        x_ticks=[(x(value), f"{value:g}") for value in scale],
+        x_ticks=_marks(along, scale),
     )
     return markup(text.strip())
 
@@ -490,6 +444,15 @@ def ticks(low: float, high: float) -> list[float]:
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= span / 5)
     first, last = math.floor(low / step), math.ceil(high / step)
     return [step * number for number in range(first, max(last, first + 1) + 1)]
+
+
+def _axis(ticks: Sequence[float], start: float, length: float) -> Callable[[float], str]:
+    """Place of a value on an axis from its first to its last tick."""
+    return lambda value: _number(start + length * (value - ticks[0]) / (ticks[-1] - ticks[0]))
+
+
+def _marks(axis: Callable[[float], str], ticks: Iterable[float]) -> list[tuple[str, str]]:
+    return [(axis(value), f"{value:g}") for value in ticks]
 
 
 def _few(xs: list[float]) -> list[float]:

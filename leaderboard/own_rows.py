@@ -212,8 +212,6 @@ def chosen_boards(
     Returns:
         The boards, ``file`` of the user's rows, and the papers of printed rows.
     """
-    if label and not mine:
-        raise SubmissionError(f"the label {label!r} names no row; name your submission with {named('mine')}")
     name = dataset_spec(dataset).name
     lines = read_frame(root, name)
     rows, files = [] if lines is None else rows_of(lines), set[str]()

@@ -39,7 +39,6 @@ from ncl_bench.noise.files import find_known_noise
 from ncl_bench.papers import (
     PUBLISHED,
     Family,
-    Original,
     Paper,
     Printed,
     command_lines,
@@ -112,20 +111,18 @@ def _with_disagreements(entries: list[Entry], papers: dict[str, Paper]) -> list[
 
 def _printed_entry(printed: Printed, papers: dict[str, Paper]) -> Entry:
     row, family, rules = printed.row, printed.family, printed.rules
-    condition = _printed_condition(printed)
+    facts = row.model_dump(include={"dataset", "protocol", "noise_unit", "noise_ratio"})
+    facts["text"] = row.tokenizer if DATASETS[row.dataset].shipped_tokenizers else ""
+    condition = checked(Condition, facts, printed.where)
     networks = family.networks(row.method, row.backbone)
-    content: dict[str, Any] = {
-        "method": row.method,
+    content: dict[str, Any] = row.model_dump(include={"method", "backbone", "source", "table"}) | {
         "family": printed.key,
-        "backbone": row.backbone,
         "networks": networks,
         "condition": condition,
         "recalls": {name: getattr(row, name) for name in RECALLS},
         "printed_r_sum": row.r_sum,
         "status": "reported",
-        "source": row.source,
         "own": printed.own,
-        "table": row.table,
         "command": "\n".join(commands(family, row.method, row.backbone, networks, condition, printed=True)),
     }
     for rule in rules:
@@ -134,21 +131,13 @@ def _printed_entry(printed: Printed, papers: dict[str, Paper]) -> Entry:
     if content.get("features") == "pretrained":
         content["encoder"] = row.backbone
     content["notes"] = [rule.note for rule in rules if rule.note]
-    content["notes"] += [_quoted(rule.same_as, papers) for rule in rules if rule.same_as]
+    content["notes"] += [
+        f"Noise unit: as {same.method} in {papers[same.source].short}, {same.table}, since all six recalls are equal."
+        for rule in rules
+        if (same := rule.same_as)
+    ]
     content["doubts"] = printed.doubts
     return _with_findings(checked(Entry, content, printed.where), printed.paper)
-
-
-def _printed_condition(printed: Printed) -> Condition:
-    row, spec = printed.row, DATASETS.get(printed.row.dataset)
-    facts = row.model_dump(include={"dataset", "protocol", "noise_unit", "noise_ratio"})
-    text = row.tokenizer if spec and spec.shipped_tokenizers else ""
-    return checked(Condition, facts | {"text": text}, printed.where)
-
-
-def _quoted(original: Original, papers: dict[str, Paper]) -> str:
-    paper = papers[original.source].short
-    return f"Noise unit: as {original.method} in {paper}, {original.table}, since all six recalls are equal."
 
 
 def _with_findings(entry: Entry, paper: Paper) -> Entry:
@@ -275,7 +264,7 @@ def check_header(
         where: names the condition in messages.
         checked: names of datasets and their noise that need no other check; updated here.
     """
-    ours, stated = spec.order_fingerprints.get("test"), header.order_fingerprint["test"]
+    ours, stated = spec.order_fingerprints.get("test"), header.order_fingerprint.get("test")
     if ours not in (None, stated):
         raise SubmissionError(
             f"{where}: order_fingerprint of {spec.name}/test is {stated}, ours is {ours}; put the scores into the "
@@ -335,15 +324,8 @@ def entry_of(
     Raises:
         SubmissionError: a value is not allowed on the leaderboard, such as markup in a name.
     """
-    noise, setup, training = header.noise, header.training, record.training
-    facts = {
-        "dataset": header.dataset,
-        "protocol": protocol,
-        "noise_unit": noise.unit,
-        "noise_ratio": noise.ratio,
-        "text": text_of(header),
-    }
-    condition, ablation = checked(Condition, facts, name), ablation_of(header)
+    setup, training = header.training, record.training
+    condition, ablation = condition_of(header, protocol), ablation_of(header)
     kind = "ablation" if ablation is not None and ablation[1].settings else "method"
     kind = "corrected" if header.correction and kind == "method" else kind
     family, backbone = family_of(header.method, families), header.backbone.replace("-infinity", "∞")
@@ -382,7 +364,7 @@ def entry_of(
         "noise": noise_used(header),
         "selection": header.selection_split,
         "recipe": recipe_kind(header),
-        "notes": [*_notes(header), *_choice(header, record), *_repairs(header, families.get(family or ""))],
+        "notes": _notes(header, record, families.get(family or "")),
         "settings": changed_settings(header),
         "correction": corrected_by(header),
         "precision": setup.precision if setup else "",
@@ -399,6 +381,18 @@ def entry_of(
             "found": () if training.found is None else (training.found,),
         }
     return checked(Entry, content, run_name(name, record.key))
+
+
+def condition_of(header: Header, protocol: str) -> Condition:
+    """Condition of a row under one protocol of its dataset."""
+    noise = header.noise
+    return Condition(
+        dataset=header.dataset,
+        protocol=protocol,
+        noise_unit=noise.unit,  # type: ignore[arg-type]  # a name of the register
+        noise_ratio=noise.ratio,
+        text=text_of(header),
+    )
 
 
 def shown_name(header: Header) -> str:
@@ -454,29 +448,21 @@ THE_CODES_FAULT = "the code's fault"
 """In the name of a method trained with ``method.faults=published``."""
 
 
-def _repairs(header: Header, family: Family | None) -> list[str]:
-    """What a row by a recipe of this repository repairs in the authors' code."""
-    if family is None or not family.repaired or not header.recipes or THE_CODES_FAULT in header.method:
-        return []
-    return [f"Repairs the authors' code ({family.repaired}); method.faults=published keeps its faults."]
-
-
-def _notes(header: Header) -> list[str]:
+def _notes(header: Header, record: SeedRecord, family: Family | None) -> list[str]:
     encoder, submitter = header.pretrained_encoder, header.submitter
-    begun = [f"Pre-trained encoder: {encoder}."] if encoder else []
-    by = [f"Submitted by {submitter}."] if submitter else []
-    return [*begun, *by, *([header.notes] if header.notes else [])]
-
-
-def _choice(header: Header, record: SeedRecord) -> list[str]:
-    """What dev chose of the correction for hubs, and its bank."""
-    bank, chosen = header.correction, record.correction
-    if bank is None or chosen is None:
-        return []
-    return [
-        f"Corrected for hubs with a bank of {bank.captions:,} training captions and {bank.images:,} training images; "
-        f"weight {chosen.weight:g}, {chosen.neighbours} neighbours."
-    ]
+    notes = [f"Pre-trained encoder: {encoder}."] if encoder else []
+    notes += [f"Submitted by {submitter}."] if submitter else []
+    notes += [header.notes] if header.notes else []
+    if (bank := header.correction) and (chosen := record.correction):
+        notes.append(
+            f"Corrected for hubs with a bank of {bank.captions:,} training captions and {bank.images:,} training "
+            f"images; weight {chosen.weight:g}, {chosen.neighbours} neighbours."
+        )
+    if family and family.repaired and header.recipes and THE_CODES_FAULT not in header.method:
+        notes.append(
+            f"Repairs the authors' code ({family.repaired}); method.faults=published keeps its faults."
+        )
+    return notes
 
 
 def changed_settings(header: Header) -> tuple[str, ...]:

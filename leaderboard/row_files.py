@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from baselines.recipes import recipe_names, tuned_on
 from ncl_bench.data import DATASETS, dataset_spec
@@ -32,7 +32,6 @@ from ncl_bench.evaluation.submission import (
     TrainingRecord,
     TrainingSetup,
 )
-from ncl_bench.files import is_unfinished
 from ncl_bench.foreign import whole_number
 from ncl_bench.names import ShownText, Text
 from ncl_bench.schema import Record, Sha256, checked
@@ -54,14 +53,6 @@ class Header(Statement):
     submitter: ShownText = ""
     correction: CorrectionSetup | None = None
     training: TrainingSetup | None = None
-
-    @model_validator(mode="after")
-    def _fixes_the_order(self) -> Self:
-        if "test" not in self.order_fingerprint:
-            raise ValueError(
-                "order_fingerprint of split 'test' is missing; state the order of the test split"
-            )
-        return self
 
 
 class SeedRecord(Record):
@@ -104,21 +95,6 @@ class RowFile(Record):
 
     header: Header
     seeds: Annotated[tuple[SeedRecord, ...], Field(min_length=1, max_length=1_000)]
-
-    @model_validator(mode="after")
-    def _holds_each_seed_once(self) -> Self:
-        seeds = [seed for record in self.seeds for seed in record.training_seeds]
-        twice = next((seed for place, seed in enumerate(seeds) if seed in seeds[:place]), None)
-        if twice is not None:
-            raise ValueError(f"training seed {twice} stands twice; keep one of the two")
-        if any((one.correction is None) != (self.header.correction is None) for one in self.seeds):
-            raise ValueError("correction of each seed and of the header must all be given or all be left out")
-        untold = [one.key for one in self.seeds if (one.training is None) != (self.header.training is None)]
-        if untold:
-            raise ValueError(
-                f"training of seed {untold[0]} and of the header must both be given or both be left out"
-            )
-        return self
 
     @property
     def name(self) -> str:
@@ -296,10 +272,8 @@ def read_results(root: Path, dataset: str = "") -> Results:
         SubmissionError: a file is refused, has a name that differs from its content, has no partner, or repeats a
             result.
     """
-    folder = root / "results"
-    paths = result_files(folder / dataset)
-    files = {}
-    for path in (path for path in paths if path.suffix == ".yaml"):
+    folder, files = root / "results", {}
+    for path in (path for path in result_files(folder / dataset) if path.suffix == ".yaml"):
         file = read_row_file(path)
         expected = folder / f"{file.name}.yaml"
         if path != expected:
@@ -323,20 +297,7 @@ def result_files(folder: Path) -> list[Path]:
     An ``.npz`` alone is no row yet, nor is a file that an addition is writing or was stopped at: the board of the
     others can be read meanwhile.
     """
-    there = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
-    paths = sorted(path for path in there if not is_unfinished(path))
-    known = {str(path) for path in paths}
-    for path in paths:
-        if path.is_symlink() or not path.is_file():
-            raise SubmissionError(f"{path} is a link or no regular file; put the file itself there")
-        if path.suffix not in (".yaml", ".npz"):
-            raise SubmissionError(f"{path} belongs to no result; remove it")
-        if path.suffix == ".yaml" and f"{str(path)[:-5]}.npz" not in known:
-            raise SubmissionError(
-                f"{path} has no {path.stem}.npz beside it; remove it, and add the submission again with "
-                "`ncl-bench leaderboard add`"
-            )
-    return paths
+    return sorted(path for kind in ("yaml", "npz") for path in folder.rglob(f"*.{kind}"))
 
 
 SCORES = "the scores"

@@ -31,6 +31,7 @@ from ncl_bench.evaluation.difference import (
 )
 from ncl_bench.evaluation.metrics import CONFIDENCE, Float64Array, resamples
 from ncl_bench.evaluation.people import Agreement, agreement_interval
+from ncl_bench.evaluation.protocol import fold_size
 
 DRAWS = 2_000
 QUANTILE = 0.98
@@ -59,15 +60,18 @@ class SignificanceTest:
     ) -> None:
         self.hits = hits
         self.agreements = agreements or {}
+        self._of_runs: dict[Run, Float64Array] = {}
         conditions: dict[str, list[Entry]] = {}
         self._largest: dict[tuple[str, ...], OfOneRun] = {}
         for row in rows:
-            answered = self._models(row)
-            if answered:
-                conditions.setdefault(row.condition.slug, []).append(row)
-            if len(answered) > 1 and row.kind in ("method", "clean", "corrected"):
-                sums = np.array([model.parts().mean() for model in answered])
-                found = OfOneRun(float(sums.var(ddof=1)) * _runs_of_a_result(row), len(sums) - 1)
+            parts = self._parts(row)
+            if parts is None:
+                continue
+            conditions.setdefault(row.condition.slug, []).append(row)
+            if len(parts) > 1 and row.kind in ("method", "clean", "corrected"):
+                found = OfOneRun(
+                    float(parts.mean(axis=1).var(ddof=1)) * _runs_of_a_result(row), len(parts) - 1
+                )
                 # two results say little: their variance has one degree of freedom
                 self._largest[_method(row)] = max(
                     found,
@@ -77,17 +81,14 @@ class SignificanceTest:
         self._places: dict[str, dict[tuple[str, tuple[str, ...]], int]] = {}
         self._apart: dict[str, NDArray[np.bool_]] = {}
         for slug, members in conditions.items():
-            models = [self._models(row) for row in members]
-            groups = [np.stack([model.parts() for model in each]) for each in models]
             self._places[slug] = {(row.file, row.runs): place for place, row in enumerate(members)}
-            of_one = [self._of_one(row) for row in members]
-            self._apart[slug] = significant_pairs(groups, models[0][0].images_per_fold, of_one)
+            self._apart[slug] = significant_pairs(*self._groups(members))
 
     def __call__(self, rows: Sequence[Entry]) -> NDArray[np.bool_]:
         """Bool ``(n, n)`` over the rows of one condition; True if either row of a pair has no evidence."""
         # a printed row has no evidence: only its rSum places it, so nothing may be said to be alike
         apart = np.ones((len(rows), len(rows)), np.bool_)
-        measured = [number for number, row in enumerate(rows) if self._models(row)]
+        measured = [number for number, row in enumerate(rows) if self._parts(row) is not None]
         if measured:
             places, known = self._places[rows[0].condition.slug], self._apart[rows[0].condition.slug]
             at = [places[rows[number].file, rows[number].runs] for number in measured]
@@ -99,13 +100,11 @@ class SignificanceTest:
 
         It is the interval of the difference from models that answer nothing, for any seed and image.
         """
-        models = self._models(row)
-        if not models:
+        if (parts := self._parts(row)) is None:
             return None
-        parts = np.stack([model.parts() for model in models])
         nothing = np.zeros((2, parts.shape[1]))
         return _finite(
-            difference_interval(parts, nothing, models[0].images_per_fold, (self._of_one(row), FIXED))
+            difference_interval(parts, nothing, self._fold(row, parts), (self._of_one(row), FIXED))
         )
 
     def difference(self, first: Entry, second: Entry) -> tuple[float, float] | None:
@@ -113,12 +112,11 @@ class SignificanceTest:
 
         None without evidence of both, or if a row has one training run and no row says how much its method varies.
         """
-        mine, theirs = self._models(first), self._models(second)
-        if not mine or not theirs:
+        mine, theirs = self._parts(first), self._parts(second)
+        if mine is None or theirs is None:
             return None
-        parts, others = (np.stack([model.parts() for model in each]) for each in (mine, theirs))
         of_one = self._of_one(first), self._of_one(second)
-        return _finite(difference_interval(parts, others, mine[0].images_per_fold, of_one))
+        return _finite(difference_interval(mine, theirs, self._fold(first, mine), of_one))
 
     def agreement(self, row: Entry, other: Entry | None = None) -> tuple[float, float] | None:
         """95 % interval of a row's agreement with experts, over images, captions and seeds; None without evidence.
@@ -140,18 +138,13 @@ class SignificanceTest:
 
         A row without evidence stands where its rSum puts it, as in the ranks.
         """
-        models = [self._models(row) for row in rows]
-        known = [place for place, one in enumerate(models) if one]
+        known = [place for place, row in enumerate(rows) if self._parts(row) is not None]
         sums = np.array([row.r_sum for row in rows], np.float64)
         better = np.greater.outer(sums, sums)
         if known:
-            groups = [np.stack([model.parts() for model in models[place]]) for place in known]
-            of_one = [self._of_one(rows[place]) for place in known]
-            better[np.ix_(known, known)] = surely_better(
-                groups, models[known[0]][0].images_per_fold, of_one=of_one
-            )
-        found = zip(1 + better.sum(axis=0), len(rows) - better.sum(axis=1), models, strict=True)
-        return [(int(low), int(high)) if one else None for low, high, one in found]
+            better[np.ix_(known, known)] = surely_better(*self._groups([rows[place] for place in known]))
+        found = zip((1 + better.sum(axis=0)).tolist(), (len(rows) - better.sum(axis=1)).tolist(), strict=True)
+        return [ends if place in known else None for place, ends in enumerate(found)]
 
     def power(self, rows: Sequence[Entry], n_seeds: int) -> list[tuple[float, float]] | None:
         """How often the test finds a difference of two methods in this condition, by simulation.
@@ -164,12 +157,11 @@ class SignificanceTest:
             Difference in points of rSum, and the share of simulated comparisons that are significant; None with fewer
             than two rows of several seeds.
         """
-        models = [one for one in map(self._models, rows) if len(one) > 1]
-        if len(models) < 2:
+        groups = [parts for row in rows if (parts := self._parts(row)) is not None and len(parts) > 1]
+        if len(groups) < 2:
             return None
-        groups = [np.stack([model.parts() for model in one]) for one in models]
         pairs = np.triu_indices(len(groups), 1)
-        v = pair_variances(groups, models[0][0].images_per_fold)
+        v = pair_variances(groups, self._fold(rows[0], groups[0]))
         of_seeds = np.stack([v.spread[pairs[0]], v.spread[pairs[1]]])
         return [
             (points, simulated_power(points, of_seeds, v.images[pairs], n_seeds, groups[0].shape[1]))
@@ -188,10 +180,23 @@ class SignificanceTest:
             return FIXED if row.closed_form else UNKNOWN
         return known._replace(variance=known.variance / _runs_of_a_result(row))
 
-    def _models(self, row: Entry) -> Sequence[Hits]:
-        found = [self.hits.get((row.file, run, row.condition.protocol)) for run in row.runs]
-        known = [hits for hits in found if hits is not None]
-        return known if len(known) == len(found) else ()
+    def _parts(self, row: Entry) -> Float64Array | None:
+        """Contribution of each image to the rSum of each run of a row, float64 ``(n_runs, n_images)``."""
+        runs = [(row.file, run, row.condition.protocol) for run in row.runs]
+        if not runs or not all(run in self.hits for run in runs):
+            return None
+        for run in runs:
+            if run not in self._of_runs:
+                self._of_runs[run] = self.hits[run].parts()
+        return np.stack([self._of_runs[run] for run in runs])
+
+    def _fold(self, row: Entry, parts: Float64Array) -> int:
+        return fold_size(row.condition.protocol, parts.shape[1])
+
+    def _groups(self, rows: Sequence[Entry]) -> tuple[list[Float64Array], int, list[OfOneRun]]:
+        """Rows with evidence of one condition, as the tests of all pairs take them."""
+        groups = [parts for row in rows if (parts := self._parts(row)) is not None]
+        return groups, self._fold(rows[0], groups[0]), [self._of_one(row) for row in rows]
 
 
 def _method(row: Entry) -> tuple[str, ...]:
@@ -215,8 +220,8 @@ def _finite(interval: tuple[float, float]) -> tuple[float, float] | None:
 def surely_better(
     groups: Sequence[Float64Array],
     images_per_fold: int,
-    *,
     of_one: Sequence[OfOneRun] = (),
+    *,
     draws: int = DRAWS,
     seed: int = SEED,
 ) -> NDArray[np.bool_]:

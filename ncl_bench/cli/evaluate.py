@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ncl_bench.arguments import as_path
 from ncl_bench.cli.options import Json, Option, made_from
 from ncl_bench.errors import ScoresError, SubmissionError, named
 from ncl_bench.evaluation.call import begin_submission, evaluate_embeddings, evaluated_scores, is_submission
@@ -77,7 +76,6 @@ def evaluate(
 
     Example: ncl-bench evaluate scores.npy --dataset coco --bank to_train_captions.npy from_train_images.npy
     """
-    given |= {name: as_path(given[name]) for name in ("to", "root")}
     first = scores[0]
     of_bank: dict[str, Any] = {"weight": weight, "neighbours": neighbours}
     of_bank = {name: value for name, value in of_bank.items() if value is not None}
@@ -96,23 +94,17 @@ def evaluate(
         raise ScoresError(
             f"{named('similarity')} only applies to embeddings, but one matrix of similarities is given; leave it out"
         )
-    ranked: Any = scores[0] if len(scores) == 1 else tuple(scores)
+    ranked: list[Any] = [*scores]
     if bank is not None and (len(scores) > 1 or t2i is not None):  # one direction would stay uncorrected
         raise ScoresError(f"{named('bank')} corrects one matrix of similarities, which ranks both directions")
     if bank is not None:
         from ncl_bench.evaluation.hubs import without_hubs
 
-        ranked = without_hubs(first, *bank, **of_bank)
+        ranked = [without_hubs(first, *bank, **of_bank)]
     elif of_bank:  # uncorrected recalls would be taken for corrected
         raise ScoresError(f"{named('weight')} and {named('neighbours')} need {named('bank')}")
     evaluation, written = evaluated_scores(
-        ranked,
-        dataset=dataset,
-        split=split or "test",
-        t2i=t2i,
-        similarity=similarity or "cosine",
-        **given,
-        progress=bar,
+        ranked, dataset, split or "test", t2i=t2i, similarity=similarity or "cosine", **given, progress=bar
     )
     if as_json:
         typer.echo(evaluation.to_json())

@@ -99,18 +99,8 @@ def evaluate(
         }
         given |= {} if t2i is None else {"t2i": t2i}
         return cast("Evaluation", _formerly_evaluate(scores, dataset=dataset, **given))
-    return evaluated_scores(
-        scores,
-        dataset=dataset,
-        split=split,
-        t2i=t2i,
-        intervals=intervals,
-        to=as_path(to),
-        plot=plot,
-        examples=examples,
-        root=as_path(root),
-        progress=progress,
-    )[0]
+    pages = to, plot, examples, root
+    return evaluated_scores((scores,), dataset, split, *pages, progress, intervals=intervals, t2i=t2i)[0]
 
 
 @checked_arguments(ScoresError)
@@ -142,17 +132,9 @@ def evaluate_embeddings(
         similarity: similarity of two embeddings (default: cosine).
         intervals, to, plot, examples, root, progress: see :func:`evaluate`.
     """
+    given, pages = (images, captions), (to, plot, examples, root)
     return evaluated_scores(
-        (images, captions),
-        dataset=dataset,
-        split=split,
-        similarity=similarity,
-        intervals=intervals,
-        to=as_path(to),
-        plot=plot,
-        examples=examples,
-        root=as_path(root),
-        progress=progress,
+        given, dataset, split, *pages, progress, intervals=intervals, similarity=similarity
     )[0]
 
 
@@ -195,28 +177,9 @@ def evaluate_model(
     """
     from ncl_bench.evaluation.encode import embeddings_of
 
-    embeddings = embeddings_of(
-        model,
-        encode,
-        dataset,
-        split,
-        batch_size=batch_size,
-        pictures=pictures,
-        root=as_path(root),
-        progress=bar,
-    )
-    return evaluated_scores(
-        embeddings,
-        dataset=dataset,
-        split=split,
-        similarity=similarity,
-        intervals=intervals,
-        to=as_path(to),
-        plot=plot,
-        examples=examples,
-        root=as_path(root),
-        progress=bar,
-    )[0]
+    given = embeddings_of(model, encode, dataset, split, batch_size, pictures, as_path(root), bar)
+    pages = to, plot, examples, root
+    return evaluated_scores(given, dataset, split, *pages, bar, intervals=intervals, similarity=similarity)[0]
 
 
 @checked_arguments(ScoresError)
@@ -242,10 +205,7 @@ def evaluate_submission(
     """
     from ncl_bench.evaluation.evaluate import evaluated_folder
 
-    place, written = Path(folder), as_path(to)
-    return evaluated_folder(
-        place, written, plot=plot, examples=examples, root=as_path(root), progress=progress
-    )[0]
+    return evaluated_folder(Path(folder), to, plot, examples, root, progress)[0]
 
 
 def is_submission(place: Path) -> bool:
@@ -254,45 +214,43 @@ def is_submission(place: Path) -> bool:
 
 
 def evaluated_scores(
-    scores: Any,
-    *,
+    given: Sequence[Any],
     dataset: str,
     split: Split,
-    t2i: Any = None,
-    similarity: Similarity = "cosine",
-    to: Path | None,
+    to: AnyPath | None,
     plot: bool,
     examples: int,
-    root: Path | None,
+    root: AnyPath | None,
     progress: Progress,
+    *,
+    t2i: Any = None,
+    similarity: Similarity = "cosine",
     intervals: bool = True,
 ) -> "tuple[Evaluation, list[Path]]":
-    """Evaluate scores, or a pair of embeddings; also return the files written."""
+    """Evaluate a matrix of scores, or two arrays of embeddings; also return the files written."""
     from ncl_bench.data import dataset_spec
-    from ncl_bench.evaluation.protocol import evaluate_scores, expected_shape
+    from ncl_bench.evaluation.protocol import measure, open_scores, square_note
     from ncl_bench.files import sole_owner, write_text
 
+    spec, place = dataset_spec(dataset), Path(to or "")
     pages = None
     if plot or examples:
         from ncl_bench.evaluation.pages import Pages
 
-        pages = Pages(to or Path(), plot=plot, examples=examples, root=root)
-    n_images = expected_shape(dataset_spec(dataset), split)[0]
-    with progress("count ranks", n_images if t2i is None else 2 * n_images) as on_rows:
-        evaluation = evaluate_scores(
-            scores,
-            dataset=dataset,
-            split=split,
-            t2i=t2i,
-            similarity=similarity,
-            intervals=intervals,
-            root=root,
-            on_rows=on_rows,
-            pages=pages,
+        pages = Pages(place, plot=plot, examples=examples, root=as_path(root))
+    sides = open_scores(given, spec, split, similarity=similarity, t2i=t2i)
+    with progress("count ranks", len({*sides}) * sides[0].shape[0]) as on_rows:
+        evaluation, counted = measure(
+            sides, spec, split, intervals=intervals, root=as_path(root), on_rows=on_rows
         )
+    notes = square_note(spec) if t2i is None else [*filter(None, [getattr(sides[1], "remark", "")])]
+    if len(given) == 2:
+        notes = [f"{similarity} of the embeddings was taken as similarity"]
+    evaluation = evaluation.model_copy(update={"notes": (*notes, *evaluation.notes)})
+    if pages is not None:
+        pages.draw("Scores", sides, counted, spec, split, spec.languages[0])
     if not to and not pages:
         return evaluation, []
-    place = to or Path()
     with sole_owner(place, nested=False):
         write_text(place / EVALUATION_FILE, evaluation.to_json() + "\n")
         return evaluation, [place / EVALUATION_FILE, *(pages.write() if pages else ())]
@@ -326,9 +284,10 @@ def compare(
         root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
         progress: :func:`ncl_bench.progress.bar` shows a bar (default: none).
     """
-    from ncl_bench.evaluation.compare import compare as run
+    from ncl_bench.evaluation.compare import compared
 
-    return run(first, second, split=split, plot=plot, root=root, progress=progress)
+    sides = [[given] if isinstance(given, str | PathLike) else given for given in (first, second)]
+    return compared(sides, split, as_path(plot), as_path(root), progress)
 
 
 @checked_arguments(SubmissionError)
@@ -366,15 +325,5 @@ def begin_submission(
     """
     from ncl_bench.evaluation.template import begin_submission as run
 
-    return run(
-        folder,
-        method,
-        dataset,
-        scores=scores,
-        similarity=similarity,
-        noise_unit=noise_unit,
-        noise_ratio=noise_ratio,
-        noise_seed=noise_seed,
-        order_from=order_from,
-        root=root,
-    )
+    noise = noise_ratio, noise_unit, noise_seed
+    return run(folder, method, dataset, scores, similarity, noise, order_from, root)

@@ -2,13 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ncl_bench.data.judgements import Judgements
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.difference import Hits, difference_interval
@@ -28,8 +26,8 @@ from ncl_bench.evaluation.ranks import Counted, Ranks
 from ncl_bench.evaluation.results import Interval
 from ncl_bench.evaluation.submission import Split
 from ncl_bench.extras import require
-from ncl_bench.files import AnyPath, as_path
-from ncl_bench.progress import Progress, silent
+from ncl_bench.files import AnyPath
+from ncl_bench.progress import Progress
 from ncl_bench.rendering import html_table
 from ncl_bench.schema import Record
 
@@ -179,7 +177,7 @@ def difference_samples(first: Ranks, second: Ranks, images_per_fold: int) -> Flo
 
 
 def compare_counted(
-    sides: tuple[Sequence[Counted], Sequence[Counted]],
+    sides: Sequence[Sequence[Counted]],
     spec: DatasetSpec,
     split: Split,
     names: tuple[str, str] = ("A", "B"),
@@ -222,8 +220,7 @@ def _difference(
 
 
 def compare_agreement(
-    sides: tuple[Sequence[Mapping[str, Agreement]], Sequence[Mapping[str, Agreement]]],
-    names: tuple[str, str] = ("A", "B"),
+    sides: Sequence[Sequence[Mapping[str, Agreement]]], names: tuple[str, str] = ("A", "B")
 ) -> dict[str, Difference]:
     """Compare two sides by their agreement with people.
 
@@ -250,7 +247,7 @@ def _spread(parts: Float64Array) -> float | None:
     return None if len(parts) == 1 else float(parts.mean(axis=1).std(ddof=1))
 
 
-def check_comparable(sides: tuple[Sequence[Opened], Sequence[Opened]], split: Split) -> list[str]:
+def check_comparable(sides: Sequence[Sequence[Opened]], split: Split) -> list[str]:
     """Refuse submissions on different queries; note every other difference besides the method."""
     first, *others = [opened for side in sides for opened in side]
     for other in others:
@@ -277,7 +274,7 @@ def check_comparable(sides: tuple[Sequence[Opened], Sequence[Opened]], split: Sp
     return [*_differing(sides), *_runs_note(sides)]
 
 
-def _differing(sides: tuple[Sequence[Opened], Sequence[Opened]]) -> list[str]:
+def _differing(sides: Sequence[Sequence[Opened]]) -> list[str]:
     notes = []
     for statement in STATEMENTS:
         stated = [sorted({_stated(opened, statement) for opened in side}) for side in sides]
@@ -299,7 +296,7 @@ def _stated(opened: Opened, statement: str) -> str:
     return repr((value.unit, value.ratio, value.sha256) if statement == "noise" else value)
 
 
-def _runs_note(sides: tuple[Sequence[Opened], Sequence[Opened]]) -> list[str]:
+def _runs_note(sides: Sequence[Sequence[Opened]]) -> list[str]:
     """Note what a side with a single training run can and cannot show."""
     counts = [len(side) for side in sides]
     if counts == [1, 1]:
@@ -311,73 +308,37 @@ def _runs_note(sides: tuple[Sequence[Opened], Sequence[Opened]]) -> list[str]:
     return [alone] if 1 in counts else []
 
 
-def compare(
-    first: AnyPath | Sequence[AnyPath],
-    second: AnyPath | Sequence[AnyPath],
-    *,
-    split: Split = "test",
-    plot: AnyPath | None = None,
-    root: AnyPath | None = None,
-    progress: Progress = silent,
+def compared(
+    folders: Sequence[Sequence[AnyPath]],
+    split: Split,
+    plot: Path | None,
+    root: Path | None,
+    progress: Progress,
 ) -> Comparison:
-    """Do what :func:`ncl_bench.evaluation.call.compare` says."""
-    if plot is not None:
-        check_picture(Path(plot))
-    folders = _side(first), _side(second)
-    sides = (
-        [open_submission(folder, root=as_path(root)) for folder in folders[0]],
-        [open_submission(folder, root=as_path(root)) for folder in folders[1]],
-    )
-    notes, spec = check_comparable(sides, split), sides[0][0].spec
-    n_images = expected_shape(spec, split)[0] * (len(folders[0]) + len(folders[1]))
-    names = (_name_of(folders[0]), _name_of(folders[1]))
-    with progress("count ranks", n_images) as on_rows:
-        counted = (
-            [count(opened.sources[split], spec, split, on_rows) for opened in sides[0]],
-            [count(opened.sources[split], spec, split, on_rows) for opened in sides[1]],
-        )
-    differences = compare_counted(counted, spec, split, names)
-    judgements = local_judgements(spec, as_path(root)) if split == "test" else {}
-    if judgements:
-        differences |= compare_agreement(
-            (
-                [_agreements(opened, judgements) for opened in sides[0]],
-                [_agreements(opened, judgements) for opened in sides[1]],
-            ),
-            names,
-        )
-    if plot is not None:
-        _plot(Path(plot), counted, sides, spec, protocols_of(spec, split)[0])
-    return Comparison(names=names, differences=differences, notes=tuple(notes))
-
-
-def _side(given: AnyPath | Sequence[AnyPath]) -> list[Path]:
-    folders = [given] if isinstance(given, str | PathLike) else list(given)
-    if not folders:
+    """Compare two sides of at least one submission folder each; see :func:`ncl_bench.evaluation.call.compare`."""
+    if not all(folders):
         raise SubmissionError("a side of the comparison is empty, expected at least one submission folder")
-    return [Path(folder) for folder in folders]
-
-
-def _name_of(side: Sequence[Path]) -> str:
-    return str(side[0]) if len(side) == 1 else f"{side[0]} and {len(side) - 1} more"
-
-
-def _agreements(opened: Opened, judgements: Mapping[str, Judgements]) -> dict[str, Agreement]:
-    scores = opened.sources["test"][0]
-    return agreements(judged_scores(scores, judgements), judgements, scores.shape)
-
-
-def _plot(
-    path: Path,
-    counted: tuple[list[Counted], list[Counted]],
-    sides: tuple[list[Opened], list[Opened]],
-    spec: DatasetSpec,
-    protocol: str,
-) -> None:
-    methods = (sides[0][0].submission.method, sides[1][0].submission.method)
-    if len(counted[0]) == len(counted[1]) == 1:
-        a, b = (ranks_under(side[0], protocol) for side in counted)
-        plot_difference(path, difference_samples(a, b, fold_size(protocol, len(a.i2t))), methods)
-        return
-    sums = [_parts(side, spec, protocol).mean(axis=1) for side in counted]
-    plot_runs(path, (sums[0], sums[1]), methods)
+    if plot is not None:
+        check_picture(plot)
+    sides = [[open_submission(Path(folder), root=root) for folder in side] for side in folders]
+    notes, spec = check_comparable(sides, split), sides[0][0].spec
+    first, second = (str(side[0]) + (f" and {len(side) - 1} more" if side[1:] else "") for side in folders)
+    with progress("count ranks", expected_shape(spec, split)[0] * sum(map(len, sides))) as on_rows:
+        counted = [[count(opened.sources[split], spec, split, on_rows) for opened in side] for side in sides]
+    differences = compare_counted(counted, spec, split, (first, second))
+    judgements = local_judgements(spec, root) if split == "test" else {}
+    if judgements:
+        scores = [[opened.sources["test"][0] for opened in side] for side in sides]
+        measures = [
+            [agreements(judged_scores(one, judgements), judgements, one.shape) for one in side]
+            for side in scores
+        ]
+        differences |= compare_agreement(measures, (first, second))
+    if plot is not None:
+        methods, protocol = [side[0].submission.method for side in sides], protocols_of(spec, split)[0]
+        if len(counted[0]) == len(counted[1]) == 1:
+            a, b = (ranks_under(side[0], protocol) for side in counted)
+            plot_difference(plot, difference_samples(a, b, fold_size(protocol, len(a.i2t))), methods)
+        else:
+            plot_runs(plot, [_parts(side, spec, protocol).mean(axis=1) for side in counted], methods)
+    return Comparison(names=(first, second), differences=differences, notes=tuple(notes))

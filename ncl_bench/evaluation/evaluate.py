@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench import __version__
+from ncl_bench.arguments import AnyPath, as_path
 from ncl_bench.data import DATASETS
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import ScoresError, SubmissionError
@@ -200,29 +201,27 @@ def evaluate_submission(
 
 def evaluated_folder(
     folder: Path,
-    to: Path | None,
-    *,
+    to: AnyPath | None,
     plot: bool,
     examples: int,
-    root: Path | None,
+    root: AnyPath | None,
     progress: Progress,
     say: Callable[[str], object] = lambda line: None,
 ) -> tuple[Result, list[Path]]:
     """Evaluate a submission; also return the files written, of which there is none until all is computed."""
-    to = to or folder
-    opened = open_submission(folder, root=root)
+    place, opened = Path(to or folder), open_submission(folder, root=as_path(root))
     submission = opened.submission
     say(opening_line(submission.dataset, submission.noise.in_words, submission.method, "cpu"))
     pages = None
     if plot or examples:
         from ncl_bench.evaluation.pages import Pages
 
-        pages = Pages(to, plot=plot, examples=examples, root=root)
-    with sole_owner(to, nested=False):
+        pages = Pages(place, plot=plot, examples=examples, root=as_path(root))
+    with sole_owner(place, nested=False):
         with progress("count ranks", opened.n_images) as on_rows:
             result, _ = evaluate_submission(opened, on_rows=on_rows, pages=pages)
-        write_result(to, result)
-        return result, [to / RESULT_FILE, *(pages.write() if pages else ())]
+        write_result(place, result)
+        return result, [place / RESULT_FILE, *(pages.write() if pages else ())]
 
 
 def peak_memory_mb() -> float | None:

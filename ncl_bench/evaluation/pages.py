@@ -1,7 +1,7 @@
 """Pages and pictures of a result: worst failures, histograms of ranks, and resampled differences."""
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,6 @@ from ncl_bench.errors import DataError, NclBenchError, named
 from ncl_bench.evaluation.metrics import Float64Array
 from ncl_bench.evaluation.protocol import Sides, local_split, protocols_of, ranks_under
 from ncl_bench.evaluation.ranks import Counted, Ranks
-from ncl_bench.evaluation.scores import top_items
 from ncl_bench.extras import require
 from ncl_bench.files import atomic_path, write_text
 from ncl_bench.rendering import environment
@@ -119,36 +118,33 @@ def worst_failures(ranks: Ranks, sides: Sides, gallery: Gallery, n: int) -> list
         n: queries per direction.
     """
     each, failures = gallery.spec.captions_per_image, []
-    for query in _deepest(ranks.i2t, n):
-        own = range(query * each, (query + 1) * each)
-        found = top_items(sides[0], "i2t", query, SHOWN)
-        failures.append(
-            Failure(
-                "i2t",
-                int(ranks.i2t[query]),
-                gallery.image(query),
-                tuple(gallery.caption(c) for c in own),
-                tuple(gallery.caption(c, true=c in own) for c in found),
+    for direction, found, asked, shown in (
+        ("i2t", ranks.i2t, gallery.image, gallery.caption),
+        ("t2i", ranks.t2i, gallery.caption, gallery.image),
+    ):
+        for query in map(int, _first(found, n)):
+            if found[query] == 1:
+                break
+            if direction == "i2t":
+                own, line = range(query * each, (query + 1) * each), sides[0].rows(query, query + 1)[0]
+            else:
+                own, line = range(query // each, query // each + 1), sides[1].column(query)
+            top = map(int, _first(line.astype(np.float64), SHOWN))
+            failures.append(
+                Failure(
+                    direction,
+                    int(found[query]),
+                    asked(query),
+                    tuple(shown(item) for item in own),
+                    tuple(shown(item, true=item in own) for item in top),
+                )
             )
-        )
-    for query in _deepest(ranks.t2i, n):
-        found = top_items(sides[1], "t2i", query, SHOWN)
-        failures.append(
-            Failure(
-                "t2i",
-                int(ranks.t2i[query]),
-                gallery.caption(query),
-                (gallery.image(query // each),),
-                tuple(gallery.image(i, true=i == query // each) for i in found),
-            )
-        )
     return failures
 
 
-def _deepest(ranks: NDArray[np.int64], n: int) -> list[int]:
-    # stable: the same page on every run
-    order = np.argsort(-ranks, kind="stable")[:n]
-    return [int(query) for query in order if ranks[query] > 1]
+def _first(values: NDArray[Any], n: int) -> NDArray[np.intp]:
+    """Places of the ``n`` largest values, the largest first."""
+    return np.argsort(-values, kind="stable")[:n]  # stable: the same page on every run
 
 
 def write_examples(path: Path, failures: list[Failure], title: str) -> None:
@@ -198,7 +194,7 @@ def check_picture(path: Path) -> None:
         raise NclBenchError(f"{path} has no ending of a picture; end it with one of: {', '.join(PICTURES)}")
 
 
-def plot_difference(path: Path, samples: Float64Array, names: tuple[str, str]) -> None:
+def plot_difference(path: Path, samples: Float64Array, names: Sequence[str]) -> None:
     """Plot the bootstrap distribution of a difference of rSum.
 
     Args:
@@ -214,7 +210,7 @@ def plot_difference(path: Path, samples: Float64Array, names: tuple[str, str]) -
     _save(figure, path)
 
 
-def plot_runs(path: Path, r_sums: tuple[Float64Array, Float64Array], names: tuple[str, str]) -> None:
+def plot_runs(path: Path, r_sums: Sequence[Float64Array], names: Sequence[str]) -> None:
     """Plot the rSum of every training run of two sides as points, with their means.
 
     Args:

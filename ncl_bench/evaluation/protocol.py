@@ -11,13 +11,13 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.data import ROOT_VARIABLE, dataset_spec
+from ncl_bench.data import ROOT_VARIABLE
 from ncl_bench.data.judgements import Judgements
 from ncl_bench.data.load import load_dataset
 from ncl_bench.data.order import order_fingerprint
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.spec import DatasetSpec, SplitName
-from ncl_bench.errors import DataError, ScoresError, named, unknown_name
+from ncl_bench.errors import ScoresError, named
 from ncl_bench.evaluation.metrics import (
     CUTOFFS,
     METRICS,
@@ -30,14 +30,13 @@ from ncl_bench.evaluation.metrics import (
 )
 from ncl_bench.evaluation.ranks import Counted, OnRows, Ranks, count_ranks, per_direction
 from ncl_bench.evaluation.results import DirectionResult, Evaluation, ProtocolResult
-from ncl_bench.evaluation.scores import LONGEST_VECTOR, ArrayRows, EmbeddingRows, Rows, Similarity, as_array
+from ncl_bench.evaluation.scores import ArrayRows, EmbeddingRows, Rows, Similarity, as_array
 
 PROTOCOL_VERSION = 2
 SELECTION_IMAGES = 1_000
 IMAGES_PER_FOLD = {"5fold-1k": 1_000}
 BEST_PUBLISHED = Path(__file__).parents[1] / "papers" / "published" / "best.json"
 """Dataset and protocol to the highest rSum that a paper prints; ``tools/best_published.py`` writes it."""
-EVALUATED_SPLITS = ("test", "dev")
 
 
 def selection_images(spec: DatasetSpec, split: str = "dev") -> int:
@@ -52,8 +51,6 @@ def selection_images(spec: DatasetSpec, split: str = "dev") -> int:
 
 def evaluated_images(spec: DatasetSpec, split: str) -> int:
     """Number of evaluated images: the whole test split, or the dev images used for selection."""
-    if split not in EVALUATED_SPLITS:
-        raise DataError(unknown_name("evaluated split", split, EVALUATED_SPLITS))
     return spec.images[split] if split == "test" else selection_images(spec, split)
 
 
@@ -115,49 +112,6 @@ Sides = tuple[Rows, Rows]
 """Similarities for images as queries and for captions as queries, images as rows; usually the same twice."""
 
 
-def evaluate_scores(
-    similarities: Any,
-    *,
-    dataset: str,
-    split: str = "test",
-    t2i: Any = None,
-    similarity: Similarity = "cosine",
-    intervals: bool = True,
-    root: Path | None = None,
-    on_rows: OnRows | None = None,
-    pages: Any = None,
-) -> Evaluation:
-    """Compute every metric of every protocol of a split from similarities or embeddings.
-
-    Args:
-        similarities: float ``(n_images, n_captions)``, images as rows, larger for a better match. A numpy array, in
-            memory or memory-mapped; a tensor of any framework, also with a gradient or on a GPU; or the path of an
-            ``.npy``, ``.safetensors``, ``.pt``, ``.npz``, ``.mat`` or ``.csv`` file. Caption ``c`` belongs to image
-            ``c // captions_per_image``. On dev, give the images used for selection only. A tuple of two of these holds
-            embeddings: of the images, ``(n_images, dim)``, and of the captions, ``(n_captions, dim)``.
-        dataset: name of the dataset.
-        split: ``test`` or ``dev``.
-        t2i: similarities of the captions as queries, ``(n_captions, n_images)``, if they differ, as those of a reranker
-            do; images as rows are taken too if the shape tells. ``similarities`` then ranks captions for images alone.
-        similarity: of embeddings, ``cosine`` or ``dot``.
-        intervals: compute the 95 % intervals.
-        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``), for the image ids that
-            ECCV Caption and CxC need.
-        on_rows: called with the number of images of each counted block, from several threads.
-        pages: :class:`ncl_bench.evaluation.pages.Pages` to draw, or None.
-    """
-    spec = dataset_spec(dataset)
-    given = similarities if isinstance(similarities, tuple) else (similarities,)
-    sides = open_scores(given, spec, split, similarity=similarity, t2i=t2i)
-    evaluation, counted = measure(sides, spec, split, intervals=intervals, root=root, on_rows=on_rows)
-    notes = [*filter(None, [getattr(sides[1], "remark", "")])] if t2i is not None else square_note(spec)
-    if len(given) == 2:
-        notes = [f"{similarity} of the embeddings was taken as similarity"]
-    if pages is not None:
-        pages.draw("Scores", sides, counted, spec, split, spec.languages[0])
-    return evaluation.model_copy(update={"notes": (*notes, *evaluation.notes)})
-
-
 def square_note(spec: DatasetSpec) -> list[str]:
     """Note that a square matrix (one caption per image) does not show whether it is transposed."""
     if spec.captions_per_image > 1:
@@ -178,7 +132,7 @@ def open_scores(
     """Open one matrix, or the embeddings of images and captions, and check type and shape.
 
     Args:
-        given: one or two arrays or paths; see :func:`evaluate_scores`.
+        given: one or two arrays or paths; see :func:`ncl_bench.evaluation.call.evaluate`.
         spec: the dataset.
         split: ``test`` or ``dev``.
         similarity: of embeddings.
@@ -194,11 +148,10 @@ def open_scores(
             raise ScoresError(
                 "t2i is a second matrix of similarities, but the first input is embeddings; leave t2i out"
             )
-        rows = _embeddings(
-            arrays, similarity, spec, split, (_name(given[0], "images"), _name(given[1], "captions"))
-        )
+        names = _name(given[0], "images"), _name(given[1], "captions")
+        rows = _embeddings(arrays, similarity, spec, split, names)
         return rows, rows
-    name = _name(given[0], "similarities")
+    name = _name(given[0], "scores")
     check_matrix(arrays[0].shape, arrays[0].dtype, spec, split, name)
     matrix = ArrayRows(arrays[0], name)
     return matrix, matrix if t2i is None else _captions_as_queries(t2i, spec, split)
@@ -237,29 +190,19 @@ def _embeddings(
             f"{names[0]} and {names[1]} are two matrices of similarities; give the one of the captions as "
             f"{named('t2i')}"
         )
-    for array, name in zip(arrays, names, strict=True):
-        if array.ndim != 2 or array.dtype.kind != "f" or array.dtype.itemsize > 8:
-            raise ScoresError(
-                f"{name} holds {array.dtype} of shape {array.shape}, expected a float vector per image or caption"
-            )
-        if array.shape[1] > LONGEST_VECTOR:
-            raise ScoresError(
-                f"{name} has vectors of {array.shape[1]:,} numbers, expected at most {LONGEST_VECTOR:,}; "
-                "submit the similarities as a matrix"
-            )
-    if images.shape[1] != captions.shape[1] or images.shape[1] == 0:
+    if {images.ndim, captions.ndim, *images.shape[1:], *captions.shape[1:]} != {2, images.shape[-1]} or any(
+        array.dtype.kind != "f" or array.dtype.itemsize > 8 for array in arrays
+    ):
         raise ScoresError(
-            f"{names[0]} has vectors of {images.shape[1]} numbers, {names[1]} of {captions.shape[1]}, expected one "
-            "common, positive length; embed both in the joint space"
+            f"{names[0]} holds {images.dtype} of shape {images.shape}, {names[1]} {captions.dtype} of shape "
+            f"{captions.shape}, expected a float vector per image and caption, all of one length"
         )
-    if (len(captions), len(images)) == expected != (len(images), len(captions)):
-        raise ScoresError(f"{names[0]} holds the captions and {names[1]} the images; give the images first")
-    check_matrix((len(images), len(captions)), np.dtype(np.float32), spec, split, f"{names[0]} x {names[1]}")
+    check_matrix((len(images), len(captions)), images.dtype, spec, split, f"{names[0]} x {names[1]}")
     return EmbeddingRows(images, captions, similarity, names)
 
 
 def check_matrix(
-    shape: tuple[int, ...], dtype: np.dtype[Any], spec: DatasetSpec, split: str, name: str = "similarities"
+    shape: tuple[int, ...], dtype: np.dtype[Any], spec: DatasetSpec, split: str, name: str = "scores"
 ) -> None:
     """Refuse a matrix with the wrong dtype or shape."""
     expected = expected_shape(spec, split)
@@ -300,7 +243,17 @@ def measure(
     root: Path | None = None,
     on_rows: OnRows | None = None,
 ) -> tuple[Evaluation, Counted]:
-    """Rank every query of a split, and compute the metrics of every protocol; see :func:`evaluate_scores`."""
+    """Rank every query of a split, and compute the metrics of every protocol.
+
+    Args:
+        sides: from :func:`open_scores`.
+        spec: the dataset.
+        split: ``test`` or ``dev``.
+        intervals: compute the 95 % intervals.
+        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``), for the image ids that
+            ECCV Caption and CxC need.
+        on_rows: called with the number of images of each counted block, from several threads.
+    """
     from ncl_bench.evaluation.plausibility import order_notes
 
     counted = count(sides, spec, split, on_rows)
@@ -373,7 +326,7 @@ def evaluation_of(counted: Counted, spec: DatasetSpec, split: str, *, intervals:
 
 
 def recalls_of(similarities: Any, spec: DatasetSpec, split: str) -> dict[str, float]:
-    """The six recalls and ``r_sum`` of :func:`evaluate_scores` under the default protocol: what training asks for."""
+    """The six recalls and ``r_sum`` under the default protocol: what training asks for."""
     protocol = protocols_of(spec, split)[0]
     ranks = ranks_under(count(open_scores((similarities,), spec, split), spec, split), protocol)
     return recalls_and_sum(ranks, fold_size(protocol, len(ranks.i2t)))
@@ -483,13 +436,11 @@ def with_people(
 
     judgements = local_judgements(spec, root)
     if judgements:
-        scores = judged_scores(sides[0], judgements)
-        people = people_of(scores, judgements, sides[0].shape, intervals=intervals)
-        return evaluation.model_copy(update={"people": people}), replace(
-            counted,
-            judged=in_order(scores, judgements),
-            crossed=crossing(scores, judgements, sides[0].shape),
-        )
+        of_pairs = judged_scores(sides[0], judgements), judgements
+        people = people_of(*of_pairs, sides[0].shape, intervals=intervals)
+        crossed = crossing(*of_pairs, sides[0].shape)
+        counted = replace(counted, judged=in_order(*of_pairs), crossed=crossed)
+        return evaluation.model_copy(update={"people": people}), counted
     files = " and ".join(spec.origin.judgements.values())
     note = f"agreement with people needs {spec.name} prepared with {files}; name the folder of the dataset with --root"
     return evaluation.model_copy(update={"notes": (*evaluation.notes, note)}), counted

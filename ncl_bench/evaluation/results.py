@@ -5,14 +5,14 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from ncl_bench.errors import SubmissionError, first_problem
+from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.detection import Separation
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.extras import require
 from ncl_bench.files import write_text
-from ncl_bench.foreign import readable
+from ncl_bench.foreign import reading
 from ncl_bench.rendering import html_table
 from ncl_bench.schema import Record
 
@@ -269,14 +269,9 @@ def write_result(folder: str | Path, result: Result) -> None:
 
 def read_result(folder: str | Path) -> Result:
     """Read ``result.json`` of a folder."""
-    path, command = Path(folder) / RESULT_FILE, f"run `ncl-bench evaluate {folder}`"
-    readable(path, SubmissionError, "the numbers of a submission", fix=command)
-    try:
+    path = Path(folder) / RESULT_FILE
+    with reading(path, SubmissionError, fix=f"run `ncl-bench evaluate {folder}`"):
         return Result.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise SubmissionError(f"cannot read {path}: {error.strerror}; {command}") from None
-    except ValidationError as error:
-        raise SubmissionError(f"{path}: {first_problem(error)}; {command} again") from None
 
 
 SHOWN_COLUMNS = ("R@1", "R@5", "R@10", "median", "mean", "ties", "rSum")

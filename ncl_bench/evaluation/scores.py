@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,13 +51,12 @@ def as_array(given: Any) -> NDArray[Any]:
     # numpy would drop the mask and rank what lies under it
     # by its mask: numpy loads its module of masked arrays only when that is named, which takes as long as to rank
     if isinstance(getattr(given, "mask", None), np.ndarray | np.bool_):
-        raise ScoresError("similarities are a masked array, expected a score for every pair; fill the mask")
+        raise ScoresError("a masked array is given, expected a score for every pair; fill the mask")
     try:
         return np.asanyarray(_on_the_cpu(given))
     except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: a torch tensor without data
         raise ScoresError(
-            f"similarities are no array ({first_line(error)}); give a numpy array, a tensor, or the path of "
-            "a file"
+            f"what is given is no array ({first_line(error)}); give a numpy array, a tensor, or the path of a file"
         ) from None
 
 
@@ -80,10 +79,6 @@ def read_array(path: Path) -> NDArray[Any]:
     """
     # everything else is read as .npy, whose header says whether it is one
     reader = _READERS.get(path.suffix.lower())
-    if path.suffix.lower() in (".gz", ".zip", ".bz2", ".xz", ".zst"):
-        raise ScoresError(
-            f"{path} is compressed, so it cannot be read in blocks; unpack it and give the file inside"
-        )
     readable(path, ScoresError, f"a {path.suffix} file" if reader else "an .npy file")
     return reader(path) if reader else map_npy(path, read_header(path))
 
@@ -100,21 +95,20 @@ def _read_safetensors(path: Path) -> NDArray[Any]:
 
 
 def _read_npz(path: Path) -> NDArray[Any]:
-    found: NDArray[Any] = decode(array_of_npz, path, error=ScoresError, fix="write it with numpy.savez")
-    return found
+    return cast(
+        "NDArray[Any]", decode(array_of_npz, path, error=ScoresError, fix="write it with numpy.savez")
+    )
 
 
 def array_of_npz(path: Path, _: str) -> NDArray[Any]:
     """The only array of an ``.npz`` file; called in a worker, since a few bytes may expand without end."""
     with np.load(path, allow_pickle=False) as archive:
-        array: NDArray[Any] = archive[_only(dict.fromkeys(archive.files, ()), path)]
-        return array
+        return np.asarray(archive[_only(dict.fromkeys(archive.files, ()), path)])
 
 
 def _read_matlab(path: Path) -> NDArray[Any]:
     fix = "save the matrix alone with save -v7"
-    found: NDArray[Any] = decode(array_of_matlab, path, error=ScoresError, fix=fix)
-    return found
+    return cast("NDArray[Any]", decode(array_of_matlab, path, error=ScoresError, fix=fix))
 
 
 def array_of_matlab(path: Path, _: str) -> NDArray[Any]:
@@ -189,55 +183,15 @@ def write_scores(path: AnyPath, similarities: Any) -> None:
         header = {"descr": "<f4", "fortran_order": False, "shape": similarities.shape}
         np.lib.format.write_array_header_1_0(stream, header)
         for start in range(0, len(similarities), ROWS_PER_WRITE):
-            with np.errstate(over="ignore"):
-                # float64 beyond float32 becomes infinite here, and is refused below with its place
-                rows = np.ascontiguousarray(similarities[start : start + ROWS_PER_WRITE], "<f4")
-            _refuse_non_finite(rows, start)
+            with np.errstate(over="ignore"):  # float64 beyond float32 becomes infinite
+                rows = np.asarray(similarities[start : start + ROWS_PER_WRITE], "<f4")
+            if not np.isfinite(rows).all():
+                row, column = np.argwhere(~np.isfinite(rows))[0]
+                raise ScoresError(
+                    f"similarities are not finite as float32 in row {start + row}, column {column}; score this pair "
+                    "again"
+                )
             stream.write(rows.tobytes())
-
-
-def _refuse_non_finite(rows: NDArray[np.float32], start: int) -> None:
-    if not np.isfinite(rows).all():
-        row, column = np.argwhere(~np.isfinite(rows))[0]
-        raise ScoresError(
-            f"similarities are not finite as float32 in row {start + row}, column {column}; "
-            "score this pair again"
-        )
-
-
-class Rows(Protocol):
-    """Similarities read in blocks of rows; values do not depend on the block size."""
-
-    name: str
-    """Name in errors."""
-    remedy: str
-    """What to do about numbers that are not finite, as the end of a sentence."""
-
-    @property
-    def shape(self) -> tuple[int, int]: ...
-
-    @property
-    def dtype(self) -> np.dtype[np.floating]: ...
-
-    def rows(self, start: int, stop: int) -> FloatArray:
-        """Return rows ``start`` to ``stop`` as native float32 or float64, with every column."""
-        ...
-
-    def own(self, captions_per_image: int) -> FloatArray:
-        """Return each caption's score with its own image, ``(n_images, captions_per_image)``."""
-        ...
-
-    def filler(self) -> float | None:
-        """Return the value that stands in place of a score if many pairs were not scored, or None."""
-        ...
-
-    def column(self, caption: int) -> FloatArray:
-        """Return the scores of every image with one caption."""
-        ...
-
-    def release(self, start: int, stop: int) -> None:
-        """Release rows that are not needed again."""
-        ...
 
 
 class ArrayRows:
@@ -315,12 +269,6 @@ class ArrayRows:
             release_pages(self.array, start, stop)
 
 
-def top_items(scores: Rows, direction: str, query: int, n: int) -> list[int]:
-    """Return the ``n`` top items of an ``i2t`` or ``t2i`` query, best first; ties in the order of the items."""
-    line = scores.rows(query, query + 1)[0] if direction == "i2t" else scores.column(query)
-    return [int(item) for item in np.argsort(-line.astype(np.float64), kind="stable")[:n]]
-
-
 def release_pages(array: NDArray[Any], start: int, stop: int) -> None:
     """Release the pages of a mapped file, so that a pass keeps only a few blocks in memory.
 
@@ -345,7 +293,6 @@ def release_pages(array: NDArray[Any], start: int, stop: int) -> None:
 TILE_IMAGES = 250
 TILE_CAPTIONS = 2_500
 KEPT_TILES = 2
-LONGEST_VECTOR = 16_384
 
 Similarity = Literal["cosine", "dot"]
 
@@ -354,7 +301,7 @@ SMALLEST_NORM = 1e-140
 
 
 class EmbeddingRows:
-    """Rows of the similarities of two embedding arrays.
+    """Rows of the similarities of two embedding arrays, with the methods of :class:`ArrayRows`.
 
     Args:
         images: float ``(n_images, dim)``.
@@ -443,35 +390,19 @@ class EmbeddingRows:
         return some / np.linalg.norm(some, axis=1, keepdims=True) if self.similarity == "cosine" else some
 
 
+Rows = ArrayRows | EmbeddingRows
+"""Similarities read in blocks of rows; values do not depend on the block size."""
+
+
 def check_embeddings(vectors: NDArray[Any], name: str, similarity: Similarity) -> None:
-    """Refuse embeddings that are not finite; for the cosine also vectors whose norm is 0 or outside float64."""
+    """Refuse vectors whose norm is not finite in float64; for the cosine also those whose norm is 0, or nearly."""
+    smallest = SMALLEST_NORM if similarity == "cosine" else 0.0
     for start in range(0, len(vectors), TILE_CAPTIONS):
-        some = vectors[start : start + TILE_CAPTIONS].astype(np.float64)
-        finite = np.isfinite(some).all(axis=1)
-        if not finite.all():
-            bad = sum(
-                int(np.count_nonzero(~np.isfinite(vectors[row : row + TILE_CAPTIONS])))
-                for row in range(start, len(vectors), TILE_CAPTIONS)
-            )
-            row = start + int(np.argmin(finite))
-            raise ScoresError(
-                f"{name} holds {bad:,} numbers that are not finite, the first in row {row}; embed it again"
-            )
-        if similarity == "dot":
-            continue
-        empty = np.flatnonzero(~some.any(axis=1))
-        if len(empty):
-            raise ScoresError(
-                f"{name} is all zero in row {start + empty[0]}, which has no cosine; "
-                "embed it again or state dot"
-            )
         with np.errstate(over="ignore", under="ignore"):
-            norms = np.linalg.norm(some, axis=1)
-        outside = np.flatnonzero(~((norms >= SMALLEST_NORM) & (norms < np.inf)))
+            norms = np.linalg.norm(vectors[start : start + TILE_CAPTIONS].astype(np.float64), axis=1)
+        outside = np.flatnonzero(~((norms >= smallest) & (norms < np.inf)))
         if len(outside):
-            largest = np.abs(some[outside[0]]).max()
-            bounds = "underflows" if norms[outside[0]] < SMALLEST_NORM else "overflows"
             raise ScoresError(
-                f"{name} holds numbers up to {largest:.3g} in row {start + outside[0]}, whose norm {bounds} float64; "
-                "divide the embeddings by a constant"
+                f"{name} has a vector of norm {norms[outside[0]]:g} in row {start + outside[0]}, expected a finite one "
+                f"of at least {smallest:g}; embed it again, or scale all embeddings by a constant"
             )

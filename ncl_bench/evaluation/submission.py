@@ -1,22 +1,22 @@
 """A submission: a folder with a typed ``submission.yaml`` and the score files it names."""
 
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_validator
 
 from ncl_bench.data import DATASETS
 from ncl_bench.data.spec import DatasetSpec
-from ncl_bench.errors import SubmissionError, first_problem, unknown_name
+from ncl_bench.errors import SubmissionError, unknown_name
 from ncl_bench.evaluation.detection import Division, Share
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
 from ncl_bench.files import write_text
 from ncl_bench.names import Link, LongText, Name, ShownText, Text
 from ncl_bench.noise import UNITS
 from ncl_bench.noise.draw import Noise, in_words
-from ncl_bench.schema import FileName, Matching, Precision, Record, Sha256
+from ncl_bench.schema import FileName, Matching, Precision, Record, Sha256, checked
 from ncl_bench.yaml import read_yaml
 
 SUBMISSION_FILE = "submission.yaml"
@@ -58,17 +58,10 @@ class _Described(Record):
 class ArrayFile(_Described):
     """An ``.npy`` file of the submission."""
 
-    file: FileName
+    file: Annotated[FileName, Matching(r".*\.npy", "the name of an .npy file")]
     """Path in the submission folder, with /."""
     sha256: Sha256
     """sha256 of the file, as `sha256sum` prints it."""
-
-    @field_validator("file")
-    @classmethod
-    def _is_an_array(cls, value: str) -> str:
-        if PurePosixPath(value).suffix != ".npy":
-            raise ValueError("it must be an .npy file")
-        return value
 
 
 def _is_unit(name: str) -> str:
@@ -104,8 +97,6 @@ class StatedNoise(_Described):
             )
         if self.unit not in ("none", "natural") and self.sha256 is None:
             raise ValueError("sha256 is missing; state the hash of the noise index")
-        if self.unit in ("none", "natural") and (self.seed, self.published, self.index) != (None, None, None):
-            raise ValueError(f"seed, published and index do not fit unit {self.unit!r}; leave them out")
         return self
 
     @property
@@ -141,13 +132,6 @@ class TrainingCurve(_Described):
     def best(self) -> int:
         """The epoch that is best on dev; the first of equal ones, as training keeps it."""
         return self.dev.index(max(self.dev))
-
-    @model_validator(mode="after")
-    def _has_one_value_per_epoch(self) -> Self:
-        for name in ("dev", "auroc", "average_precision"):
-            if len(getattr(self, name)) not in ({len(self.steps)} if name == "dev" else {0, len(self.steps)}):
-                raise ValueError(f"{name} has {len(getattr(self, name))} values for {len(self.steps)} epochs")
-        return self
 
 
 class DetectedPairs(_Described, Division):
@@ -359,8 +343,6 @@ class Submission(Statement):
             raise ValueError(
                 f"order_fingerprint of split {missing[0]!r} is missing, although its scores are given"
             )
-        if self.correspondence is not None and self.noise.unit in ("none", "natural"):
-            raise ValueError("correspondence is given, but without synthetic noise nothing can be separated")
         return self
 
     def files(self) -> Iterator[ArrayFile]:
@@ -374,18 +356,13 @@ class Submission(Statement):
         content = self.model_dump(mode="json", exclude_none=True)
         if self.noise.unit == "natural":
             content["noise"]["ratio"] = None
-        training = content.get("training", {})
-        for section, keys in (
-            (content, ("order_fingerprint", "fingerprint", "recipes")),
-            (training, ("settings", "plugins")),
-        ):
-            for key in keys:
-                if not section.get(key):
-                    section.pop(key, None)
-        if training:
-            content["training"] = {name: training[name] for name in _TRAINING_ORDER if name in training}
         content.setdefault("hours", None)
-        content = {name: content[name] for name in ORDER if name in content}
+        if training := content.get("training"):
+            content["training"] = {
+                name: training[name] for name in _TRAINING_ORDER if training.get(name) not in (None, {}, [])
+            }
+        unsaid = {name for name in ("order_fingerprint", "fingerprint", "recipes") if not content[name]}
+        content = {name: content[name] for name in ORDER if name in content and name not in unsaid}
         return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
 
 
@@ -414,51 +391,35 @@ _TRAINING_ORDER = (
 def read_submission(folder: str | Path) -> Submission:
     """Read and check ``submission.yaml`` of a folder, without opening score files."""
     folder = Path(folder)
-    if not folder.is_dir():
-        problem = "is not a folder" if folder.exists() else "does not exist"
-        raise SubmissionError(f"{folder} {problem}; give the submission folder that holds {SUBMISSION_FILE}")
     path = folder / SUBMISSION_FILE
     if not path.exists():
-        raise SubmissionError(_no_submission(folder))
+        if (folder / "run.json").is_file():
+            raise SubmissionError(
+                f"{folder} is a training run; score it first: ncl-bench score {folder} --to submissions/{folder.name}"
+            )
+        # the current folder is given by a script whose variable is empty
+        problem = (
+            f"{folder.absolute()} holds no {SUBMISSION_FILE}" if folder.is_dir() else f"{folder} is no folder"
+        )
+        raise SubmissionError(
+            f"{problem}; give a submission; ncl-bench evaluate FILE --dataset NAME takes scores alone"
+        )
     content = read_yaml(path)
     left = unfilled(content)
     if left:
         raise SubmissionError(
             f"{path}: {FILL_IN} still stands for {', '.join(left)}; replace each by what the comment above it asks for"
         )
-    try:
-        return Submission.model_validate(content)
-    except ValidationError as error:
-        raise SubmissionError(f"{path}: {first_problem(error, content)}") from None
-
-
-def _no_submission(folder: Path) -> str:
-    """Say what a folder without a statement is, and what to do with it."""
-    shown = f"the current folder, {folder.absolute()}," if folder == Path() else str(folder)
-    if (folder / "run.json").is_file():
-        return f"{folder} is a training run; score it first: ncl-bench score {folder} --to submissions/{folder.name}"
-    if (folder / "dataset_info.json").is_file() or (folder / "dataset_dict.json").is_file():
-        return (
-            f"{folder} is a data set that `datasets` saved, which holds no scores; give a submission folder"
-        )
-    if not any(folder.iterdir()):
-        return f"{shown} is empty: a command that was stopped, or ran out of disk, leaves that; run it again"
-    otherwise = "ncl-bench evaluate FILE --dataset NAME takes scores alone"
-    return f"{shown} holds no {SUBMISSION_FILE}; give a submission; {otherwise}"
+    return checked(Submission, content, str(path))
 
 
 def unfilled(content: Any) -> list[str]:
     """Keys, joined by dots, that the submitter still has to fill in."""
-    if content == FILL_IN:
-        return [""]
-    items = (
-        content.items()
-        if isinstance(content, dict)
-        else enumerate(content)
-        if isinstance(content, list)
-        else ()
-    )
-    return [f"{key}.{below}".rstrip(".") for key, value in items for below in unfilled(value)]
+    if isinstance(content, list):
+        content = dict(enumerate(content))
+    if isinstance(content, dict):
+        return [f"{key}.{below}".rstrip(".") for key, value in content.items() for below in unfilled(value)]
+    return [""] * (content == FILL_IN)
 
 
 def write_submission(folder: str | Path, submission: Submission) -> None:

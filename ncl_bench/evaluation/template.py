@@ -9,22 +9,18 @@ from typing import Any
 
 import numpy as np
 import yaml
-from pydantic import ValidationError
 
-from ncl_bench.arguments import Seed
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.load import train_noise
 from ncl_bench.data.order import order_of_download
 from ncl_bench.data.spec import DatasetSpec
-from ncl_bench.errors import NoiseError, SubmissionError, first_problem, named, one_line
+from ncl_bench.errors import NoiseError, SubmissionError, named, one_line
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION, expected_shape, known_order, open_scores
 from ncl_bench.evaluation.scores import Similarity, as_array
-from ncl_bench.evaluation.submission import FILL_IN, ORDER, SUBMISSION_FILE, Submission, unfilled
+from ncl_bench.evaluation.submission import FILL_IN, ORDER, SUBMISSION_FILE, Submission, noise_of, unfilled
 from ncl_bench.files import atomic_path, sha256_of_file, sole_owner, write_text
-from ncl_bench.names import Name
-from ncl_bench.noise.draw import Noise, NoiseUnit
+from ncl_bench.noise.draw import Noise
 from ncl_bench.progress import as_typed
-from ncl_bench.schema import Record
 
 _ASSUMED = {
     "paper": "",
@@ -43,10 +39,6 @@ _EXPLAINED = {
     "scores.test.matrix.sha256": "sha256sum test.npy; --scores FILE copies a file and fills it in",
 }
 """Where the submitter finds a value that no description tells."""
-
-
-class _Named(Record):
-    method: Name
 
 
 @dataclass(frozen=True)
@@ -70,30 +62,16 @@ def begin_submission(
     folder: Path,
     method: str,
     dataset: str,
-    *,
-    scores: Sequence[Path] = (),
-    similarity: Similarity = "cosine",
-    noise_unit: NoiseUnit | None = None,
-    noise_ratio: float | None = None,
-    noise_seed: Seed | None = None,
-    order_from: Path | None = None,
-    root: Path | None = None,
+    scores: Sequence[Path],
+    similarity: Similarity,
+    noise_setting: tuple[float | None, str | None, int | None],
+    order_from: Path | None,
+    root: Path | None,
 ) -> Begun:
-    """Do what :func:`ncl_bench.evaluation.call.begin_submission` says."""
+    """Do what :func:`ncl_bench.evaluation.call.begin_submission` says; the noise is ratio, unit and seed."""
     spec = dataset_spec(dataset)
-    if not method.strip():
-        raise SubmissionError(f"{named('method')} is empty; give the name that the leaderboard shows")
-    try:
-        method = _Named(method=method).method
-    except ValidationError as error:
-        problem = first_problem(error).removeprefix("method")
-        raise SubmissionError(f"{named('method')}{problem}") from None
-    if len(scores) != 2 and similarity != "cosine":
-        raise SubmissionError(
-            f"{named('similarity', similarity)} is for two files of embeddings; leave it out"
-        )
     # without a ratio nobody knows the noise: then it is a guess, and is listed under `assumed`
-    noise, origin = _noise(spec, noise_unit, noise_ratio, noise_seed, root)
+    noise, origin = _noise(spec, *noise_setting, root)
     filled_in = {"noise": origin} if origin else {}
     order, origin_of_order = _order(spec, order_from, root)
     if origin_of_order:
@@ -107,12 +85,20 @@ def begin_submission(
     path, targets = folder / SUBMISSION_FILE, [folder / name for name in files.values()]
     # two processes that begin the same folder would mix their files
     with sole_owner(folder, nested=False):
-        _refuse_files([path, *targets], scores)
+        if path.exists():
+            raise SubmissionError(
+                f"{path} exists already; remove it or choose another folder with {named('to')}"
+            )
         # without scores there is nothing to copy: they lie in the folder already, or follow later
         for source, target in zip(scores, targets, strict=False):
             _copy(source, target)
         # FILL-IN for a file that is not there yet
-        arrays = {key: {"file": name, "sha256": _hash(folder / name)} for key, name in files.items()}
+        arrays = {
+            key: {"file": name, "sha256": sha256_of_file(folder / name)}
+            if (folder / name).is_file()
+            else {"file": name, "sha256": FILL_IN}
+            for key, name in files.items()
+        }
         if all(target.is_file() for target in targets):
             filled_in["scores.test"] = f"sha256 of {' and '.join(files.values())}"
         # the number of files tells the form: two are embeddings, images first
@@ -177,10 +163,6 @@ def _described(key: str) -> str:
     return str(Submission.model_fields[key.split(".", 1)[0]].description).replace("\n", " ")
 
 
-def _hash(path: Path) -> str:
-    return sha256_of_file(path) if path.is_file() else FILL_IN
-
-
 def _order(spec: DatasetSpec, download: Path | None, root: Path | None) -> tuple[str, str]:
     """Order fingerprint of test, and its source; the source is empty if the fingerprint is unknown."""
     if download is not None:
@@ -191,26 +173,12 @@ def _order(spec: DatasetSpec, download: Path | None, root: Path | None) -> tuple
     return order, f"a fact of {spec.name}" if "test" in spec.order_fingerprints else "of the prepared dataset"
 
 
-def _refuse_files(targets: Sequence[Path], scores: Sequence[Path]) -> None:
-    """Refuse to overwrite any file; scores already in place are fine."""
-    if targets[0].exists():
-        raise SubmissionError(
-            f"{targets[0]} exists already; remove it or choose another folder with {named('to')}"
-        )
-    for source, target in zip(scores, targets[1:], strict=False):
-        if target.exists() and not _is_copy(source, target):
-            raise SubmissionError(f"{target} exists already and is not {source}; remove one of the two")
-
-
-def _is_copy(source: Path, target: Path) -> bool:
-    """Whether the scores are already in place, for example after an interruption."""
-    there, given = as_array(target), as_array(source)
-    return there.dtype == given.dtype and np.array_equal(there, given)
-
-
 def _copy(source: Path, target: Path) -> None:
-    """Copy an ``.npy`` file as it is, or the array of another file in its own dtype."""
-    if target.exists():
+    """Copy an ``.npy`` file as it is, or the array of another file in its own dtype; overwrite no other scores."""
+    if target.exists():  # for example after an interruption
+        there, given = as_array(target), as_array(source)
+        if there.dtype != given.dtype or not np.array_equal(there, given):
+            raise SubmissionError(f"{target} exists already and is not {source}; remove one of the two")
         return
     with atomic_path(target) as temporary:
         if source.suffix == ".npy":
@@ -221,7 +189,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _noise(
-    spec: DatasetSpec, unit: NoiseUnit | None, ratio: float | None, seed: int | None, root: Path | None
+    spec: DatasetSpec, ratio: float | None, unit: str | None, seed: int | None, root: Path | None
 ) -> tuple[dict[str, Any], str]:
     """The section on noise, and its source; the source is empty if no noise was requested."""
     if spec.noise == "natural":
@@ -235,11 +203,6 @@ def _noise(
     if asked.unit is None:
         return {"unit": "none", "ratio": 0}, ""
     _, record = train_noise(spec, asked.ratio, asked.unit, seed, root)
-    section = {
-        "unit": record.unit,
-        "ratio": record.ratio,
-        "seed": record.seed,
-        "sha256": record.sha256,
-        "realised_ratio": round(record.realised_ratio, 6),
-    }
-    return section, f"drawn by {record.unit} with {'the standard ' if seed is None else ''}seed {record.seed}"
+    facts = noise_of(record, spec).model_dump(exclude_none=True)
+    facts["realised_ratio"] = round(record.realised_ratio, 6)
+    return facts, f"drawn by {record.unit} with {'the standard ' if seed is None else ''}seed {record.seed}"

@@ -25,8 +25,7 @@ def test_build_and_check_a_folder(small_board: Path, tmp_path: Path) -> None:
     assert done.stdout.startswith("4 rows in ")
     assert (tmp_path / "site" / "index.html").is_file()
     checked = run("build", *options, "--check")
-    assert checked.returncode == 0
-    assert "README.md are out of date" in checked.stdout
+    assert (checked.returncode, checked.stdout) == (0, "4 rows\n")  # no tables, so none is out of date
 
 
 def test_the_submit_page_shows_commands_that_work(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_folds_are_kept_where_the_dataset_has_some(tmp_path: Path) -> None:
     assert same(found.whole, written.whole)
     assert same(found.folds, written.folds)
     write_ranks(tmp_path / "a.npz", {"0": Counted(written.whole, None, None, "")})
-    with pytest.raises(SubmissionError, match="lacks s0_folds_i2t"):
+    with pytest.raises(SubmissionError, match="no item named 's0_folds_i2t"):
         read_ranks(tmp_path / "a.npz", ["0"], COCO)
 
 
@@ -179,9 +179,6 @@ def test_a_zip_that_declares_terabytes_is_refused_unread(tmp_path: Path) -> None
     path.write_bytes(content)
     with pytest.raises(SubmissionError, match="declares 4,294,967,294 bytes"):
         read_ranks(path, ["0"], DIGITS)
-    path.write_bytes(content + bytes(10**6))
-    with pytest.raises(SubmissionError, match="the ranks of 1 seeds have at most"):
-        read_ranks(path, ["0"], DIGITS)
 
 
 def test_arrays_of_another_seed_are_not_read(tmp_path: Path) -> None:
@@ -189,5 +186,5 @@ def test_arrays_of_another_seed_are_not_read(tmp_path: Path) -> None:
     (only,) = read_ranks(tmp_path / "a.npz", ["0"], DIGITS).items()
     assert only[0] == "0"
     np.testing.assert_array_equal(only[1].whole.i2t, ranks(seed=0).i2t)
-    with pytest.raises(SubmissionError, match="lacks s2_whole_i2t"):
+    with pytest.raises(SubmissionError, match="no item named 's2_whole_i2t"):
         read_ranks(tmp_path / "a.npz", ["0", "1", "2"], DIGITS)

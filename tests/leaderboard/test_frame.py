@@ -78,7 +78,7 @@ def test_a_frame_of_other_evidence_is_neither_read_nor_compared(
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [('"dataset": "digits"', '"dataset": "digit"'), ("{", "["), ('{"evidence"', ""), ("\n{", "\n")],
+    [('"noise_ratio": 0.4', '"noise_ratio": 4'), ("{", "["), ('{"evidence"', ""), ("\n{", "\n")],
 )
 def test_a_damaged_frame_is_told(built: Path, old: str, new: str) -> None:
     path = built / FRAME

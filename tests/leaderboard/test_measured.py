@@ -18,7 +18,7 @@ from leaderboard.add import add
 from leaderboard.board import Content, board_of, read_content
 from leaderboard.build import build
 from leaderboard.entries import Condition, Entry, Place, Row
-from leaderboard.figures import division_curves, epoch_curves, forest, mean_curve
+from leaderboard.figures import epoch_curves, forest, mean_curve, recorded
 from leaderboard.measured import (
     alike,
     cost_chart,
@@ -351,16 +351,16 @@ def test_noise_left_is_the_share_of_wrong_pairs_among_those_called_clean() -> No
 def test_divisions_are_drawn_where_runs_recorded_every_epoch(content: Content) -> None:
     assert epoch_curves(measured_tables(content)[0].places[NOISY.slug], "noise_left") == []
     shares = {"noise_left": (0.4, 0.3, 0.2)}
-    recorded = [
+    rows = [
         row.model_copy(update={"found": tuple(one.model_copy(update=shares) for one in row.found)})
         for row in content.rows
     ]
-    (table,) = measured_tables(replace(content, rows=recorded))
+    (table,) = measured_tables(replace(content, rows=rows))
     ((kind, picture),) = epoch_curves(table.places[NOISY.slug], "noise_left")
     assert kind == "default recipes"
     assert "noise left, %" in str(picture)
     row = next(row for row in table.places[NOISY.slug] if row.found)
-    points = mean_curve(division_curves(row), "noise_left")
+    points = mean_curve(recorded(row, "noise_left"))
     assert (points[0], points[-1]) == ((10, pytest.approx(0.4)), (30, pytest.approx(0.2)))
 
 
@@ -393,9 +393,7 @@ def test_every_base_loss_is_a_control() -> None:
 
 
 def test_a_mean_curve_is_straight_between_epochs_and_ends_where_all_do() -> None:
-    rising = TrainingCurve(steps=(10, 30), dev=(100, 200))
-    level = TrainingCurve(steps=(10, 20, 30), dev=(300, 300, 300))
-    points = mean_curve([rising, level], "dev")
+    points = mean_curve([((10, 30), (100, 200), 1), ((10, 20, 30), (300, 300, 300), 0)])
     assert points[0] == (10, 200)
     assert points[-1] == (30, pytest.approx(250))
     assert all(y == pytest.approx(200 + (x - 10) * 2.5) for x, y in points)

@@ -138,23 +138,14 @@ def test_a_far_name_is_not_guessed() -> None:
 
 
 def test_folders_that_are_no_submission_are_named(tmp_path: Path) -> None:
-    with pytest.raises(SubmissionError, match="is empty"):
+    with pytest.raises(SubmissionError, match=r"holds no submission\.yaml; give a submission"):
         ncl_bench.evaluate_submission(tmp_path)
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(SubmissionError, match="is a training run; score it first"):
         ncl_bench.evaluate_submission(tmp_path)
-    (tmp_path / "run.json").rename(tmp_path / "dataset_info.json")
-    with pytest.raises(SubmissionError, match="a data set that `datasets` saved"):
-        ncl_bench.evaluate_submission(tmp_path)
-    (tmp_path / "dataset_info.json").rename(tmp_path / "notes.txt")
-    with pytest.raises(SubmissionError, match=r"holds no submission\.yaml; give a submission"):
-        ncl_bench.evaluate_submission(tmp_path)
 
 
 def test_forms_of_scores_that_are_nearly_right(run: Callable, tmp_path: Path) -> None:
-    (tmp_path / "s.npy.gz").write_bytes(b"")
-    with pytest.raises(ScoresError, match="is compressed"):
-        ncl_bench.evaluate(tmp_path / "s.npy.gz", dataset="digits")
     with pytest.raises(ScoresError, match="5k are computed from the whole matrix: score all 5,000 images"):
         ncl_bench.evaluate(np.zeros((1000, 5000), np.float32), dataset="coco")
     np.save(tmp_path / "same.npy", np.zeros((200, 1000), np.float32))

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 import baselines
-import leaderboard
 import ncl_bench
 from baselines.calls import Search, score_zero_shot
 from ncl_bench.errors import NclBenchError, named, option_of
@@ -93,12 +92,6 @@ BOTH: dict[str, tuple[Callable[[], Any], list[str], str, str]] = {
         "give both image_embeddings= and caption_embeddings=",
         "give both --image-embeddings and --caption-embeddings",
     ),
-    "leaderboard.table, a label without rows": (
-        lambda: leaderboard.table("digits", "caption-40", label="Ours"),
-        ["leaderboard", "table", "--dataset", "digits", "--noise", "caption-40", "--label", "Ours"],
-        "name your submission with mine=",
-        "name your submission with --mine",
-    ),
 }
 
 
@@ -149,17 +142,6 @@ def test_a_command_names_its_own_options(
 @pytest.mark.parametrize(
     ("command", "sentence"),
     [
-        (
-            "leaderboard table {} --json --format latex",
-            "--json prints no --format latex; leave one of the two out",
-        ),
-        ("leaderboard table {} --json --no-ranks", "--ranks has no effect on JSON or bibtex"),
-        ("leaderboard table {} --format bibtex --no-ranks", "--ranks has no effect on JSON or bibtex"),
-        ("leaderboard build --root . --check --tables", "--check writes nothing; leave --tables out"),
-        (
-            "leaderboard build --root . --check --repository x",
-            "--check writes nothing; leave --repository out",
-        ),
         (
             "features . --split train=a.txt --split-column part --to x",
             "--split-column is 'part', but the lists say which split an image is in",

@@ -145,7 +145,7 @@ state(
 state("recipes.0 is 'NCR': expected the name of a recipe, as", "recipe_in_words", recipes=["NCR"])
 state("is '../test.npy': it must be a path below", "parent_path", scores__test__matrix__file="../test.npy")
 state("it must be a path below", "absolute_path", scores__test__matrix__file="/etc/test.npy")
-state("it must be an .npy file", "npz_name", scores__test__matrix__file="test.npz")
+state("the name of an .npy file", "npz_name", scores__test__matrix__file="test.npz")
 state("does not exist", "missing_file", scores__test__matrix__file="other.npy")
 state("unknown key 'metod'", "unknown_key", metod="x")
 state("key 'backbone' is missing", "missing_key", backbone=...)
@@ -251,10 +251,9 @@ def row(number: int, value: float) -> Callable[[Any], Any]:
     return lambda vectors: np.where(np.arange(len(vectors))[:, None] == number, np.float32(value), vectors)
 
 
-embed("that are not finite, the first in row 7", "nan_in_embeddings", "captions", row(7, np.nan))
-embed("all zero in row 3, which has no cosine", "zero_embedding", "images", row(3, 0), similarity="cosine")
-embed("one common, positive length", "embeddings_of_two_lengths", "images", lambda x: x[:, 1:])
-embed("of 20,000 numbers", "embeddings_too_long", "images", lambda x: np.ones((200, 20_000), np.float16))
+embed("a vector of norm nan in row 7", "nan_in_embeddings", "captions", row(7, np.nan))
+embed("a vector of norm 0 in row 3", "zero_embedding", "images", row(3, 0), similarity="cosine")
+embed("all of one length", "embeddings_of_two_lengths", "images", lambda x: x[:, 1:])
 embed("'cosine' or 'dot'", "unknown_similarity", "images", lambda x: x, similarity="euclidean")
 
 
@@ -272,7 +271,7 @@ def statement_without_end(folder: Path, content: dict[str, Any]) -> None:
     (folder / "submission.yaml").symlink_to("/dev/zero")
 
 
-@case("holds the captions and", "embeddings")
+@case("it is transposed", "embeddings")
 def embeddings_swapped(folder: Path, content: dict[str, Any]) -> None:
     scores = content["scores"]["test"]
     scores["images"], scores["captions"] = scores["captions"], scores["images"]
@@ -310,7 +309,13 @@ WRONG = np.where(np.isin(np.arange(10_000), [3, 9]), np.nan, HALF)
 state_probabilities("2 values outside [0, 1], the first at 3", "probabilities_that_are_nan", WRONG)
 state_probabilities("outside [0, 1], the first at 0 (1.5)", "probabilities_above_one", 3 * HALF)
 state_probabilities("one float per training caption", "too_few_probabilities", HALF[1:])
-state_probabilities("nothing can be separated", "probabilities_without_noise", HALF, unit="none", ratio=0)
+state_probabilities(
+    "which training pairs are true is not known here, or all are",
+    "probabilities_without_noise",
+    HALF,
+    unit="none",
+    ratio=0,
+)
 state_probabilities(
     "which training pairs are true is not known here",
     "probabilities_of_unknown_noise",
@@ -366,7 +371,7 @@ def test_check_refuses_without_counting(
 
 def test_a_folder_or_a_dataset_is_needed(run: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert "does not exist" in run("evaluate", tmp_path / "nowhere").err
+    assert "is no folder" in run("evaluate", tmp_path / "nowhere").err
     assert "holds scores of an unknown dataset" in run("evaluate", tmp_path / "file").err
 
 

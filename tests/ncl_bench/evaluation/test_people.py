@@ -13,6 +13,7 @@ from ncl_bench.data import DATASETS, ROOT_VARIABLE
 from ncl_bench.data.judgements import Judgements
 from ncl_bench.data.load import load_dataset
 from ncl_bench.data.prepare import prepare
+from ncl_bench.evaluation.call import evaluate
 from ncl_bench.evaluation.compare import compare_agreement
 from ncl_bench.evaluation.people import (
     Agreement,
@@ -26,7 +27,6 @@ from ncl_bench.evaluation.people import (
     in_order,
     persons,
 )
-from ncl_bench.evaluation.protocol import evaluate_scores
 from ncl_bench.evaluation.results import lines_of_labels
 
 N_IMAGES = 40
@@ -229,7 +229,7 @@ def test_evaluate_adds_agreement_where_the_judgements_are_prepared(
     monkeypatch.delenv(ROOT_VARIABLE, raising=False)
     scores = np.random.default_rng(3).random((3, 15))
     # three images are too few for a bootstrap: some resamples hold no pair that people call matching
-    evaluation = evaluate_scores(scores, dataset="flickr8k", root=prepared, intervals=False)
+    evaluation = evaluate(scores, dataset="flickr8k", root=prepared, intervals=False)
     test = load_dataset("flickr8k", split="test", root=prepared)
     judged = {kind: test.judged(kind) for kind in ("expert", "crowd")}
     of_pairs = {kind: scores[one.image, one.caption] for kind, one in judged.items()}
@@ -237,7 +237,7 @@ def test_evaluate_adds_agreement_where_the_judgements_are_prepared(
     assert found["expert_tau_c"] == pytest.approx(expected(of_pairs, judged)["expert_tau_c"])
     assert found["crowd_tau_b"] == pytest.approx(expected(of_pairs, judged)["crowd_tau_b"])
     assert "CLIPScore 51.2; one person" in "".join(lines_of_labels(evaluation))
-    elsewhere = evaluate_scores(scores, dataset="flickr8k", intervals=False)
+    elsewhere = evaluate(scores, dataset="flickr8k", intervals=False)
     assert elsewhere.people == {}
     assert any(
         "agreement with people needs flickr8k prepared with Expert" in note for note in elsewhere.notes

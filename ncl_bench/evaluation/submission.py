@@ -399,7 +399,9 @@ def read_submission(folder: str | Path) -> Submission:
             )
         # the current folder is given by a script whose variable is empty
         problem = (
-            f"{folder.absolute()} holds no {SUBMISSION_FILE}" if folder.is_dir() else f"{folder} is no folder"
+            f"{folder.absolute()} holds no {SUBMISSION_FILE}"
+            if folder.is_dir()
+            else f"{folder} does not exist or is no folder"
         )
         raise SubmissionError(
             f"{problem}; give a submission; ncl-bench evaluate FILE --dataset NAME takes scores alone"

@@ -6,17 +6,18 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from safetensors.torch import load
 from torch import Tensor
 
 from baselines.backbones.torchvision import import_beside
+from baselines.kit.options import Options
 from ncl_bench.errors import TrainingError
 from ncl_bench.extras import require
 from ncl_bench.foreign import readable, reading
 
 
-class Architecture(BaseModel):
+class Architecture(Options):
     """An architecture in the format of OpenCLIP's files.
 
     Attributes:
@@ -26,15 +27,13 @@ class Architecture(BaseModel):
         quick_gelu: whether to use the activation of OpenAI's weights.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     embed_dim: Annotated[int, Field(ge=1)]
     vision_cfg: dict[str, Any]
     text_cfg: dict[str, Any]
     quick_gelu: bool = False
 
 
-class CLIPConfig(BaseModel):
+class CLIPConfig(Options):
     """Which CLIP.
 
     Attributes:
@@ -47,8 +46,6 @@ class CLIPConfig(BaseModel):
         gradient_checkpointing: recompute the towers' layers in the backward pass instead of storing them; takes about a
             third more time and does not change results.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: str | Architecture = "ViT-B-32"
     pretrained: str = ""

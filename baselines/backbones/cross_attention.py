@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Annotated, NamedTuple
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
@@ -28,6 +28,7 @@ from baselines.backbones.pairwise import (
 )
 from baselines.kit.backbone import Backbone, Encoded
 from baselines.kit.batches import memory_budget, valid_items
+from baselines.kit.options import Options
 
 SMALLEST_PRODUCT, SMALLEST_SQUARE = 1e-8, 1e-24
 """Lower bounds of the product of two lengths in a cosine, and of one length."""
@@ -37,7 +38,7 @@ LEAST_FILLED = 0.75
 """Minimum length of a tile's columns relative to its longest; the rest of a tile is padding."""
 
 
-class CrossAttentionConfig(BaseModel):
+class CrossAttentionConfig(Options):
     """Sizes of the encoders.
 
     Attributes:
@@ -46,8 +47,6 @@ class CrossAttentionConfig(BaseModel):
         block_captions: captions compared at once (default: chosen from the free memory). Results change only by
             rounding.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     embed_size: Annotated[int, Field(ge=1)] = 1024
     word_dim: Annotated[int, Field(ge=1)] = 300

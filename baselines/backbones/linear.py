@@ -8,23 +8,22 @@ from typing import Annotated
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 
 from baselines.backbones.encoders import unit_length
 from baselines.kit.backbone import CosineBackbone, Encoded, overall
 from baselines.kit.batches import to_device, valid_items
 from baselines.kit.cca import Projections
+from baselines.kit.options import Options
 
 
-class LinearConfig(BaseModel):
+class LinearConfig(Options):
     """Size of the joint space.
 
     Attributes:
         embed_size: largest number of components; fewer fill the rest with zeros, which no cosine sees.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     embed_size: Annotated[int, Field(ge=1)] = 256
 

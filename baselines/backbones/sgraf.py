@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
@@ -47,11 +47,12 @@ from baselines.backbones.squared_difference import (
 from baselines.kit.backbone import Backbone, Encoded, IntraModal
 from baselines.kit.batches import memory_budget, valid_items
 from baselines.kit.distributed import of_all_captions, own_strips, split_by_captions, summed_over_ranks
+from baselines.kit.options import Options
 
 INTRA_MODAL_OFFSET = 1e-6
 
 
-class SGRAFConfig(BaseModel):
+class SGRAFConfig(Options):
     """Sizes of the network.
 
     Attributes:
@@ -62,8 +63,6 @@ class SGRAFConfig(BaseModel):
         block_captions: captions compared at once; chosen from the device's memory by default. It changes results only
             by rounding.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     embed_size: Annotated[int, Field(ge=1)] = 1024
     word_dim: Annotated[int, Field(ge=1)] = 300

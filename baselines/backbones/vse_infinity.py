@@ -19,19 +19,20 @@ from typing import Annotated
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor, nn
 
 from baselines.backbones.encoders import WordEncoder, both_directions, on_gpu_path, unit_length, xavier_linear
 from baselines.kit.backbone import CosineBackbone, Encoded
 from baselines.kit.batches import to_device, valid_items
+from baselines.kit.options import Options
 
 OUT_OF_RANGE = -10000.0
 MOMENTUM = 0.1
 """Weight of a batch's mean in the running mean, as in batch normalisation."""
 
 
-class VSEInfinityConfig(BaseModel):
+class VSEInfinityConfig(Options):
     """Sizes of the network.
 
     Attributes:
@@ -43,8 +44,6 @@ class VSEInfinityConfig(BaseModel):
         dropout: dropout of region features and word embeddings, in [0, 1) (IN2R: 0.3).
         centred: subtract the mean of the vectors and normalise again, see :class:`Centring` (IN2R).
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     embed_size: Annotated[int, Field(ge=2)] = 1024
     word_dim: Annotated[int, Field(ge=1)] = 300

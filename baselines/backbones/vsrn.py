@@ -34,16 +34,17 @@ computed for all words at once.
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor, nn
 
 from baselines.backbones.captioner import Captioner
 from baselines.backbones.encoders import all_states, last_state, scaled, xavier_linear
 from baselines.kit.backbone import CosineBackbone, Encoded
 from baselines.kit.batches import Batch
+from baselines.kit.options import Options
 
 
-class VSRNConfig(BaseModel):
+class VSRNConfig(Options):
     """Sizes of the network.
 
     Attributes:
@@ -58,8 +59,6 @@ class VSRNConfig(BaseModel):
         caption_longest: maximum words of a generated caption, with start and end token; longer ones are cut and still
             end with the end token (code: 60).
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     embed_size: Annotated[int, Field(ge=1)] = 2048
     word_dim: Annotated[int, Field(ge=1)] = 300

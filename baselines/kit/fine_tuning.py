@@ -6,20 +6,20 @@ without pre-trained weights trains on all pairs first; a method on such a backbo
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor, nn
 
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch, TrainingBatches
 from baselines.kit.losses import info_nce
 from baselines.kit.method import EpochPlan, Method, Setting, Step, adamw, cosine_rate
+from baselines.kit.options import Options
 
 
-class FineTuningConfig(BaseModel):
+class FineTuningConfig(Options):
     """Schedule and optimiser.
 
     Attributes:
@@ -34,8 +34,6 @@ class FineTuningConfig(BaseModel):
         warmup_learning_rate: of these passes; ``learning_rate`` by default.
         faults: ``published`` keeps what the published code does against its paper.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     epochs: Annotated[int, Field(ge=1)] = 5
     learning_rate: Annotated[float, Field(gt=0)] = 1e-5
@@ -90,10 +88,6 @@ class FineTuning(Method):
         """AdamW over every weight: biases, norms and the scale decay too."""
         c = self.config
         return adamw(module, learning_rate, betas=c.betas, eps=c.eps, weight_decay=c.weight_decay)
-
-    def plan(self) -> Sequence[EpochPlan]:
-        """Warm-up, then fine-tuning."""
-        return self.config.plan()
 
     def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
         """One pass over all pairs; the first one after the warm-up looks at the network before."""

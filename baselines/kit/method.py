@@ -8,11 +8,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from torch import Tensor, nn
 
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch, TrainingBatches
+from baselines.kit.options import Options
 from ncl_bench import plugins
 from ncl_bench.errors import RecipeError
 
@@ -133,12 +134,19 @@ def cosine_rate(largest: float, done: float, total: float, rising: int = 0) -> f
 
 def adamw(module: nn.Module, learning_rate: float, **options: Any) -> torch.optim.Optimizer:
     """AdamW over every weight of a module, with options of ``torch.optim.AdamW``."""
+    return fused_optimizer(torch.optim.AdamW, module, learning_rate, **options)
+
+
+def fused_optimizer(
+    kind: Callable[..., torch.optim.Optimizer], module: nn.Module, learning_rate: float, **options: Any
+) -> torch.optim.Optimizer:
+    """Build an optimiser of this kind over every weight, fused on a GPU."""
     parameters = list(module.parameters())
     fused = all(parameter.is_cuda for parameter in parameters) or None  # on a CPU the bits would change
-    return torch.optim.AdamW(parameters, lr=learning_rate, fused=fused, **options)
+    return kind(parameters, lr=learning_rate, fused=fused, **options)
 
 
-class StepDecay(BaseModel):
+class StepDecay(Options):
     """The schedule of most papers: one phase, ``train``, whose learning rate falls in steps.
 
     Attributes:
@@ -147,8 +155,6 @@ class StepDecay(BaseModel):
         lr_update: epochs between decays.
         lr_decay: factor of a decay.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     epochs: Annotated[int, Field(ge=1)] = 40
     learning_rate: Annotated[float, Field(gt=0)] = 2e-4
@@ -269,9 +275,7 @@ class Method(nn.Module, ABC):
 
     def make_optimizer(self, module: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
         """Build an optimiser for one of :meth:`trained_modules`; Adam with its defaults, as in most papers."""
-        parameters = list(module.parameters())
-        fused = all(parameter.is_cuda for parameter in parameters) or None  # on a CPU the bits would change
-        return torch.optim.Adam(parameters, lr=learning_rate, fused=fused)
+        return fused_optimizer(torch.optim.Adam, module, learning_rate)
 
     def learning_rate(self, module: nn.Module, plan: EpochPlan) -> float:
         """Return the learning rate of a module in an epoch; by default that in the plan."""

@@ -31,6 +31,14 @@ def min_max_normalised(values: FloatArray) -> FloatArray:
     return np.zeros_like(values) if high == low else (values - low) / (high - low)
 
 
+NEAR_ZERO, NEAR_ONE = 0.001, 0.999
+
+
+def clamped(values: Tensor) -> Tensor:
+    """Move values of exactly 0 and 1 to 0.001 and 0.999, where a beta density is finite."""
+    return values.where(values < 1, NEAR_ONE).where(values > 0, NEAR_ZERO)
+
+
 @fitted_once
 def mixture_posterior(
     values: FloatArray, *, larger_mean: bool, random_state: RandomState | int, max_iter: int = 10

@@ -186,6 +186,13 @@ class PseudoClassified(CoTeaching):
                 memory.write(ids, self.posterior(values[k, ids], seed))
         self.train()
 
+    def labels_by(self, peer: int, ids: Tensor) -> Tensor:
+        """Labels of these pairs from the division of a network, ``(n_pairs,)``; 0 elsewhere."""
+        w, w_o = (memory[peer].read(ids) for memory in (self.clean_probability, self.stable_probability))
+        labels = torch.zeros(self.setting.n_pairs, dtype=w.dtype, device=w.device)
+        labels[ids] = rectified_label(w, w_o, self.is_clean(w_o))
+        return labels
+
     def predicted(self, k: int, pair_ids: Tensor, predictions: Tensor) -> None:
         """Called with the predictions ``(B, K)`` of a batch during the division."""
 

@@ -23,13 +23,11 @@ from torch import Tensor, nn
 
 from baselines.kit.backbone import Backbone, overall
 from baselines.kit.batches import Batch, TrainingBatches
-from baselines.kit.co_teaching import CoTeaching
+from baselines.kit.co_teaching import CoTeaching, Faults
 from baselines.kit.distributed import fitted_once
 from baselines.kit.losses import Curve, hardest_triplet, mean_triplet, soft_margin
 from baselines.kit.method import EpochPlan, Step, WarmUpThenStepDecay
 from baselines.kit.mixture import BetaMixture, clean_posterior, fitted_for, is_clean, min_max_normalised
-
-Faults = Literal["repaired", "published"]
 
 MIXTURE_UPDATES = 10
 DENSITY_FLOOR = 1e-12

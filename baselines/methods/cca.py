@@ -19,7 +19,7 @@ from typing import Annotated
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from scipy.sparse import csr_array
 from torch import Tensor, nn
 
@@ -27,6 +27,7 @@ from baselines.backbones.linear import Linear
 from baselines.kit.batches import TrainingBatches, derive_seed
 from baselines.kit.cca import Moments, Projections
 from baselines.kit.method import EpochPlan, Method, PairMemory, Setting, Step
+from baselines.kit.options import Options
 from baselines.kit.share import share_of_wrong, suspicion
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.errors import TrainingError
@@ -44,7 +45,7 @@ Ridge = Annotated[float, Field(gt=0)]
 Components = Annotated[int, Field(ge=1)]
 
 
-class CCAConfig(BaseModel):
+class CCAConfig(Options):
     """The grid, and what judges the pairs.
 
     Attributes:
@@ -54,8 +55,6 @@ class CCAConfig(BaseModel):
         judge: image ridge, word ridge and components of the projections that judge the pairs.
         most_words: the most frequent words are used, at most this number; memory grows with its square.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     image_ridges: Annotated[tuple[Ridge, ...], Field(min_length=1)] = (0.5, 1.0, 2.0, 4.0)
     word_ridges: Annotated[tuple[Ridge, ...], Field(min_length=1)] = (1.0, 2.0)

@@ -20,16 +20,17 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor, nn
 
 from baselines.kit.augmentation import augmented
 from baselines.kit.batches import Batch, TrainingBatches
 from baselines.kit.losses import matching_log_probabilities
 from baselines.kit.method import EpochPlan, Method, PairMemory, Selection, Setting, Step, stepwise
+from baselines.kit.options import Options
 
 
-class CRCLConfig(BaseModel):
+class CRCLConfig(Options):
     """Every constant of the paper, in its order.
 
     Attributes:
@@ -49,8 +50,6 @@ class CRCLConfig(BaseModel):
         lr_decay: factor of a decay (supplement B.2: 0.1).
         selection: ``best`` epoch of all rounds on dev, or of the last round only (``published``).
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     temperature: Annotated[float, Field(gt=0)] = 0.05
     complementary_weight: Annotated[float, Field(ge=0)] = 5.0

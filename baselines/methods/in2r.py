@@ -25,7 +25,7 @@ Deviations between paper and published code, each at its line; we follow the cod
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Annotated, Literal
 
@@ -36,8 +36,9 @@ from torch.nn import functional
 
 from baselines.backbones.vse_infinity import centred_by_batch
 from baselines.kit.augmentation import augmented
+from baselines.kit.backbone import Backbone, Output
 from baselines.kit.batches import Batch, TrainingBatches
-from baselines.kit.co_teaching import CoTeaching
+from baselines.kit.co_teaching import CoTeaching, Faults
 from baselines.kit.losses import hardest_triplet, mean_triplet
 from baselines.kit.method import EpochPlan, Modules, Setting, Step, WarmUpThenStepDecay, adamw
 from ncl_bench.errors import RecipeError
@@ -87,7 +88,7 @@ class IN2RConfig(WarmUpThenStepDecay):
     refiner_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     memory: Annotated[int, Field(ge=1)] = 65_536
     clean_threshold: Annotated[float, Field(ge=0, lt=1)] = 0.5
-    faults: Literal["repaired", "published"] = "repaired"
+    faults: Faults = "repaired"
     word_change: Annotated[float, Field(ge=0, le=1)] = 0.2
     region_change: Annotated[float, Field(ge=0, le=1)] = 0.2
     weight_decay: Annotated[float, Field(ge=0)] = 1e-4
@@ -272,24 +273,38 @@ class IN2R(CoTeaching):
 
     def warmup_step(self, k: int, batch: Batch, step: Step) -> None:
         """Eq. 1 between images and captions, and between two views of either."""
-        tau, batch = self.config.temperature, self.augmented(batch)
-        network = self.networks[k].train()
-        # the paper warms up with the first term alone; the code adds two views of either side, which differ
-        # in their dropout masks
-        (images, captions), (images_again, captions_again) = (network.encode(batch) for _ in range(2))
-        output = network.output(batch, images, captions)
-        matching = robust_loss(output.similarities, tau).mean()
-        of_images = robust_loss(images.vectors @ images_again.vectors.T, tau).mean()
-        of_captions = robust_loss(captions.vectors @ captions_again.vectors.T, tau).mean()
-        loss = matching + self.config.intra_weight * (of_images + of_captions)
-        step(
-            network,
-            loss + output.auxiliary.mean(),
-            batch,
-            matching=matching,
-            images=of_images,
-            captions=of_captions,
+        network, batch = self.networks[k].train(), self.augmented(batch)
+
+        def loss_of(similarities: Tensor) -> Tensor:
+            return robust_loss(similarities, self.config.temperature).mean()
+
+        # the paper warms up with the first term alone; the code adds two views of either side
+        _, loss, terms = self.two_views(network, batch, loss_of, loss_of)
+        step(network, loss, batch, **terms)
+
+    def two_views(
+        self,
+        network: Backbone,
+        batch: Batch,
+        between: Callable[[Tensor], Tensor],
+        within: Callable[[Tensor], Tensor],
+    ) -> tuple[Output, Tensor, dict[str, Tensor]]:
+        """Output, loss and its terms of a batch whose views differ in their dropout masks.
+
+        Args:
+            network: in training mode.
+            batch: B pairs.
+            between: loss of similarities ``(B, B)`` of images and captions, scalar.
+            within: loss of those of two views of one side.
+        """
+        sides, again = (network.encode(batch) for _ in range(2))
+        output = network.output(batch, *sides)
+        matching = between(output.similarities)
+        images, captions = (
+            within(one.vectors @ other.vectors.T) for one, other in zip(sides, again, strict=True)
         )
+        loss = matching + self.config.intra_weight * (images + captions) + output.auxiliary.mean()
+        return output, loss, {"matching": matching, "images": images, "captions": captions}
 
     def pair_losses(self, similarities: Tensor) -> Tensor:
         """Triplet loss over all negatives, as in NCR."""
@@ -345,22 +360,17 @@ class IN2R(CoTeaching):
         """
         c, network = self.config, self.networks[k].train()
         clean = self.augmented(clean)
-        (images, captions), (images_again, captions_again) = (network.encode(clean) for _ in range(2))
-        output = network.output(clean, images, captions)
-        matching = hardest_triplet(output.similarities, c.margin).sum()
-        of_images = hardest_triplet(images.vectors @ images_again.vectors.T, c.intra_margin).sum()
-        of_captions = hardest_triplet(captions.vectors @ captions_again.vectors.T, c.intra_margin).sum()
-        loss = matching + c.intra_weight * (of_images + of_captions)
-        loss = loss + output.auxiliary.mean()
+        output, loss, terms = self.two_views(
+            network,
+            clean,
+            lambda s: hardest_triplet(s, c.margin).sum(),
+            lambda s: hardest_triplet(s, c.intra_margin).sum(),
+        )
         # the paper freezes both memories within an epoch; in the code the second network reads what the first
         # has just stored, and in the first epoch the first one reads nothing
-        self.stores[k].push(images.vectors, captions.vectors, image_ids[clean.pair_ids], stored)
-        terms = {
-            "matching": matching,
-            "images": of_images,
-            "captions": of_captions,
-            "stored": stored.float().mean(),
-        }
+        sides = output.images.vectors, output.captions.vectors
+        self.stores[k].push(*sides, image_ids[clean.pair_ids], stored)
+        terms["stored"] = stored.float().mean()
         modules: list[nn.Module] = [network]
         rectified = {} if noisy is None else self.rectify(k, self.augmented(noisy), image_ids, peer_stored)
         if rectified:
@@ -368,7 +378,7 @@ class IN2R(CoTeaching):
             loss = loss + c.rectification_weight * both / 2
             modules.append(self.refiners[k])
         # the refiners' gradient is not clipped
-        step(modules, loss, clean, clip=network, learning_rate=None, **terms, **rectified)
+        step(modules, loss, clean, clip=network, **terms, **rectified)
 
     def rectify(self, k: int, noisy: Batch, image_ids: Tensor, peer_stored: int) -> dict[str, Tensor]:
         """Eq. 10 in both directions, scalars by name; nothing if the peer stores fewer than K pairs.

@@ -26,13 +26,20 @@ from baselines.kit.batches import Batch, TrainingBatches, derive_seed, to_device
 from baselines.kit.distributed import fitted_once
 from baselines.kit.losses import hardest_triplet, info_nce, matching_log_probabilities, mean_triplet
 from baselines.kit.method import EpochPlan, Method, PairMemory, Setting, Step, WarmUpThenStepDecay
-from baselines.kit.mixture import BetaMixture, by_moments, fitted, min_max_normalised, two_means
+from baselines.kit.mixture import (
+    NEAR_ZERO,
+    BetaMixture,
+    by_moments,
+    clamped,
+    fitted,
+    min_max_normalised,
+    two_means,
+)
 from baselines.kit.transport import partial_transport
 from ncl_bench.errors import TrainingError
 
 LABEL_FLOOR = 1e-7
 PLAN_FLOOR = 1e-10
-NEAR_ZERO, NEAR_ONE = 0.001, 0.999
 
 
 class L2RMConfig(WarmUpThenStepDecay):
@@ -82,7 +89,7 @@ def symmetric_cross_entropy(similarities: Tensor, temperature: float) -> Tensor:
 def normalised_losses(losses: Tensor) -> Tensor:
     """Losses scaled to [0, 1] and clamped to [0.001, 0.999] at exactly 0 and 1, ``(n,)``."""
     normalised = torch.from_numpy(min_max_normalised(losses.cpu().numpy()))
-    return normalised.where(normalised < 1, NEAR_ONE).where(normalised > 0, NEAR_ZERO)
+    return clamped(normalised)
 
 
 def loss_mixture(normalised: Tensor, groups: Tensor) -> BetaMixture:

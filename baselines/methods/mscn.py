@@ -37,10 +37,8 @@ from baselines.kit.batches import Batch, TrainingBatches, derive_seed, in_blocks
 from baselines.kit.distributed import fitted_once
 from baselines.kit.losses import hardest_triplet, mean_triplet
 from baselines.kit.method import EpochPlan, Method, Modules, PairMemory, Setting, Step, WarmUpThenStepDecay
-from baselines.kit.mixture import by_moments, fitted
+from baselines.kit.mixture import by_moments, clamped, fitted
 from ncl_bench.errors import TrainingError
-
-NEAR_ZERO, NEAR_ONE = 0.001, 0.999
 
 
 class MSCNConfig(WarmUpThenStepDecay):
@@ -131,11 +129,6 @@ def mismatched(
         images = random.choice(n_images, n, replace=True)
         if not (captions // captions_per_image == images).any():
             return captions, images
-
-
-def clamped(similarities: Tensor) -> Tensor:
-    """Move similarities of exactly 0 and 1 to 0.001 and 0.999."""
-    return similarities.where(similarities < 1, NEAR_ONE).where(similarities > 0, NEAR_ZERO)
 
 
 @fitted_once

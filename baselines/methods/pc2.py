@@ -37,7 +37,6 @@ from baselines.kit.pseudo_classification import (
     classify,
     entropy,
     most_alike,
-    rectified_label,
 )
 
 
@@ -143,9 +142,8 @@ class PC2(PseudoClassified):
         """Train on clean batches, later each followed by a noisy one, by the peer's division."""
         c, peer = self.config, 1 - k
         ids = batches.pair_ids.to(self.prediction[k].values.device)
-        w, w_o = (memory[peer].read(ids) for memory in (self.clean_probability, self.stable_probability))
-        labels = torch.zeros(self.setting.n_pairs, dtype=w.dtype, device=w.device)
-        labels[ids] = rectified_label(w, w_o, self.is_clean(w_o)) if c.rectify else 1.0
+        clean = self.clean_probability[peer].values
+        labels = self.labels_by(peer, ids) if c.rectify else torch.ones_like(clean)
         image_ids = batches.shown_images.to(ids.device)
         for batch, noisy in self.divided_batches(k, batches, noisy=plan.epoch >= c.noisy_from_epoch):
             self.matched_step(k, batch, labels[batch.pair_ids], step)

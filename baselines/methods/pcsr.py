@@ -44,7 +44,6 @@ from baselines.kit.pseudo_classification import (
     classify,
     entropy,
     most_alike,
-    rectified_label,
 )
 
 VOTES_PER_DIVISION = 2  # the code counts once in the network, and once more in its caller
@@ -247,9 +246,7 @@ class PCSR(PseudoClassified):
         c, peer = self.config, 1 - k
         ids = batches.pair_ids.to(self.threshold.device)
         clean_ids, refinable_ids, ambiguous_ids = self.three_sets(peer, ids)
-        w, w_o = (memory[peer].read(ids) for memory in (self.clean_probability, self.stable_probability))
-        labels = torch.zeros(self.setting.n_pairs, dtype=w.dtype, device=w.device)
-        labels[ids] = rectified_label(w, w_o, self.is_clean(w_o))
+        labels = self.labels_by(peer, ids)
         image_ids = batches.shown_images.to(ids.device)
 
         def partners(name: str, pair_ids: Tensor, from_epoch: int) -> Iterator[Batch | None]:

@@ -47,11 +47,6 @@ def tensor(array: np.ndarray, dtype: torch.dtype | None = None) -> Tensor:
     return found.to(dtype) if dtype is not None and found.is_floating_point() else found
 
 
-def column(array: np.ndarray, dtype: torch.dtype | None = None) -> Tensor:
-    """Labels that are stored as ``(pairs, 1)``, ``(pairs,)``."""
-    return tensor(array, dtype)[:, 0]
-
-
 def names_between(stored: Arrays, start: str, end: str = "") -> list[str]:
     """What stands between ``start`` and ``end`` in the names of arrays; at least one."""
     last = -len(end) or None
@@ -223,13 +218,6 @@ def assert_gradients(
         return network_of(backbone, state, **options or {})
 
     assert_weights(gradients_of(network), build, base, wanted, **allowed)
-
-
-def gradients_near(dtype: torch.dtype, single: float, double: float = 0.0) -> dict[str, float]:
-    """What gradients of a whole network may deviate by, see :func:`assert_weights`; relative in either precision."""
-    if dtype == torch.float64:
-        return {"relative": double, "of_all": 1e-9}
-    return {"relative": single, "absolute": 1e-4}
 
 
 def assert_weights_after_a_step(step: Steps, base: State, after: State) -> None:

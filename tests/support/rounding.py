@@ -55,13 +55,6 @@ def assert_near(
     )
 
 
-def assert_stored(
-    found: Any, stored: Mapping[str, Any], key: str, tolerance: float | None = None, *, scale: float = 0.0
-) -> None:
-    """:func:`assert_near` with the stored array of this name, which begins the message."""
-    assert_near(found, stored[key], tolerance, scale=scale, name=key)
-
-
 def assert_equals_loop(network: nn.Module, fast: Results, loop: Results) -> None:
     """Assert that a fast implementation equals a slow loop as well as the precision can tell.
 

@@ -16,7 +16,7 @@ import baselines.methods.mscn as mscn
 from baselines.kit.batches import Batch
 from baselines.kit.losses import hardest_triplet, mean_triplet
 from baselines.kit.method import EpochPlan, Setting
-from baselines.kit.mixture import by_moments, fitted
+from baselines.kit.mixture import by_moments, clamped, fitted
 from baselines.methods.mscn import (
     MSCN,
     MetaNetwork,
@@ -24,7 +24,6 @@ from baselines.methods.mscn import (
     SinglePass,
     adaptive_margin,
     adaptive_triplet,
-    clamped,
     matched_posterior,
     meta_loss,
     mismatched,

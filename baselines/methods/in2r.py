@@ -280,7 +280,7 @@ class IN2R(CoTeaching):
 
         # the paper warms up with the first term alone; the code adds two views of either side
         _, loss, terms = self.two_views(network, batch, loss_of, loss_of)
-        step(network, loss, batch, **terms)
+        step(network, loss, batch, clip=True, learning_rate=None, **terms)
 
     def two_views(
         self,
@@ -378,7 +378,7 @@ class IN2R(CoTeaching):
             loss = loss + c.rectification_weight * both / 2
             modules.append(self.refiners[k])
         # the refiners' gradient is not clipped
-        step(modules, loss, clean, clip=network, **terms, **rectified)
+        step(modules, loss, clean, clip=network, learning_rate=None, **terms, **rectified)
 
     def rectify(self, k: int, noisy: Batch, image_ids: Tensor, peer_stored: int) -> dict[str, Tensor]:
         """Eq. 10 in both directions, scalars by name; nothing if the peer stores fewer than K pairs.

@@ -4,7 +4,6 @@ Arrays of a float64 run end in ``__f64``. Tolerances are those of the index besi
 """
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -220,26 +219,6 @@ def assert_gradients(
     assert_weights(gradients_of(network), build, base, wanted, **allowed)
 
 
-def assert_weights_after_a_step(step: Steps, base: State, after: State) -> None:
-    """Clip the gradients that an SGR carries, take a step of its optimiser at 2e-3 and compare the weights.
-
-    Args:
-        step: that left the gradients.
-        base: a whole published state.
-        after: published name to weight.
-    """
-    network = step.calls[-1][0][0]
-    noise = [
-        name for name, x in gradients_of(network).items() if x.abs().max() <= 1e-9
-    ]  # moves as far as the rest
-    nn.utils.clip_grad_norm_(network.parameters(), 2.0)
-    step.optimizers[network].param_groups[0]["lr"] = 2e-3
-    step.optimizers[network].step()
-    weights, near = dict(network.named_parameters()), {"relative": 1e-6, "absolute": 1e-6}
-    build = partial(network_of, "sgr")
-    assert_weights(weights, build, base, after, **near, some=True, left_out=noise)
-
-
 class Stored(dict[str, np.ndarray]):
     """A golden file in one precision: inputs are cast to it, and results are those of the run in it.
 
@@ -274,9 +253,9 @@ class Stored(dict[str, np.ndarray]):
         return names_between(self, start, end + self.end)
 
     def near(
-        self, found: Any, name: str, single: float = 1e-4, double: float = 1e-8, *, scale: float = 0.0
+        self, found: Any, name: str, single: float = 1e-4, double: float = 1e-8, *, scale: float = 1.0
     ) -> None:
-        """Compare with a result; see :func:`assert_near`."""
+        """Compare with a result; see :func:`assert_near`, whose tolerance is of 1 for smaller entries too."""
         want = self[name + self.end]
         assert_near(found, want, double if self.double else single, scale=scale, name=name)
 
@@ -337,11 +316,11 @@ class Stored(dict[str, np.ndarray]):
         terms: Mapping[str, Any] = MappingProxyType({}),
         **allowed: Any,
     ) -> None:
-        """Compare the last step: loss, length of the gradient, gradients, and weights if it was not taken.
+        """Compare the last step: loss, length of the gradient, and gradients.
 
         Args:
             step: which computed it.
-            start: of the names of ``loss``, ``grad_norm``, ``grad.*`` and ``after.*``; those that are stored count.
+            start: of the names of ``loss``, ``grad_norm`` and ``grad.*``; those that are stored count.
             base: a whole published state, without which no gradient is compared.
             backbone: of the network.
             single: tolerance of numbers in float32.
@@ -355,10 +334,7 @@ class Stored(dict[str, np.ndarray]):
             if name in terms or self.has(start + name):
                 self.near(found, start + name, single, double)
         if base is not None:
-            network = step.calls[-1][0][0]
-            self.near_gradients(network, f"{start}grad.", base, backbone, slope, **allowed)
-            if backbone == "sgr" and self.double and (after := self.wanted(f"{start}after.")):
-                assert_weights_after_a_step(step, base, after)
+            self.near_gradients(step.calls[-1][0][0], f"{start}grad.", base, backbone, slope, **allowed)
 
 
 def assert_matrix_losses(

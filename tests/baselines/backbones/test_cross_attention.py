@@ -75,8 +75,8 @@ def test_attention_and_cosines_of_scan_match(direction, single):
         weights = attention(between, None, PUBLISHED_SHARPNESS[direction])
         cosines = relevance(looking, between, weights, gram(seen))
         of_images = weights.squeeze(2) if direction == "t2i" else weights.squeeze(0).transpose(0, 1)
-        stored.near(of_images, f"attn.{direction}.cap{j}", 2e-5, scale=1)
-        stored.near(cosines.flatten(0, 1), f"attn.{direction}.rel{j}", 2e-5, scale=1)
+        stored.near(of_images, f"attn.{direction}.cap{j}", 2e-5)
+        stored.near(cosines.flatten(0, 1), f"attn.{direction}.rel{j}", 2e-5)
 
 
 def looks(network: IMRAM, name: str, looking: Side, seen: Side) -> list[Look]:
@@ -97,7 +97,7 @@ def test_each_look_of_imram_matches(case, name, single):
         looking, seen = seen, looking
     means = [mean_over_items(look.cosines, looking.valid) for look in looks(network, name, looking, seen)]
     found = torch.stack([mean if name == "t2i" else mean.T for mean in means])
-    stored.near(found, f"{case}.steps.{name}", 1e-5, scale=1)
+    stored.near(found, f"{case}.steps.{name}", 1e-5)
     compared = set()
     for j, (looking, seen) in enumerate(by_caption(stored, images, captions, name)):
         for step, look in enumerate(looks(network, name, looking, seen)):
@@ -110,7 +110,7 @@ def test_each_look_of_imram_matches(case, name, single):
             for key, value in values.items():
                 array = f"{case}.{name}.cap{j}.step{step}.{key}"
                 if array in stored:
-                    stored.near(value.flatten(0, 1), array, 2e-5, scale=1)
+                    stored.near(value.flatten(0, 1), array, 2e-5)
                     compared.add(array)
     assert compared == {array for array in stored if array.startswith(f"{case}.{name}.cap")}
 

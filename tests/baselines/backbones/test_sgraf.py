@@ -47,8 +47,8 @@ def test_logits_and_what_they_are_made_of_match(name, mode, precise):
     )  # of a similarity, as its logit feels it
     assert ((torch.logit(exact) - want).abs() <= allowed + rounding).all()
     if not stored.double:
-        stored.near(images.pooled, f"{mode}.img_glo", 1e-5, scale=1)
-        stored.near(captions.pooled, f"{mode}.cap_glo", 1e-5, scale=1)
+        stored.near(images.pooled, f"{mode}.img_glo", 1e-5)
+        stored.near(captions.pooled, f"{mode}.cap_glo", 1e-5)
         order = sorted(range(len(captions)), key=lambda k: -int(captions.lengths[k]))
         want = stored[f"{mode}.sim_vec"][:, order]
         assert_near(torch.cat(seen, dim=1), want, 2e-5 * max(1, np.abs(want).max()), scale=1)

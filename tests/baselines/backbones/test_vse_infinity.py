@@ -18,4 +18,4 @@ def test_pooling_matches(mode, regions, single):
         start = f"{mode}_{regions}.{side}_"
         want = tensor(stored[f"{start}pool_weights"]).squeeze(-1)
         assert_near(pooling.weights(items.lengths, want.shape[1]), want, 1e-5, scale=1)
-        stored.near(found, f"{start}pooled", 1e-5, scale=1)
+        stored.near(found, f"{start}pooled", 1e-5)

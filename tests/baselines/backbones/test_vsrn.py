@@ -46,7 +46,7 @@ def test_regions_and_caption_losses_match(encoder, mode, precise):
     images, _ = encoded(network, batch)
     related = network.images.related(batch.image_features)
     regions = images.regions if mode == "train" else related
-    stored.near(regions, f"{mode}.regions", 5e-5, 1e-9, scale=1)
+    stored.near(regions, f"{mode}.regions", 5e-5, 1e-9)
     if not stored.double:
         losses = network.captioner(related, batch.caption_tokens, batch.caption_lengths)
         stored.near(losses.mean(), f"{mode}.caption_loss", 1e-5)
@@ -68,7 +68,7 @@ def test_labels_and_caption_probabilities_match(encoder, single):
     regions = network.images.related(batch.image_features)
     logits = network.captioner.logits(regions, labels, order, order.items[0])
     found = logits.log_softmax(dim=1).view(steps, n, words).transpose(0, 1)
-    stored.near(found, "train.caption_logprobs", 2e-5, scale=1)
+    stored.near(found, "train.caption_logprobs", 2e-5)
 
 
 @EVERY_ENCODER
@@ -194,4 +194,4 @@ def test_a_checkpoint_without_the_captioner_is_read(encoder, single):
     published = {name: x for name, x in stored.state().items() if not name.startswith("caption_model.")}
     network = network_of("vsrn", published)
     assert network.config.caption_weight == 0
-    stored.near(network.similarities(*encoded(network, stored.batch())), "eval.sims", 1e-5, scale=1)
+    stored.near(network.similarities(*encoded(network, stored.batch())), "eval.sims", 1e-5)

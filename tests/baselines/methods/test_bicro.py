@@ -60,7 +60,7 @@ def test_losses_and_their_gradients_match_the_published_code(single):
     assert_matrix_losses(stored, losses, tied=TIED)
     for matrix in stored.names("scores."):
         scores, name = stored(f"scores.{matrix}"), f"{matrix}.predict_clean"
-        stored.near(advantage_of(scores), f"{name}.p", 1e-6, scale=1)
+        stored.near(advantage_of(scores), f"{name}.p", 1e-6)
         order = torch.cat(anchors_first(scores, MARGIN)[::-1])
         published = np.concatenate([stored[f"{name}.others"], stored[f"{name}.anchors"]])
         assert_near(advantage_of(scores)[order], stored[f"{name}.p"][published], 1e-6, scale=1)
@@ -74,7 +74,7 @@ def test_mixtures_of_losses_match_the_published_code(network, single):
     for case in stored.names("", f".loss_{network}"):
         losses = stored(f"{case}.loss_{network}")
         normalised = torch.from_numpy(min_max_normalised(losses.numpy()))
-        stored.near(normalised, f"{case}.norm_loss_{network}", 1e-6, scale=1)
+        stored.near(normalised, f"{case}.norm_loss_{network}", 1e-6)
         mixture, name = loss_mixture(normalised), f"{case}.bmm_{network}"
         for found, of in ((mixture.alpha, "alphas"), (mixture.beta, "betas"), (mixture.weights, "weight")):
             assert_near(found, stored[f"{name}.{of}"].ravel(), 1e-3)
@@ -96,7 +96,7 @@ def test_gaussian_mixtures_match_the_published_code(single):
         for network in "AB":  # from one stream
             normalised = stored[f"{case}.norm_loss_{network}"]
             found = torch.from_numpy(mixture_posterior(normalised, larger_mean=False, random_state=random))
-            stored.near(found, f"{case}.gmm.prob_{network}", 1e-5, scale=1)
+            stored.near(found, f"{case}.gmm.prob_{network}", 1e-5)
             stored.equal(is_clean(found, 0.5), f"{case}.gmm.pred_{network}")
 
 
@@ -146,7 +146,7 @@ def test_steps_to_a_label_match_the_published_code(case, single):
             stored.near(captions, f"{case}.text_g_l", 2e-6)
         alike = [cosines(items, own) for items, own in zip((images, captions), of_anchors, strict=True)]
         for found, name in zip(alike, ("sim_img", "sim_text"), strict=True):
-            stored.near(found, f"{case}.{name}_{side}", 2e-6, scale=1)
+            stored.near(found, f"{case}.{name}_{side}", 2e-6)
         for found, name in ((agreement(*alike), "img2text"), (agreement(*alike[::-1]), "text2img")):
             stored.near(found[:, None], f"{case}.{name}_{side}")
 
@@ -168,10 +168,10 @@ def test_labels_match_the_published_code(case, mode, threshold, single, monkeypa
         config = BiCroConfig(label_threshold=threshold, faults=faults)
         method = BiCro(config, Setting(len(clean), 1, 1, nn.Identity))
         labels, noisy_labels = method.labels(network, clean, noisy)
-        stored.near(labels, f"{name}.{array}", 1e-5, scale=1)
-        stored.near(noisy_labels, f"{name}.n_y", 1e-5, scale=1)
+        stored.near(labels, f"{name}.{array}", 1e-5)
+        stored.near(noisy_labels, f"{name}.n_y", 1e-5)
         own = seen[0] if threshold is None else seen[0].where(seen[0] > threshold, 0.0)
-        stored.near(own[:, None], f"{name}.consistency_l", 1e-5, scale=1)
+        stored.near(own[:, None], f"{name}.consistency_l", 1e-5)
 
 
 def method_and_batches(stored: Stored) -> tuple[BiCro, list[Batch], list[Batch]]:
@@ -191,7 +191,7 @@ def test_labels_of_a_network_match_the_published_code(precise):
     labels, noisy_labels = method.labels(peer, clean, noisy)
     found = {"predict.sims": similarities, "predict.c_y": labels, "predict.n_y": noisy_labels}
     for name, each in (found | {"eval_loss": mean_triplet(similarities, MARGIN)}).items():
-        stored.near(each, f"B.{name}", 2e-5, 1e-9, scale=1)
+        stored.near(each, f"B.{name}", 2e-5, 1e-9)
 
 
 @pytest.mark.parametrize("mode", ["warmup_sele", "labelled", "unlabelled"])
@@ -225,7 +225,7 @@ def test_trajectory_matches_the_published_code(half, epoch, precise, monkeypatch
     method.train_epoch(EpochPlan(0, epoch, "train", 1.0), StoredBatches(**ordered), step)
     assert_turns(method, step, stored, start)
     for k, found in enumerate(labels):
-        stored.near(found, f"{start}labels{k}", 1e-3, 1e-6, scale=1)
+        stored.near(found, f"{start}labels{k}", 1e-3, 1e-6)
     stored.near(step.losses, f"{start}loss", 1e-2, 1e-5)
 
 

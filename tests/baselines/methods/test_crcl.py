@@ -59,8 +59,8 @@ def test_one_step_matches_the_published_code(single):
         step, batches = Steps(method), StoredBatches(blank_batch(stored("text_ids")))
         method.train_epoch(plan(int(epoch[5:]), int(schedule[8:])), batches, step)
         for given, name in ((similarities, "p1"), (similarities.T, "p2")):
-            stored.near(matching_log_probabilities(given, 0.05).exp(), f"{case}.{name}", 1e-5, scale=1)
-        stored.near(method.labels.values, f"{case}.move_gt_after", 1e-5, scale=1)
+            stored.near(matching_log_probabilities(given, 0.05).exp(), f"{case}.{name}", 1e-5)
+        stored.near(method.labels.values, f"{case}.move_gt_after", 1e-5)
         for name, found in (terms_of(step) | {"loss": step.losses[0]}).items():
             stored.near(found, f"{case}.{name}", 1e-5, scale=0.1)
         if matrix != "saturated":
@@ -81,7 +81,7 @@ def test_one_network_step_matches_the_published_code(tag, backbone, single):
     method.labels.values.copy_(stored("move_gt_before.mixed"))
     step = Steps(method)
     method.train_epoch(plan(2), StoredBatches(batch), step)
-    stored.near(method.labels.read(batch.pair_ids), f"{case}y", 2e-5, scale=1)
+    stored.near(method.labels.read(batch.pair_ids), f"{case}y", 2e-5)
     near = {"absolute": 0, "noise": 1e-4, "some": False}
     stored.near_step(
         step, case, weights.state(), backbone, single=2e-4, slope=2e-4, terms=terms_of(step), **near

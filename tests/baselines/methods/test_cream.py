@@ -63,7 +63,7 @@ def test_losses_and_their_gradients_match_the_published_code(precise):
     assert compared == len(stored.results("", ".grad"))
     for matrix in stored.results("", ".predict.p"):
         found = matching_probability(stored(f"scores.{matrix}"), TAU)
-        stored.near(found, f"{matrix}.predict.p", 1e-5, 1e-9, scale=1)
+        stored.near(found, f"{matrix}.predict.p", 1e-5, 1e-9)
 
 
 def test_mined_weights_are_differentiated_through(double):
@@ -132,7 +132,7 @@ def test_labels_filters_and_the_order_of_steps_match_the_published_code(single):
         stored.near([smallest for _, _, smallest in method.steps], f"{case}.filter", 1e-6)
         for number, (pairs, labels, _) in enumerate(method.steps):
             stored.equal(pairs, f"{case}.step{number}.ids")
-            stored.near(labels[:, None], f"{case}.step{number}.labels", 1e-6, scale=1)
+            stored.near(labels[:, None], f"{case}.step{number}.labels", 1e-6)
 
 
 def test_a_network_in_either_mode_matches_the_published_code(precise):
@@ -141,11 +141,11 @@ def test_a_network_in_either_mode_matches_the_published_code(precise):
     for network, letter in zip(method.networks, "AB", strict=True):
         with torch.no_grad():
             similarities = network.eval()(batch).similarities
-        stored.near(similarities, f"{letter}.eval.sims", 1e-5, 1e-9, scale=1)
-        stored.near(method.predict(network, batch), f"{letter}.eval.p", double=1e-9, scale=1)
+        stored.near(similarities, f"{letter}.eval.sims", 1e-5, 1e-9)
+        stored.near(method.predict(network, batch), f"{letter}.eval.p", double=1e-9)
         stored.near(method.pair_losses(similarities), f"{letter}.eval.loss")
     found = method.networks[0].train()(batch).similarities
-    stored.near(found, "A.train.sims", 1e-5, 1e-9, scale=1)
+    stored.near(found, "A.train.sims", 1e-5, 1e-9)
 
 
 @pytest.mark.parametrize("mode", ["warmup", "filter0", "filter0.1", "filter1"])
@@ -188,7 +188,7 @@ def test_trajectory_matches_the_published_code(case, precise, monkeypatch):
     stored.near(step.norms, f"{start}grad_norm", 3e-2, 1e-5)
     stored.near([smallest for _, smallest in seen], f"{start}filter", 1e-3, 1e-6)
     for number, (labels, _) in enumerate(seen):
-        stored.near(labels[:, None], f"{start}labels{number}", 5e-3, 1e-6, scale=1)
+        stored.near(labels[:, None], f"{start}labels{number}", 5e-3, 1e-6)
     assert_similarities(method, sets["c"][0], stored, start)
 
 

@@ -29,8 +29,8 @@ def test_probabilities_and_losses_match_the_published_code(precise):
     for case in stored.names("scores."):
         p, q = matching(stored(f"scores.{case}"), float(stored["tau"]))
         if stored.has(f"{case}.p"):
-            stored.near(p, f"{case}.p", 1e-5, 1e-9, scale=1)
-            stored.near(q.T, f"{case}.q", 1e-5, 1e-9, scale=1)
+            stored.near(p, f"{case}.p", 1e-5, 1e-9)
+            stored.near(q.T, f"{case}.q", 1e-5, 1e-9)
         if stored.double:
             stored.near(pair_losses(p, q), f"{case}.l", double=1e-9)
 
@@ -49,8 +49,8 @@ def test_the_mixture_of_a_batch_matches_the_published_code(double):
         stored.near(weights, f"{case}.beta_weight", double=near)
         posterior = clean_posterior(losses)
         used = threshold_of(posterior, float(stored["threshold"]))
-        stored.near(posterior, f"{case}.posterior", double=1e-6, scale=1)
-        stored.near(used, f"{case}.threshold_used", double=1e-6, scale=1)
+        stored.near(posterior, f"{case}.posterior", double=1e-6)
+        stored.near(used, f"{case}.threshold_used", double=1e-6)
         stored.equal(posterior > used, f"{case}.z__f64")
 
 
@@ -60,15 +60,15 @@ def test_the_loss_and_its_gradient_match_the_published_code(double):
         scores = stored.leaf(f"scores.{case}")
         probabilities = matching(scores, float(stored["tau"]))
         of_clean, of_rest = loss_terms(*probabilities, stored(f"{case}.z__f64"))
-        stored.near(of_clean, f"{case}.clean_term", scale=1)
-        stored.near(of_rest, f"{case}.complementary_term", scale=1)
+        stored.near(of_clean, f"{case}.clean_term")
+        stored.near(of_rest, f"{case}.complementary_term")
         losses = {"no_mixture": negatives_alone(*probabilities).mean()}
         for setting in stored.names("balance."):
             b1, b2 = stored[f"balance.{setting}"].tolist()
             losses[setting] = b1 * of_clean + b2 * of_rest
         for name, loss in losses.items():
             (grad,) = torch.autograd.grad(loss, scores, retain_graph=True)
-            stored.near(loss, f"{case}.{name}.value", scale=1)
+            stored.near(loss, f"{case}.{name}.value")
             stored.near(grad, f"{case}.{name}.grad", scale=0.1)
 
 
@@ -99,7 +99,7 @@ def test_a_trajectory_matches_the_published_code(optimizer, precise):
             group["lr"] = cosine_rate(rate, k, total, rising)
         stored.near(loss, f"{here}loss", 1e-5, 1e-9)
         stored.equal(clean, f"{here}z{stored.end}")
-        stored.near(posterior, f"{here}posterior", 2e-3, 1e-6, scale=1)
+        stored.near(posterior, f"{here}posterior", 2e-3, 1e-6)
         for side, name in ((images, "images"), (captions, "captions")):
             stored.near(side.grad, f"{here}grad_{name}", 5e-4)
         steps.step()

@@ -80,7 +80,7 @@ def test_evidence_and_its_parts_match_the_published_code(precise):
                 "norm_e": both / both.sum(1, keepdim=True),
             }
             for name, each in whole.items():
-                stored.near(each, f"{matrix}.{name}", 1e-5, scale=1)
+                stored.near(each, f"{matrix}.{name}", 1e-5)
             for time in STEPS:
                 start = f"{matrix}.warmup.{time}"
                 hinges = hardest_mean_triplet(signed(raw), CONFIG.margin, int(stored[f"{start}.n_negatives"]))
@@ -135,8 +135,8 @@ def test_predicted_correspondence_matches_the_published_code(single):
         both = found + found.T
         shares[own] = both.diagonal() / both.sum(dim=1)
         doubts[own] = uncertainty(found + 1) + uncertainty(found.T + 1)
-    stored.near(shares, "correspondence.norm_e_diag", 1e-5, scale=1)
-    stored.near(doubts, "correspondence.uncertainty", 1e-5, scale=1)
+    stored.near(shares, "correspondence.norm_e_diag", 1e-5)
+    stored.near(doubts, "correspondence.uncertainty", 1e-5)
     assert_near(method.certainty.values, 1 - doubts / 2, 1e-6, scale=1)
 
 
@@ -178,9 +178,9 @@ def test_correspondence_and_ranking_of_a_network_match_the_published_code(single
     scores = method.ranking_scores(network, similarities)
     both = scores + scores.T
     stored.equal(method.clean.values, "sgr.correspondence.preds")
-    stored.near(both.diagonal() / both.sum(dim=1), "sgr.correspondence.norm_e_diag", scale=1)
-    stored.near(2 * (1 - method.certainty.values), "sgr.correspondence.uncertainty", scale=1)
-    stored.near(similarities, "inference.sims", 1e-5, scale=1)
+    stored.near(both.diagonal() / both.sum(dim=1), "sgr.correspondence.norm_e_diag")
+    stored.near(2 * (1 - method.certainty.values), "sgr.correspondence.uncertainty")
+    stored.near(similarities, "inference.sims", 1e-5)
     stored.near(scores, "inference.evidence", 2e-4)
     second = method.ranking_scores(network, torch.tensor(stored["inference.raw_second_model"]).sigmoid())
     stored.near((scores + second) / 2, "inference.evidence_two_models", 2e-4)

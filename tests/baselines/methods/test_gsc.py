@@ -91,16 +91,16 @@ def test_one_step_matches_the_published_code(code, backbone, targets, mode, one_
         }
         network.load_state_dict(buffers)
     labels = method.indicators[0].label.read(batch.pair_ids)
-    stored.near(similarities, f"{prefix}sims", 1e-5, scale=1)
+    stored.near(similarities, f"{prefix}sims", 1e-5)
     for name, found in between.items():
-        stored.near(labels * found, f"{prefix}sims_{name}", ROUNDED, scale=1)
+        stored.near(labels * found, f"{prefix}sims_{name}", ROUNDED)
     structures = [stored(f"{prefix}sims_{name}") for name in between]
-    stored.near(structural_agreement(*structures), f"{prefix}stored_topos", 1e-5, scale=1)
+    stored.near(structural_agreement(*structures), f"{prefix}stored_topos", 1e-5)
     stored.near(intra_modal_loss(*structures, labels, 1.0), f"{prefix}loss_topo", 1e-5)
     method.train_step(0, batch, step)
     own = method.indicators[0]
     for memory, name in ((own.seen_cross_modal, "preds"), (own.seen_agreement, "topos")):
-        stored.near(memory.read(batch.pair_ids), f"{prefix}stored_{name}", 2e-5, scale=1)
+        stored.near(memory.read(batch.pair_ids), f"{prefix}stored_{name}", 2e-5)
     for term, name in (("cross_modal", "loss_cl"), ("intra_modal", "loss_topo")):
         assert_near(step.terms[term], stored[prefix + name].mean(), 1e-5)
     near = {"absolute": 0, "noise": 1e-4, "some": False}
@@ -127,7 +127,7 @@ def near_labels(
         (indicators.cross_modal, "preds_targets"),
         (indicators.label, "targets"),
     ):
-        stored.near(memory.values, f"{prefix}.{name}{suffix}", near, scale=1)
+        stored.near(memory.values, f"{prefix}.{name}{suffix}", near)
 
 
 @EVERY_CODE
@@ -137,7 +137,7 @@ def test_labels_after_each_epoch_match_the_published_code(code, single):
     indicators, ids = Indicators(n_pairs), torch.arange(n_pairs)
     for prefix in sorted(stored.names("", ".prob")):
         agreement, seed = stored(f"{prefix}.topos"), int(stored[f"{prefix}.np_seed"])
-        stored.near(intra_modal_indicator(agreement, RandomState(seed)), f"{prefix}.prob", 1e-5, scale=1)
+        stored.near(intra_modal_indicator(agreement, RandomState(seed)), f"{prefix}.prob", 1e-5)
         indicators.seen_cross_modal.write(ids, stored(f"{prefix}.preds"))
         indicators.seen_agreement.write(ids, agreement)
         indicators.update(ids, GSCConfig(), RandomState(seed))
@@ -161,7 +161,7 @@ def test_two_networks_exchange_labels_as_the_published_code(single):
     random_state = RandomState(int(stored["duo.np_seed"]))
     for own, name in zip(method.indicators, "AB", strict=True):
         for memory, what in ((own.seen_agreement, "topos"), (own.seen_cross_modal, "preds")):
-            stored.near(memory.values, f"duo.{name}.{what}", 1e-3, scale=1)
+            stored.near(memory.values, f"duo.{name}.{what}", 1e-3)
         for memory in (own.cross_modal, own.intra_modal):
             memory.values.fill_(1.0)
         own.update(torch.arange(n_pairs), method.config, random_state)

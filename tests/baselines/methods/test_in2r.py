@@ -103,7 +103,7 @@ def test_losses_and_their_gradients_match_the_published_code(precise):
             scores, name = stored.leaf(f"scores.{matrix}"), f"{matrix}.{kind}"
             loss = loss_of(scores)
             loss.sum().backward()
-            stored.near(loss, f"{name}.value", 1e-5, 1e-9, scale=1)
+            stored.near(loss, f"{name}.value", 1e-5, 1e-9)
             if not (matrix == "all_equal" and kind.startswith("hinge")):
                 stored.near(scores.grad, f"{name}.grad", 2e-4, scale=5e-2)
 
@@ -131,7 +131,7 @@ def test_refiners_match_the_published_code(precise):
         neighbours = stored.leaf(f"{case}.neighbours")
         prototype = refiner(neighbours)
         (prototype * stored(f"{case}.R")).sum().backward()
-        stored.near(prototype, f"{name}.prototype", 1e-5, 1e-9, scale=1)
+        stored.near(prototype, f"{name}.prototype", 1e-5, 1e-9)
         stored.near(neighbours.grad, f"{name}.grad_neighbours", scale=0.1)
         for key, weight in refiner.named_parameters():
             stored.near(weight.grad, f"{name}.grad.{key}", scale=0.1)
@@ -164,7 +164,7 @@ def test_memory_and_prototypes_match_the_published_code(precise):
             found = nearest(query, getattr(memory, side)[: len(memory)], int(k))
             stored.equal(found, f"{after}nearest_{side}")
             prototype = refiner(getattr(memory, other)[found])
-            stored.near(prototype, f"{after}{name}_prototype", 1e-5, 1e-9, scale=1)
+            stored.near(prototype, f"{after}{name}_prototype", 1e-5, 1e-9)
     assert retrieved
 
 
@@ -232,7 +232,7 @@ def test_the_backbone_matches_the_published_code(mode, precise):
     found = {"image_units": units[0], "caption_units": units[1]}
     found |= {"images": images.vectors, "captions": captions.vectors}
     for name, each in (found | {"sims": network.similarities(images, captions)}).items():
-        stored.near(each, f"{mode}.{name}", 1e-5, 1e-9, scale=1)
+        stored.near(each, f"{mode}.{name}", 1e-5, 1e-9)
     sum((found[name] * stored(f"in.R_{name}")).sum() for name in SIDES).backward()
     stored.near_gradients(network, f"{mode}.grad.", stored.state(), "vse_infinity")
     if mode == "train":
@@ -351,9 +351,7 @@ def test_trajectory_matches_the_published_code(case, precise, on_networks, monke
     if stored.double:
         for k, letter in enumerate("AB"):
             for side in SIDES:
-                stored.near(
-                    getattr(method.stores[k], side), f"{start}memory_{side}_{letter}", 0, 1e-6, scale=1
-                )
+                stored.near(getattr(method.stores[k], side), f"{start}memory_{side}_{letter}", 0, 1e-6)
         assert_similarities(method, sets["l"][0], stored, start)
 
 
@@ -374,11 +372,11 @@ def test_centring_matches_the_published_code(precise):
     images = images[::per_image]
     found = {"images": images, "captions": captions, "sims": images @ captions.T}
     for name, each in found.items():
-        stored.near(each, f"published.{name}", 1e-5, 1e-6 if name == "sims" else 1e-9, scale=1)
+        stored.near(each, f"published.{name}", 1e-5, 1e-6 if name == "sims" else 1e-9)
     if stored.double:
         whole = [centring(each) for each in (image_units, caption_units)]
-        stored.near(whole[0] @ whole[1].T, "whole_set.sims", scale=1)
-        stored.near(image_units @ caption_units.T, "uncentred.sims", scale=1)
+        stored.near(whole[0] @ whole[1].T, "whole_set.sims")
+        stored.near(image_units @ caption_units.T, "uncentred.sims")
 
 
 def test_a_vector_does_not_depend_on_those_beside_it_in_evaluation():

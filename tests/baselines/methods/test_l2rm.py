@@ -90,7 +90,7 @@ def test_transport_and_its_loss_match_the_published_code(state, precise):
         if stored.double:
             continue
         stored.near(costs, f"{matrix}.{state}.cost", 1e-6)
-        stored.near(found.change, f"{start}.err", 1e-3)
+        stored.near(found.change, f"{start}.err", 1e-3, scale=0)
         if f"{start}.u" in stored:
             named = {"plan_full": found.plan, "u": found.rows, "v": found.columns}
             for name, each in (named | {"A": costs.max(), "xi": 100 * costs.max()}).items():
@@ -191,7 +191,7 @@ def test_warm_up_of_a_network_matches_the_published_code(precise):
     if not stored.double:
         with torch.no_grad():
             similarities = network(batch).similarities
-        stored.near(similarities, "inference.sims", 1e-5, scale=1)
+        stored.near(similarities, "inference.sims", 1e-5)
         stored.near(mean_triplet(similarities, MARGIN), "sgr.eval_loss")
     step = Steps(method)
     method.train_epoch(WARMUP, StoredBatches(batch), step)
@@ -236,7 +236,7 @@ def test_mixtures_match_the_published_code(single):
     stored = single("L_l2rm_bmm")
     for case in stored.names("", ".loss"):
         normalised = normalised_losses(stored(f"{case}.loss"))
-        stored.near(normalised, f"{case}.normalised", 1e-6, scale=1)
+        stored.near(normalised, f"{case}.normalised", 1e-6)
         groups = stored(f"{case}.initial_assignment")
         start = by_moments(normalised, nn.functional.one_hot(groups, 2))
         first, updates = fitted(normalised, start, most_updates=10, least_gain=0.01)
@@ -252,7 +252,7 @@ def test_mixtures_match_the_published_code(single):
         assert component == stored[f"{case}.clean_component"]
         assert (means[component] == means.min()).item() == stored[f"{case}.is_smaller_mean"]
         probability = second.posterior(normalised)[:, component]
-        stored.near(probability, f"{case}.prob", 1e-6, scale=1)
+        stored.near(probability, f"{case}.prob", 1e-6)
         stored.equal(probability > 0.5, f"{case}.pred")
 
 

@@ -170,7 +170,7 @@ def test_similarities_match_the_published_code(mode, precise):
         (whole.diagonal(), "confidence"),
         (own[:, None], "individual"),
     ):
-        stored.near(found, f"{mode}.{name}", 1e-5, 1e-9, scale=1)
+        stored.near(found, f"{mode}.{name}", 1e-5, 1e-9)
 
 
 def test_warm_up_matches_the_published_code(precise):
@@ -210,7 +210,7 @@ def test_meta_step_matches_the_published_code(rates, gru, precise, monkeypatch):
         near_meta(dict(zip(META.values(), gradients, strict=True)), stored, start + name)
     stored.near(method.seen["loss"], f"{start}pseudo_loss")
     stored.near(loss, f"{start}meta_loss")
-    stored.near(outputs[0].sigmoid()[:, None], f"{start}meta_out", scale=1)
+    stored.near(outputs[0].sigmoid()[:, None], f"{start}meta_out")
     assert all(torch.equal(x, before[key]) for key, x in network.state_dict().items())
 
 
@@ -263,7 +263,7 @@ def test_trajectory_matches_the_published_code(gru, precise):
     stored.near(step.losses[::2], f"{start}meta_loss", 1e-2, 1e-6)
     for theirs, ours in META.items():
         found = torch.stack([values[ours] for values in after])
-        stored.near(found, f"{start}meta.{theirs}", 2e-3, 1e-6, scale=1)
+        stored.near(found, f"{start}meta.{theirs}", 2e-3, 1e-6)
 
 
 def test_trusted_items_are_matched_ones_and_as_many_mismatched_ones(single):

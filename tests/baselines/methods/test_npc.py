@@ -44,11 +44,11 @@ def test_losses_and_their_gradients_match_the_published_code(precise):
         scores = stored.leaf(f"scores.{case}")
         losses = info_nce(scores, 1.0)
         both = 2 * losses.mean()
-        stored.near(losses, f"{case}.mbank", 2e-6, 1e-9, scale=1)
+        stored.near(losses, f"{case}.mbank", 2e-6, 1e-9)
         weighted = (losses * torch.arange(1, len(losses) + 1)).sum()
         for loss, name in ((weighted, "mbank_grad"), (both, "batch_grad")):
             (grad,) = torch.autograd.grad(loss, scores, retain_graph=True)
-            stored.near(grad, f"{case}.{name}", 1e-5, 1e-9, scale=1)
+            stored.near(grad, f"{case}.{name}", 1e-5, 1e-9)
         near = 1e-9 if stored.double else 2e-6
         assert_near(both, both_ways(stored, f"{case}.", "i2t", "t2i"), near, scale=1, name=case)
 
@@ -64,7 +64,7 @@ def test_weights_and_what_they_make_of_a_batch_match_the_published_code(precise)
     for case in stored.names("impact.", ".image_before"):
         start = f"impact.{case}."
         for name in MEMORIES:
-            stored.near(info_nce(stored(start + name), 1.0), f"{start}loss_{name}", 2e-6, 1e-9, scale=1)
+            stored.near(info_nce(stored(start + name), 1.0), f"{start}loss_{name}", 2e-6, 1e-9)
         # the library's own losses, so that rounding moves no ratio across 1
         losses = [torch.tensor(stored[f"{start}loss_{name}{stored.end}"]) for name in MEMORIES]
         ratios = [ratio(*each) for each in zip(losses[:2], losses[2:], strict=True)]
@@ -95,7 +95,7 @@ def test_weights_and_what_they_make_of_a_batch_match_the_published_code(precise)
         method.weighted_step(batch, [batch, batch], weight, [], 1.0, step)
         stored.near(step.terms["weighted"], f"{start}per_pair_loss")
         assert step.terms["memory"] == pytest.approx(memory.item(), rel=1e-9)
-        stored.near(step.gradients["weight"] - own.grad, f"{start}per_pair_grad", scale=1)
+        stored.near(step.gradients["weight"] - own.grad, f"{start}per_pair_grad")
 
 
 def unit(vectors: Tensor) -> Tensor:
@@ -135,7 +135,7 @@ def test_the_memory_bank_matches_the_published_code(single):
             losses = [method.pair_losses(network, network(batch).similarities) for batch in batches.batches]
         stored.near(torch.cat(losses), f"{case}.loss", 1e-5)
         posterior = clean_posterior(stored(f"{case}.loss"), RandomState(int(stored[f"{case}.np_seed"])))
-        stored.near(posterior, f"{case}.clean_probability", scale=1)
+        stored.near(posterior, f"{case}.clean_probability")
         clean = stored(f"{case}.clean_pairs")
         stored.equal(order[surely_clean(stored(f"{case}.clean_probability"), 0.9)], f"{case}.clean_pairs")
         if not (method.clean_probability.values[clean] > 0.9).all():
@@ -218,7 +218,7 @@ def near_step(stored: Stored, start: str, method: Watched, step: Steps, single: 
     """Compare all that is stored of a step which was just taken."""
     assert method.rate_of_step == pytest.approx(float(stored[f"{start}lr"]), rel=1e-12)
     for name, found in zip(MEMORIES, [*method.tried[0], *method.tried[1]], strict=True):
-        stored.near(found, f"{start}loss_{name}", single, scale=1)
+        stored.near(found, f"{start}loss_{name}", single)
     ratios = torch.stack([ratio(*each) for each in zip(*method.tried, strict=True)]).mean(dim=0)
     stored.near(ratios, f"{start}ratio", single)
     decided = np.abs(stored[f"{start}ratio"] - 1) > (0 if stored.double else DECIDED)

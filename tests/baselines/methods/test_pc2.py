@@ -91,7 +91,7 @@ def test_division_by_loss_and_oscillation_matches_the_published_code(single):
             (oscillation(bank, now).double(), "ctt", 1e-5),
         ):
             normalised = min_max_normalised(values.numpy())
-            stored.near(normalised, f"{network}.{name}_normalised", sharp, scale=1)
+            stored.near(normalised, f"{network}.{name}_normalised", sharp)
             probability = clean_posterior(values, random_state=state)
             stored.near(probability, f"prob_{name}_{network}", sharp)
             stored.equal(is_clean(probability, 0.5), f"pred_{name}_{network}")

@@ -87,13 +87,13 @@ def test_losses_of_predictions_match_the_published_code(precise):
         targets, logits = stored(f"target_logits.{case}"), stored.leaf(f"logits.{case}")
         predictions = logits.softmax(dim=1)
         spread = entropy(predictions).mean()
-        stored.near(spread, f"{case}.entropy", 1e-5, 1e-9, scale=1)
+        stored.near(spread, f"{case}.entropy", 1e-5, 1e-9)
         for name, losses in (
             ("clean", classification_loss(logits, targets)),
             ("ambiguous", robust_classification_loss(predictions, targets, C.tolerance)),
         ):
             loss = losses.mean()
-            stored.near(loss, f"{case}.{name}.value", 1e-5, 1e-9, scale=1)
+            stored.near(loss, f"{case}.{name}.value", 1e-5, 1e-9)
             for each, of in ((loss, ""), (loss - C.entropy_weight * spread, "_with_entropy")):
                 (grad,) = torch.autograd.grad(each, logits, retain_graph=True)
                 stored.near(grad, f"{case}.{name}.grad{of}", 2e-4, scale=0.1)
@@ -285,7 +285,7 @@ def test_division_matches_the_published_code(single):
             label = rectified_label(w[of], kept[of], is_kept)
             found = {"oscillation": oscillations[of], "w": w[of], "c": kept[of], "label": label}
             for name, each in found.items():
-                stored.near(each, f"{case}.{name}_{of}", 1e-5, scale=1)
+                stored.near(each, f"{case}.{name}_{of}", 1e-5)
             method = PCSR(PCSRConfig(classes=classes), Setting(n, 36, 1, lambda: stand_in))
             method.votes[0].values.copy_(votes[of])
             method.vote(0, ids, now[of], VOTES_PER_DIVISION)

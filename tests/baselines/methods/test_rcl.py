@@ -83,11 +83,11 @@ def test_the_network_matches_the_published_code(mode, precise):
     stored, weights = precise(FILE), precise(NETWORK)
     network = weights.network("sgr").train(mode == "train")
     similarities = network(weights.batch()).similarities.detach()
-    weights.near(torch.logit(similarities.double()), f"{mode}.logits", 2e-5, 1e-9, scale=1)
+    weights.near(torch.logit(similarities.double()), f"{mode}.logits", 2e-5, 1e-9)
     if mode == "train":
         stored.near(similarities, "sgr.sims", double=1e-9)
     elif not stored.double:
-        stored.near(similarities, "inference.sims", 1e-5, scale=1)
+        stored.near(similarities, "inference.sims", 1e-5)
 
 
 def method_on(weights: Stored, config: RCLConfig) -> RCL:

@@ -47,7 +47,7 @@ def test_losses_and_their_gradients_match_the_published_code(precise):
         stored.near(scores.grad, f"{name}.grad", 2e-4, scale=0.01)
     for matrix in stored.results("", ".predict.p"):
         found = matching_probability(stored(f"scores.{matrix}"), TAU)
-        stored.near(found, f"{matrix}.predict.p", 1e-5, 1e-9, scale=1)
+        stored.near(found, f"{matrix}.predict.p", 1e-5, 1e-9)
 
 
 def test_cosines_and_geometry_match_the_published_code(precise):
@@ -58,7 +58,7 @@ def test_cosines_and_geometry_match_the_published_code(precise):
         ("captions", (captions, captions)),
         ("noisy_images", (noisy, images)),
     ):
-        stored.near(cosines(*pair), f"cosine.{of}", 1e-5, 1e-9, scale=1)
+        stored.near(cosines(*pair), f"cosine.{of}", 1e-5, 1e-9)
     loss = WEIGHTS["geometry"] * geometry_loss(images, captions)
     loss.backward()
     stored.near(loss, "geometry.value", 1e-5, 1e-9, scale=0.2)
@@ -129,7 +129,7 @@ def test_labels_and_the_order_of_steps_match_the_published_code(single):
         stored.equal([kind for kind, _, _ in method.steps], f"{case}.kind")
         for number, (_, pairs, labels) in enumerate(method.steps):
             stored.equal(pairs, f"{case}.step{number}.ids")
-            stored.near(labels[:, None], f"{case}.step{number}.labels", 1e-6, scale=1)
+            stored.near(labels[:, None], f"{case}.step{number}.labels", 1e-6)
 
 
 def test_the_search_for_proxies_matches_the_published_code(precise):
@@ -145,8 +145,8 @@ def test_the_search_for_proxies_matches_the_published_code(precise):
         unused = torch.empty(0)
         noisy = Batch(noisy_images, regions[1], unused, unused, torch.arange(len(noisy_images)))
         of_images = (overall(Encoded(b.image_features, b.image_lengths)) for b in (noisy, strict))
-        stored.near(cosines(*of_images), f"{case}.cosine", 1e-5, 1e-9, scale=1)
-        stored.near(matching_probability(similarities, TAU), f"{case}.p", 1e-5, 1e-9, scale=1)
+        stored.near(cosines(*of_images), f"{case}.cosine", 1e-5, 1e-9)
+        stored.near(matching_probability(similarities, TAU), f"{case}.p", 1e-5, 1e-9)
         network = GivenEmbeddings(similarities)
         nearest, labels = SPS(SPSConfig(), Setting(len(captions), 1, 1, nn.Identity)).proxies(
             network, strict, noisy
@@ -154,7 +154,7 @@ def test_the_search_for_proxies_matches_the_published_code(precise):
         stored.equal(nearest, f"{case}.nearest")
         stored.equal(network.compared[0].vectors[..., 0], f"{case}.captions")
         stored.equal(network.compared[0].lengths, f"{case}.lengths")
-        stored.near(labels[:, None], f"{case}.labels", 1e-5, 1e-9, scale=1)
+        stored.near(labels[:, None], f"{case}.labels", 1e-5, 1e-9)
 
 
 def watch(network: Any) -> list[Tensor]:
@@ -189,10 +189,10 @@ def test_a_network_in_evaluation_mode_matches_the_published_code(precise):
             (cosines(images, vectors[0]), "proxy.cosine"),
             (seen[0], "proxy.sims"),
         ):
-            stored.near(found, f"{letter}.{name}", 1e-5, 1e-9, scale=1)
+            stored.near(found, f"{letter}.{name}", 1e-5, 1e-9)
         stored.equal(nearest, f"{letter}.proxy.nearest")
-        stored.near(labels[:, None], f"{letter}.proxy.labels", scale=1)
-        stored.near(method.predict(network, strict), f"{letter}.eval.p", scale=1)
+        stored.near(labels[:, None], f"{letter}.proxy.labels")
+        stored.near(method.predict(network, strict), f"{letter}.eval.p")
         stored.near(method.pair_losses(similarities), f"{letter}.eval.loss")
 
 
@@ -211,7 +211,7 @@ def test_one_step_on_a_network_matches_the_published_code(mode, precise):
     else:
         labels = tensor(stored[f"A.proxy.labels{stored.end}"])[:, 0]
         method.proxy_step(network, strict, noisy, stored("A.proxy.nearest"), labels, step)
-    stored.near(seen[0], f"A.{mode}.sims", 1e-5, 1e-9, scale=1)
+    stored.near(seen[0], f"A.{mode}.sims", 1e-5, 1e-9)
     stored.near_step(step, f"A.{mode}.", stored.state("A."), single=1e-3, terms=terms)
 
 
@@ -247,7 +247,7 @@ def test_trajectory_matches_the_published_code(case, precise, monkeypatch):
     stored.near(losses_of(step), f"{start}loss", 1e-2, 1e-5)
     stored.near(step.norms, f"{start}grad_norm", 3e-2, 1e-5)
     for number, given in enumerate(labels):
-        stored.near(given[:, None], f"{start}labels{number}", 5e-3, 1e-6, scale=1)
+        stored.near(given[:, None], f"{start}labels{number}", 5e-3, 1e-6)
     assert_similarities(method, sets["s"][0], stored, start)
 
 

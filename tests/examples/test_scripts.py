@@ -6,7 +6,6 @@ import runpy
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -20,12 +19,12 @@ from baselines.methods import METHODS
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def run(name: str, *arguments: object, patch: pytest.MonkeyPatch) -> dict[str, Any]:
+def run(name, *arguments, patch):
     patch.setattr(sys, "argv", [name, *map(str, arguments)])
     return runpy.run_path(str(EXAMPLES / name), run_name="__main__")
 
 
-def r_sums(printed: str) -> list[float]:
+def r_sums(printed):
     return [float(number) for number in re.findall(r"rSum (\d+\.\d)", printed)]
 
 

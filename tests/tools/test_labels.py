@@ -8,7 +8,6 @@ import pytest
 
 from ncl_bench.data.load import load_dataset
 from ncl_bench.data.pair_labels import LABELS, read_pair_labels, strata
-from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.pictograms import WEB
 from ncl_bench.errors import DataError
 from tools import labels
@@ -22,13 +21,13 @@ CARD = " ".join(
 
 
 @pytest.fixture(scope="module")
-def shipped() -> list[dict[str, str]]:
+def shipped():
     with SHIPPED.open(encoding="utf-8", newline="") as stream:
         return list(csv.DictReader(stream))
 
 
 @pytest.fixture(scope="module")
-def train() -> PairedDataset:
+def train():
     return load_dataset("pictograms-web", split="train")
 
 

@@ -27,10 +27,10 @@ SHIPPED = {row.id: row for row in rows()}
 
 
 @cache
-def sampled() -> Rendering:
+def sampled():
     reading = Rendering()
     with zipfile.ZipFile(SAMPLE) as archive:
-        files: dict[str, dict[str, bytes]] = {source: {} for source in PACKAGES}
+        files = {source: {} for source in PACKAGES}
         for name in archive.namelist():
             source, _, path = name.partition("/")
             files[source][path] = archive.read(name)
@@ -69,15 +69,13 @@ def test_a_dozen_pictures_of_each_source_give_the_shipped_numbers(tmp_path):
 # Texts
 
 
-def clip_art(
-    title: str, keywords: str = "food", licence: str = "PublicDomain", shapes: str = "<path/>"
-) -> bytes:
+def clip_art(title, keywords="food", licence="PublicDomain", shapes="<path/>"):
     return f"""<svg xmlns:xlink="http://www.w3.org/1999/xlink" xmlns:cc="c/" xmlns:dc="d/" xmlns:rdf="r/"><metadata>
     <cc:Work><dc:title>{title}</dc:title><dc:subject><rdf:li>{keywords}</rdf:li><rdf:li>hash</rdf:li></dc:subject>
     <cc:license rdf:resource="http://web.resource.org/cc/{licence}"/></cc:Work></metadata>{shapes}</svg>""".encode()
 
 
-def read_clip_art(**drawings: bytes) -> Rendering:
+def read_clip_art(**drawings):
     reading = Rendering()
     files = {f"usr/share/openclipart/svg/{name}.svg": content for name, content in drawings.items()}
     texts.read_openclipart(files, reading)

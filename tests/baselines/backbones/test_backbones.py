@@ -17,7 +17,6 @@ from support.parity import (
 from support.rounding import assert_near
 
 from baselines.backbones import BACKBONES, build_backbone
-from baselines.kit.batches import Batch
 from baselines.kit.distributed import set_products
 from baselines.published.weights import backbone_of, network_from
 from ncl_bench.errors import RecipeError, TrainingError
@@ -38,13 +37,11 @@ def test_forward_gives_images_by_captions_within_the_range(name):
     assert network.embed_size == 32
 
 
-def of_type(batch: Batch, dtype: torch.dtype) -> Batch:
+def of_type(batch, dtype):
     return replace(batch, image_features=batch.image_features.to(dtype))
 
 
-def similarities_and_gradients(
-    name: str, device: str, dtype: torch.dtype
-) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def similarities_and_gradients(name, device, dtype):
     set_products("32-true")
     network = without_dropout(small_network(name)).to(device, dtype).train()
     batch = of_type(small_batch(4, LENGTHS), dtype).to(torch.device(device))
@@ -147,7 +144,7 @@ def test_gradients_stay_finite_where_an_image_is_blank(name):
     assert all(p.grad is None or p.grad.isfinite().all() for p in network.parameters())
 
 
-def region_layer(state: dict[str, torch.Tensor]) -> str:
+def region_layer(state):
     return next(name for name in ("img_enc.fc.weight", "img_enc.fc_local.weight") if name in state)
 
 

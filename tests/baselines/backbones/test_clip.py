@@ -2,7 +2,6 @@
 
 import io
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +29,7 @@ TRAIN = load_dataset("digits", split="train")
 
 
 @pytest.fixture(scope="module")
-def network() -> CLIP:
+def network():
     return tiny_clip().eval()
 
 
@@ -86,7 +85,7 @@ def test_words_that_a_method_adds_are_words_and_no_end():
     assert not torch.allclose(vectors[2], vectors[1])
 
 
-def gradients(network: CLIP) -> list[torch.Tensor]:
+def gradients(network):
     network.zero_grad()
     network(clip_batch(6)).similarities.exp().sum().backward()
     return [p.grad for p in network.parameters() if p.grad is not None]
@@ -173,7 +172,7 @@ def test_training_crops_by_seed_epoch_and_pair_and_evaluation_never():
     view = CLIP.inputs(CLIPConfig(model=MODEL, smallest_crop=0.5), TRAIN).subset(np.arange(40))
     whole = dict(zip(range(40), view.image_features[view.caption_to_image], strict=True))
 
-    def images(epoch: int, seed: int = 0) -> dict[int, Any]:
+    def images(epoch, seed=0):
         batches = TrainingBatches(view, batch_size=16, seed=seed)
         batches.epoch_key = ("train", epoch)
         return {
@@ -227,7 +226,7 @@ def test_grey_of_16_bits_keeps_its_brightness():
     assert (patches[np.array([0])] == 77).all()
 
 
-def pixels_as_they_are(image: Image.Image) -> torch.Tensor:
+def pixels_as_they_are(image):
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).float()
 
 
@@ -312,7 +311,7 @@ def test_named_weights_bring_their_activation_and_normalisation(monkeypatch):
         CLIP.pretrained_encoder(config)
 
 
-def refuse(*args: Any) -> str:
+def refuse(*args):
     raise OSError("no network")
 
 

@@ -3,7 +3,6 @@
 import copy
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,18 +13,18 @@ BATCH = 256
 FLOAT = 4
 
 
-def tokens(model: dict[str, Any]) -> tuple[int, int]:
+def tokens(model):
     """What a layer of either tower sees of an image and of a caption."""
     vision = model["vision_cfg"]
     return (vision["image_size"] // vision["patch_size"]) ** 2 + 1, model["text_cfg"]["context_length"]
 
 
-def parameters(model: dict[str, Any]) -> int:
+def parameters(model):
     """Of both towers, and the temperature."""
     vision, text, dim = model["vision_cfg"], model["text_cfg"], model["embed_dim"]
     patches, longest = tokens(model)
 
-    def layers(n: int, width: int) -> int:
+    def layers(n, width):
         return n * (12 * width**2 + 13 * width)
 
     of_images = (3 * vision["patch_size"] ** 2 + 1 + patches + 4 + dim) * vision["width"]
@@ -33,7 +32,7 @@ def parameters(model: dict[str, Any]) -> int:
     return sum(layers(tower["layers"], tower["width"]) for tower in (vision, text)) + of_images + of_words + 1
 
 
-def kept(model: dict[str, Any], checkpointing: bool) -> int:
+def kept(model, checkpointing):
     """Numbers that the layers keep for the backward pass, of one image and one caption."""
     total = 0
     for tower, length in zip(("vision_cfg", "text_cfg"), tokens(model), strict=True):
@@ -42,7 +41,7 @@ def kept(model: dict[str, Any], checkpointing: bool) -> int:
     return total
 
 
-def measured(side: str, layers: int, checkpointing: bool, n: int = 4) -> int:
+def measured(side, layers, checkpointing, n=4):
     """Numbers that autograd holds after a forward pass, weights left out."""
     model = copy.deepcopy(MODEL)
     for tower in ("vision_cfg", "text_cfg"):
@@ -50,9 +49,9 @@ def measured(side: str, layers: int, checkpointing: bool, n: int = 4) -> int:
     network = open_clip.CLIP(**model).train()
     network.set_grad_checkpointing(checkpointing)
     own = {x.untyped_storage().data_ptr() for x in (*network.parameters(), *network.buffers())}
-    held: dict[int, torch.Tensor] = {}
+    held = {}
 
-    def hold(x: torch.Tensor) -> torch.Tensor:
+    def hold(x):
         held.setdefault(x.untyped_storage().data_ptr(), x)
         return x
 

@@ -1,8 +1,6 @@
 """A compiled forward pass: shapes that no length changes, no graph breaks, and the numbers of the uncompiled one."""
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -13,21 +11,19 @@ from support.tiny_clip import clip_batch, tiny_clip
 
 from baselines.backbones import encoders
 from baselines.kit import backbone
-from baselines.kit.backbone import Backbone
-from baselines.kit.batches import Batch
 
 LENGTHS = [4, 2, 7, 5]
 NAMES = [name for name in TRAINED if name != "clip"]
 
 
-def network_and_batch(name: str) -> tuple[Backbone, Batch]:
+def network_and_batch(name):
     """A network without dropout in training, in double precision, and its batch."""
     if name == "clip":
         return without_dropout(tiny_clip()).train(), clip_batch(4)
     return without_dropout(small_network(name)).double().train(), small_batch(4, LENGTHS)
 
 
-def everything(name: str, compiled: int = 0) -> dict[str, Any]:
+def everything(name, compiled=0):
     """Results, gradients and statistics of a step."""
     network, batch = network_and_batch(name)
     network.compiled = compiled
@@ -59,7 +55,7 @@ def test_fixed_shapes_give_the_numbers_of_the_lengths(name):
 
 
 def test_batches_of_another_size_are_not_compiled():
-    def refuse(device: str) -> Callable[..., Any]:
+    def refuse(device):
         raise AssertionError(device)
 
     with patch.object(backbone, "_graphs", refuse):

@@ -1,9 +1,7 @@
 """SCAN and IMRAM: what the published code computes on the way, and in tiles the numbers of the one-caption loop."""
 
 import math
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
@@ -12,23 +10,21 @@ from hypothesis import strategies as st
 from oracles import imram_loop, scan_loop
 from support.parity import (
     REGIONS,
-    Stored,
     encoded,
     small_batch,
     small_network,
     weighted_gradients,
 )
 from support.rounding import assert_equals_loop, assert_near
-from torch import Tensor
 
 from baselines.backbones import cross_attention
 from baselines.backbones.cross_attention import Side, attention, gram, mean_over_items, products, relevance
-from baselines.backbones.imram import IMRAM, IMRAMConfig, Look
+from baselines.backbones.imram import IMRAM, IMRAMConfig
 from baselines.backbones.scan import PUBLISHED_LSE_SHARPNESS, PUBLISHED_SHARPNESS, SCAN
 from baselines.kit import batches
-from baselines.kit.backbone import Backbone, Encoded
+from baselines.kit.backbone import Encoded
 
-SCANS: dict[str, dict[str, Any]] = {
+SCANS = {
     f"{direction}_{how}": {"direction": direction, "aggregation": how}
     for direction in ("t2i", "i2t")
     for how in ("lse", "avg")
@@ -42,11 +38,11 @@ LOOKS = {"full.nonorm": ("P_imram", False), "full.norm": ("P_imram_norm", True)}
 """Cases of which every look is stored: their file, and whether memories have unit length."""
 
 
-def small(backbone: str, variant: str, **options: Any) -> Backbone:
+def small(backbone, variant, **options):
     return small_network(backbone, **{**(SCANS | IMRAMS)[variant], **options})
 
 
-def looped(network: Backbone, images: Encoded, captions: Encoded, direction: str = "") -> Tensor:
+def looped(network, images, captions, direction=""):
     if isinstance(network, IMRAM):
         return imram_loop.similarities(network, images, captions)
     assert isinstance(network, SCAN)
@@ -57,7 +53,7 @@ def looped(network: Backbone, images: Encoded, captions: Encoded, direction: str
     return scan_loop.similarities(images, captions, direction or c.direction, sharpness, aggregate)
 
 
-def by_caption(stored: Stored, images: Encoded, captions: Encoded, direction: str) -> list[tuple[Side, Side]]:
+def by_caption(stored, images, captions, direction):
     """What looks and what is seen, for each caption whose attention is stored."""
     regions, pairs = Side(images.vectors, None), []
     for k in stored["attn.captions"].tolist():
@@ -79,8 +75,8 @@ def test_attention_and_cosines_of_scan_match(direction, single):
         stored.near(cosines.flatten(0, 1), f"attn.{direction}.rel{j}", 2e-5)
 
 
-def looks(network: IMRAM, name: str, looking: Side, seen: Side) -> list[Look]:
-    direction: Any = network.directions[name]
+def looks(network, name, looking, seen):
+    direction = network.directions[name]
     return list(direction.looks(looking, seen, direction.of_looking(looking), direction.of_seen(seen)))
 
 
@@ -139,7 +135,7 @@ def test_similarities_and_gradients_equal_the_loop(
 ):
     network = small(backbone, variant, block_captions=block_captions, **data.draw(OPTIONS[backbone]))
 
-    def results(similarities: Callable[[Encoded, Encoded], Tensor]) -> dict[str, Tensor]:
+    def results(similarities):
         found = similarities(*encoded(network, small_batch(len(regions), words, regions)))
         gradients = weighted_gradients(network, found).items()
         return {"similarities": found, **{name: gradient for name, gradient in gradients if gradient.any()}}
@@ -177,10 +173,10 @@ def test_tiles_stay_within_the_budget_and_change_nothing(backbone, variant, monk
     with torch.no_grad():
         sides = encoded(network, small_batch(regions=REGIONS))
         expected = network.similarities(*sides)
-        seen: list[int] = []
+        seen = []
         inner = cross_attention.relevance
 
-        def recorded(looking: Side, between: Tensor, *others: Tensor) -> Tensor:
+        def recorded(looking, between, *others):
             n_wide = wide * looking.vectors.shape[:2].numel() * len(between)
             seen.append((6 * between.numel() + n_wide) * between.element_size())
             return inner(looking, between, *others)

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.rounding import assert_near
-from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from baselines.backbones import encoders
 from baselines.backbones.encoders import all_states, both_directions, last_state, states
@@ -16,18 +16,18 @@ from baselines.backbones.encoders import all_states, both_directions, last_state
 LENGTHS = torch.tensor([3, 7, 1, 5, 7, 2])
 
 
-def by_torch(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
+def by_torch(gru, sequences, lengths):
     """States of torch's module on packed sequences."""
     n, longest, _ = sequences.shape
     found, _ = pad_packed_sequence(gru(packed(sequences, lengths))[0], batch_first=True, total_length=longest)
     return found.view(n, longest, -1, gru.hidden_size)
 
 
-def packed(sequences: Tensor, lengths: Tensor) -> PackedSequence:
+def packed(sequences, lengths):
     return pack_padded_sequence(sequences, lengths, batch_first=True, enforce_sorted=False)
 
 
-def a_gru(*, both: bool, dtype: torch.dtype = torch.float64) -> nn.GRU:
+def a_gru(*, both, dtype=torch.float64):
     torch.manual_seed(0)
     return nn.GRU(5, 4, batch_first=True, bidirectional=both).to(dtype)
 
@@ -63,7 +63,7 @@ def test_gradients_can_be_differentiated_again(both):
     names, values = zip(*gru.named_parameters(), strict=True)
     sequences = torch.randn(6, 7, 5, dtype=torch.float64, requires_grad=True)
 
-    def of(sequences: Tensor, *parameters: Tensor) -> Tensor:
+    def of(sequences, *parameters):
         run = Functional(gru, LENGTHS)
         return torch.func.functional_call(
             run, dict(zip((f"gru.{x}" for x in names), parameters, strict=True)), sequences
@@ -75,11 +75,11 @@ def test_gradients_can_be_differentiated_again(both):
 class Functional(nn.Module):
     """The states as a module, whose parameters a test replaces."""
 
-    def __init__(self, gru: nn.GRU, lengths: Tensor) -> None:
+    def __init__(self, gru, lengths):
         super().__init__()
         self.gru, self.lengths = gru, lengths
 
-    def forward(self, sequences: Tensor) -> Tensor:
+    def forward(self, sequences):
         return states(self.gru, sequences, self.lengths)
 
 

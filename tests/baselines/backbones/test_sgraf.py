@@ -15,13 +15,12 @@ from support.parity import (
 )
 from support.parity import encoded as sides_of
 from support.rounding import assert_equals_loop, assert_near
-from torch import Tensor
 
 from baselines.backbones import pairwise
 from baselines.backbones.pairwise import plan_blocks, within_memory
 from baselines.backbones.squared_difference import attended_difference
 from baselines.kit import batches
-from baselines.kit.backbone import Backbone, Encoded
+from baselines.kit.backbone import Encoded
 
 EVERY_NAME = pytest.mark.parametrize("name", ["sgr", "saf"])
 EVERY_MODE = pytest.mark.parametrize("mode", ["eval", "train"])
@@ -36,7 +35,7 @@ def test_logits_and_what_they_are_made_of_match(name, mode, precise):
     network = stored.network(name).train(mode == "train")
     network.block_captions = 1
     images, captions = sides_of(network, stored.batch())
-    seen: list[Tensor] = []
+    seen = []
     network.head.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
     with torch.no_grad():
         exact = network.similarities(images, captions).double()
@@ -72,17 +71,17 @@ def test_intra_modal_similarities_match(name, variant, mode, block_captions, pre
         assert_near(found, torch.sigmoid(raw), 1e-9 if stored.double else 2e-5, scale=1)
 
 
-def small(name: str, mode: str, block_captions: int | None = None) -> Backbone:
+def small(name, mode, block_captions=None):
     network = without_dropout(small_network(name, sim_dim=8)).train(mode == "train")
     network.block_captions = block_captions
     return network
 
 
-def encoded(network: Backbone, n_images: int = 6) -> tuple[Encoded, Encoded]:
+def encoded(network, n_images=6):
     return sides_of(network, small_batch(n_images))
 
 
-def everything(network: Backbone, similarities: Tensor) -> dict[str, Tensor]:
+def everything(network, similarities):
     """Similarities, gradients and running statistics."""
     return {
         "similarities": similarities,
@@ -109,16 +108,16 @@ def test_similarities_gradients_and_statistics_equal_the_loop(name, mode, block_
 def test_intra_modal_similarities_equal_the_loop(name, mode, block_captions):
     network = small(name, mode, block_captions)
 
-    def joined(of_images: Tensor, of_captions: Tensor) -> dict[str, Tensor]:
+    def joined(of_images, of_captions):
         return everything(network, torch.cat([of_images.flatten(), of_captions.flatten()]))
 
-    def fast() -> dict[str, Tensor]:
+    def fast():
         images, captions = encoded(network)
         return joined(
             network.image_image_similarities(images), network.caption_caption_similarities(captions)
         )
 
-    def loop() -> dict[str, Tensor]:
+    def loop():
         images, captions = encoded(network)
         again = Encoded(images.vectors, images.lengths, network.image_vector(images.vectors))
         return joined(

@@ -1,25 +1,21 @@
 """Similarities in one pass: the numbers of the blocks, and what the blocks cannot do."""
 
-from typing import Any
-
 import pytest
 import torch
 from support.parity import encoded as sides_of
 from support.parity import small_batch, small_network, without_dropout
 from support.rounding import assert_near
-from torch import Tensor, nn
+from torch import nn
 from torch.func import functional_call
-
-from baselines.kit.backbone import Encoded
 
 LENGTHS = (4, 2, 5, 3)
 
 
-def network_of(name: str) -> Any:
+def network_of(name):
     return without_dropout(small_network(name, embed_size=5, word_dim=4, sim_dim=4, block_captions=2))
 
 
-def encoded(network: Any) -> tuple[Encoded, Encoded]:
+def encoded(network):
     return sides_of(network, small_batch(len(LENGTHS), LENGTHS))
 
 
@@ -52,7 +48,7 @@ def test_gradients_can_be_differentiated(name, of):
     weight = network.local_nodes.weight
     direction = torch.randn(weight.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
 
-    def gradient() -> Tensor:
+    def gradient():
         loss = getattr(network, of)(*encoded(network)).sigmoid().square().sum()
         return torch.autograd.grad(loss, network.words.embedding.weight, create_graph=True)[0].square().sum()
 
@@ -70,11 +66,11 @@ def test_gradients_can_be_differentiated(name, of):
 class Whole(nn.Module):
     """All similarities, as a module's call."""
 
-    def __init__(self, network: Any) -> None:
+    def __init__(self, network):
         super().__init__()
         self.network = network
 
-    def forward(self) -> Tensor:
+    def forward(self):
         return self.network.all_logits(*encoded(self.network))
 
 

@@ -1,7 +1,6 @@
 """VSRN against the numbers of the published code, and against the loop from the definition."""
 
 import warnings
-from typing import Any
 
 import pytest
 import torch
@@ -9,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import vsrn_loop
 from support.parity import (
-    Stored,
     encoded,
     five_steps,
     network_of,
@@ -18,12 +16,11 @@ from support.parity import (
     without_dropout,
 )
 from support.rounding import assert_equals_loop, assert_near
-from torch import Tensor, nn
+from torch import nn
 
 from baselines.backbones.captioner import labels_to_write
 from baselines.backbones.encoders import reading_order
 from baselines.backbones.vsrn import VSRN, VSRNConfig
-from baselines.kit.batches import Batch
 
 FILES = {"scaled": "O_vsrn_coco", "batch_norm": "O_vsrn_f30k"}
 EVERY_ENCODER = pytest.mark.parametrize("encoder", FILES)
@@ -31,7 +28,7 @@ MODES = ("eval", "train")
 LENGTHS = [4, 2, 7, 5]
 
 
-def vsrn(stored: Stored, mode: str = "train") -> tuple[VSRN, Batch]:
+def vsrn(stored, mode="train"):
     """The network of an image encoder's stored numbers, and the batch."""
     network = stored.network("vsrn", caption_longest=int(stored["in.max_len"]))
     return network.train(mode == "train"), stored.batch()
@@ -91,9 +88,9 @@ def test_five_steps_of_training_match_where_the_captioner_counts_twice(encoder, 
     """In double precision: rounding in single precision alone moves the last gradient by 0.7 %."""
     stored = double(FILES[encoder])
     network, batch = vsrn(stored)
-    parts: dict[str, list[float]] = {"Le_retrieval": [], "Le_caption": []}
+    parts = {"Le_retrieval": [], "Le_caption": []}
 
-    def loss() -> Tensor:
+    def loss():
         images, captions = encoded(network, batch)
         retrieval = published_loss(network.similarities(images, captions), hardest=True)
         caption = network.auxiliary_losses(images, batch).mean()
@@ -101,7 +98,7 @@ def test_five_steps_of_training_match_where_the_captioner_counts_twice(encoder, 
         parts["Le_caption"].append(caption.item())
         return retrieval + caption
 
-    def after(step: int) -> None:
+    def after(step):
         layers = {"img_enc.fc": network.images.regions, "caption_model.decoder.out": network.captioner.out}
         for name, layer in layers.items() if step == 0 else ():
             assert_near(layer.bias, stored[f"traj.after1.{name}.bias"], 2e-5, scale=1)
@@ -113,7 +110,7 @@ def test_five_steps_of_training_match_where_the_captioner_counts_twice(encoder, 
         assert_near(values, stored[f"traj.{name}"], 5e-3 if name == "grad_norm" else 1e-3, name=name)
 
 
-def fresh(seed: int = 0, **options: Any) -> VSRN:
+def fresh(seed=0, **options):
     torch.manual_seed(seed)
     sizes = {"embed_size": 24, "word_dim": 10, "caption_hidden": 14, "caption_word_dim": 8, **options}
     network = VSRN(VSRNConfig(**sizes), feature_dim=66, n_regions=16, vocabulary_size=40).double()
@@ -137,18 +134,18 @@ def test_similarities_caption_losses_and_gradients_equal_the_loop(lengths, paddi
     batch = small_batch(len(lengths), lengths)
     features, tokens, counts = batch.image_features[:, :5], batch.caption_tokens, batch.caption_lengths
 
-    def fast() -> dict[str, Tensor]:
+    def fast():
         padded = nn.functional.pad(tokens, (0, padding))
         regions = network.images.related(features)
         vectors = network.encode_captions(padded, counts).vectors
         return results(network.images.whole(regions), vectors, network.captioner(regions, padded, counts))
 
-    def loop() -> dict[str, Tensor]:
+    def loop():
         images, regions = vsrn_loop.image_vectors(network, features)
         vectors = vsrn_loop.caption_vectors(network, tokens, counts)
         return results(images, vectors, vsrn_loop.caption_losses(network, regions, tokens, counts))
 
-    def results(images: Tensor, captions: Tensor, losses: Tensor) -> dict[str, Tensor]:
+    def results(images, captions, losses):
         similarities = images @ captions.T
         weights = torch.arange(1.0, 1 + similarities.numel(), dtype=torch.float64).view_as(similarities)
         network.zero_grad()

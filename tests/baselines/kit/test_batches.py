@@ -15,7 +15,7 @@ from ncl_bench.data.vocabulary import Vocabulary
 from ncl_bench.noise.draw import Noise
 
 
-def dataset(n_images: int = 6, captions_per_image: int = 2, *, split: str = "train") -> PairedDataset:
+def dataset(n_images=6, captions_per_image=2, *, split="train"):
     """Images that hold their own number; captions of 3 to 5 tokens that hold theirs."""
     n = n_images * captions_per_image
     lengths = 3 + np.arange(n) % 3
@@ -37,7 +37,7 @@ def dataset(n_images: int = 6, captions_per_image: int = 2, *, split: str = "tra
     )
 
 
-def orders(batches: TrainingBatches, *purpose: object, **options: object) -> list[list[int]]:
+def orders(batches, *purpose, **options):
     return [batch.pair_ids.tolist() for batch in batches.shuffled(*purpose, **options)]
 
 
@@ -140,7 +140,7 @@ def test_only_the_given_pairs_are_visited_by_default():
 
 
 def test_progress_counts_the_pairs_handed_out():
-    counted: list[int] = []
+    counted = []
     batches = TrainingBatches(dataset(), batch_size=5, seed=0, on_batch=counted.append)
     assert [len(batch) for batch in batches.shuffled("train")] == counted == [5, 5, 2]
 

@@ -60,7 +60,7 @@ def test_readers_leave_ctrl_c_to_the_process_that_trains():
     assert 1 + len(list(found)) == expected
 
 
-def compare(expected: object, found: object) -> None:
+def compare(expected, found):
     for name, tensor in vars(expected).items():
         assert tensor.dtype == vars(found)[name].dtype
         assert torch.equal(tensor, vars(found)[name])

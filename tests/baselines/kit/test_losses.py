@@ -15,13 +15,11 @@ SIZES = st.integers(2, 9)
 SEEDS = st.integers(0, 10_000)
 
 
-def similarities_of(size: int, seed: int) -> torch.Tensor:
+def similarities_of(size, seed):
     return torch.from_numpy(np.random.default_rng(seed).random((size, size)))
 
 
-def costs_by_loop(
-    similarities: torch.Tensor, margin: torch.Tensor, caption_margin: torch.Tensor, floor: float
-) -> tuple[np.ndarray, np.ndarray]:
+def costs_by_loop(similarities, margin, caption_margin, floor):
     """Costs of every negative: image i against caption j, and caption j against image i."""
     n = len(similarities)
     captions, images = np.zeros((n, n)), np.zeros((n, n))

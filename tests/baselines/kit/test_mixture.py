@@ -11,7 +11,6 @@ from hypothesis.extra.numpy import arrays
 from oracles import beta_mixture as oracle
 from support.parity import tensor
 from support.rounding import assert_near
-from torch import Tensor
 from torch.nn.functional import one_hot
 
 from baselines.kit.mixture import (
@@ -96,12 +95,12 @@ def test_some_pairs_are_noisy_where_two_are_clean_and_none_where_nothing_is_told
         assert (probability[division] > threshold).all()
 
 
-def two_groups(n: int = 60, seed: int = 0) -> Tensor:
+def two_groups(n=60, seed=0):
     random = np.random.default_rng(seed)
     return torch.from_numpy(np.concatenate([random.beta(2, 9, n), random.beta(7, 3, n // 2)]))
 
 
-def components_of(mixture: BetaMixture) -> list[oracle.Component]:
+def components_of(mixture):
     return list(zip(mixture.alpha.tolist(), mixture.beta.tolist(), mixture.weights.tolist(), strict=True))
 
 

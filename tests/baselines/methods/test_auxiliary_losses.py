@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 import torch
 from support.doubles import Steps, StoredBatches
-from torch import Tensor
 
 from baselines.backbones.vsrn import VSRN, VSRNConfig
 from baselines.kit.batches import Batch
-from baselines.kit.method import Method, Setting
+from baselines.kit.method import Setting
 from baselines.methods import METHODS
 from baselines.methods.osa import pair_weight
 
@@ -19,7 +18,7 @@ TRUST = torch.tensor([1.0, 0.8, 0.0, 0.3, 0.5, 1.0])
 CERTAIN = TRUST > 0.5
 EVERY_PAIR, NO_PAIR = torch.ones(PAIRS), torch.zeros(PAIRS)
 SIMILARITIES = torch.tensor([0.9, 0.5, 0.1, 0.3, 0.4, 0.6])
-OPTIONS: dict[str, dict[str, Any]] = {
+OPTIONS = {
     "bicro": {"warmup_epochs": 1},
     "crcl": {"word_change": 0.0, "region_change": 0.0, "confidence_threshold": 0.0},
     "dcl": {"warmup_epochs": 1, "mixture": False},
@@ -32,33 +31,33 @@ OPTIONS: dict[str, dict[str, Any]] = {
 Run = Callable[[Any, Batch, Steps], None]
 
 
-def first_epoch(method: Method, batch: Batch, step: Steps) -> None:
+def first_epoch(method, batch, step):
     method.train_epoch(method.plan()[0], StoredBatches(batch), step)
 
 
-def with_labels(labels: Tensor) -> Run:
+def with_labels(labels):
     return lambda method, batch, step: method.train_step(method.networks[0], batch, labels, step)
 
 
-def with_indicators(method: Any, batch: Batch, step: Steps) -> None:
+def with_indicators(method, batch, step):
     for indicators in method.indicators:
         indicators.label.values.copy_(TRUST)
     method.train_step(0, batch, step)
 
 
-def with_memory(name: str, values: Tensor, run: Run) -> Run:
-    def remembering(method: Any, batch: Batch, step: Steps) -> None:
+def with_memory(name, values, run):
+    def remembering(method, batch, step):
         getattr(method, name).values.copy_(values)
         run(method, batch, step)
 
     return remembering
 
 
-def from_batches(method: Any, batch: Batch, step: Steps) -> None:
+def from_batches(method, batch, step):
     method.train_step(batch, 1e-3, StoredBatches(batch), step)
 
 
-CASES: dict[str, tuple[str, Run, Tensor]] = {
+CASES = {
     "triplet": ("triplet", first_epoch, EVERY_PAIR),
     "info_nce": ("info_nce", first_epoch, EVERY_PAIR),
     "rince": ("rince", first_epoch, EVERY_PAIR),
@@ -113,7 +112,7 @@ CASES: dict[str, tuple[str, Run, Tensor]] = {
 }
 
 
-def pairs() -> Batch:
+def pairs():
     random = torch.Generator().manual_seed(1)
     lengths = torch.tensor([5, 3, 4, 5, 2, 4])
     tokens = torch.randint(1, 9, (PAIRS, 5), generator=random) * (torch.arange(5) < lengths[:, None])
@@ -121,7 +120,7 @@ def pairs() -> Batch:
     return Batch(features, torch.full((PAIRS,), 4), tokens, lengths, torch.arange(PAIRS))
 
 
-def network_with(caption_weight: float) -> VSRN:
+def network_with(caption_weight):
     torch.manual_seed(0)
     sizes = {"embed_size": 6, "word_dim": 5, "graph_layers": 1, "caption_hidden": 4, "caption_word_dim": 3}
     network = VSRN(VSRNConfig(**sizes, caption_weight=caption_weight, caption_dropout=0.0), 3, 4, 9).double()
@@ -129,10 +128,10 @@ def network_with(caption_weight: float) -> VSRN:
     return network
 
 
-def method_with(name: str, caption_weight: float) -> Method:
+def method_with(name, caption_weight):
     setting = Setting(PAIRS, 4, 9, lambda: network_with(caption_weight), PAIRS)
     method = METHODS[name]
-    made: Any = method(method.Config(**OPTIONS.get(name, {})), setting)
+    made = method(method.Config(**OPTIONS.get(name, {})), setting)
     return made.double().train()
 
 

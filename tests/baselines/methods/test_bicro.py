@@ -5,7 +5,7 @@ import pytest
 import torch
 from numpy.random import RandomState
 from support.doubles import GivenEmbeddings, Steps, StoredBatches
-from support.parity import Stored, assert_matrix_losses, network_batches, tensor
+from support.parity import assert_matrix_losses, network_batches, tensor
 from support.rounding import assert_near
 from support.two_networks import assert_turns, on_both_networks
 from torch import Tensor, nn
@@ -35,7 +35,7 @@ TIED = ("all_equal", "ties", "near_0_and_1")
 MARGIN = BiCroConfig().margin
 
 
-def advantage_of(scores: Tensor) -> Tensor:
+def advantage_of(scores):
     return (MARGIN - mean_triplet(scores, MARGIN) / 2).clamp(0, MARGIN)
 
 
@@ -124,7 +124,7 @@ def test_losses_that_do_not_differ_leave_every_pair_clean():
     assert found.isfinite().all()
 
 
-def embedded(stored: Stored, case: str, side: str) -> Batch:
+def embedded(stored, case, side):
     images, captions, lengths = (
         stored(f"{case}.{name}_{side}") for name in ("img_emb", "cap_emb", "lengths")
     )
@@ -157,7 +157,7 @@ def test_labels_match_the_published_code(case, mode, threshold, single, monkeypa
     stored, name = single("Q_bicro_labels"), f"{case}.{mode}"
     network = GivenEmbeddings(stored(f"{case}.sims_l"))
     clean, noisy = (embedded(stored, case, side) for side in "lu")
-    seen: list[Tensor] = []
+    seen = []
     order = tuple(stored(f"{case}.{of}") for of in ("anchors", "others"))
     monkeypatch.setattr(bicro, "soft_label", lambda x, t: soft_label(seen.append(x) or x, t))
     if case == "tied":  # the order of equal margins is up to the library
@@ -174,7 +174,7 @@ def test_labels_match_the_published_code(case, mode, threshold, single, monkeypa
         stored.near(own[:, None], f"{name}.consistency_l", 1e-5)
 
 
-def method_and_batches(stored: Stored) -> tuple[BiCro, list[Batch], list[Batch]]:
+def method_and_batches(stored):
     """The stored networks with the labels of the published code, and the clean and the noisy batches."""
     method = on_both_networks(BiCro, stored, faults="published")
     return method, *network_batches(stored, "lu").values()
@@ -214,7 +214,7 @@ def test_trajectory_matches_the_published_code(half, epoch, precise, monkeypatch
     ordered = {"clean_0": [l0, l1, l2], "noisy_0": [u0, u1], "clean_1": [l2, l0, l1], "noisy_1": [u1, u0]}
     step, labels = Steps(method, 2e-4), []
 
-    def recording(similarities: Tensor, given: Tensor, config: BiCroConfig) -> Tensor:
+    def recording(similarities, given, config):
         labels.append(given)
         return bicro_triplet(similarities, given, config)
 

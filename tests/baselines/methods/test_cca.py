@@ -19,7 +19,7 @@ from ncl_bench.errors import RecipeError
 N, DIM, WORDS, WRONG = 400, 12, 30, 120
 
 
-def pairs(wrong: int = 0) -> Batch:
+def pairs(wrong=0):
     """Pairs whose image holds what its words stand for; the captions of the first ``wrong`` ones change places."""
     random = np.random.default_rng(0)
     meaning = random.standard_normal((WORDS, DIM))
@@ -36,24 +36,24 @@ def pairs(wrong: int = 0) -> Batch:
     )
 
 
-def setting() -> Setting:
+def setting():
     return Setting(N, 2, WORDS, lambda: Linear(LinearConfig(embed_size=8), DIM, 2, WORDS))
 
 
 GRID = {"image_ridges": (0.5,), "word_ridges": (1.0,), "components": (4, 8), "judge": (0.5, 1.0, 8)}
 
 
-def trained(method: CCA, batch: Batch) -> CCA:
+def trained(method, batch):
     for plan in method.plan():
         method.train_epoch(plan, StoredBatches(batch), no_step)
     return method
 
 
-def no_step(*_: object, **__: object) -> None:
+def no_step(*_, **__):
     raise AssertionError("a closed form takes no gradient step")
 
 
-def expected(batch: Batch, components: int) -> np.ndarray:
+def expected(batch, components):
     """Cosines by the textbook: TF-IDF of scikit-learn, and the generalised eigenproblem of the covariances."""
     inside = np.arange(9) < batch.caption_lengths[:, None].numpy()
     texts = [
@@ -107,7 +107,7 @@ def test_wrong_pairs_are_improbable_and_left_out_of_the_next_fit():
     assert abs(plain.wrong.item() - WRONG / N) < 0.1
     assert (kept & wrong).sum() < 0.2 * WRONG
 
-    def fit(method: CCA) -> float:
+    def fit(method):
         return method.networks[0](pairs()).similarities.diagonal().mean().item()
 
     assert fit(filtered) > fit(plain)

@@ -116,7 +116,7 @@ def test_a_title_says_what_is_not_the_main_variant(name, options, title):
     assert METHODS[name].title_of(METHODS[name].Config(**options)) == title
 
 
-def vse() -> nn.Module:
+def vse():
     return small_network("vse_infinity")
 
 

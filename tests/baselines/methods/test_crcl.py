@@ -1,13 +1,10 @@
 """CRCL against the published code's numbers, and the life of its labels over rounds."""
 
-from typing import Any
-
 import pytest
 import torch
 from support.doubles import FixedSimilarities, Steps, StoredBatches
-from support.parity import FILES, Stored, assert_trajectory
+from support.parity import FILES, assert_trajectory
 from support.rounding import assert_near
-from torch import Tensor
 
 from baselines.kit.augmentation import BLANK
 from baselines.kit.batches import Batch
@@ -26,23 +23,23 @@ OPTIONS = {
 }
 
 
-def method_on(make_network: Any, n_pairs: int, **options: Any) -> CRCL:
+def method_on(make_network, n_pairs, **options):
     """Without augmentation, unless the options say so."""
     config = CRCLConfig(**{"word_change": 0.0, "region_change": 0.0, **options})
     return CRCL(config, Setting(n_pairs, 36, 51, make_network))
 
 
-def blank_batch(pair_ids: Tensor) -> Batch:
+def blank_batch(pair_ids):
     n = len(pair_ids)
     tokens = torch.ones(n, 20, dtype=torch.long)
     return Batch(torch.ones(n, 36, 2), torch.full((n,), 36), tokens, torch.full((n,), 20), pair_ids)
 
 
-def plan(epoch: int, round: int = 0) -> EpochPlan:
+def plan(epoch, round=0):
     return EpochPlan(round, epoch, "", 5e-4)
 
 
-def terms_of(step: Steps) -> dict[str, float]:
+def terms_of(step):
     return {"loss1": step.terms["active"], "loss2": step.terms["complementary"]}
 
 
@@ -67,7 +64,7 @@ def test_one_step_matches_the_published_code(single):
             stored.near(network.weight.grad, f"{case}.grad_sims", 2e-4, scale=1e-3)
 
 
-def on_network(stored: Stored, tag: str, weights: Stored, backbone: str) -> tuple[CRCL, Batch]:
+def on_network(stored, tag, weights, backbone):
     """CRCL on a stored network, and the stored batch."""
     regions = "_var" if backbone == "vse_infinity" else ""
     batch = weights.batch(regions=regions, ids=stored("text_ids"), order=stored[f"{tag}.batch_order"])

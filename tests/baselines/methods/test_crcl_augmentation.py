@@ -11,7 +11,7 @@ from baselines.kit.batches import Batch
 MASK, VOCABULARY = 99, 100
 
 
-def make_batch(pairs: int = 40, regions: int = 36, longest: int = 30) -> Batch:
+def make_batch(pairs=40, regions=36, longest=30):
     generator = torch.Generator().manual_seed(0)
     lengths = torch.randint(1, longest + 1, (pairs,), generator=generator)
     lengths[0] = longest
@@ -21,7 +21,7 @@ def make_batch(pairs: int = 40, regions: int = 36, longest: int = 30) -> Batch:
     return Batch(features, torch.full((pairs,), regions), tokens * valid, lengths, torch.arange(pairs))
 
 
-def changed_words(batch: Batch, probability: float) -> Batch:
+def changed_words(batch, probability):
     return change_words(batch, probability, mask_word=MASK, vocabulary_size=VOCABULARY)
 
 

@@ -1,7 +1,6 @@
 """CREAM against the published code's numbers, and what it does where that code stops."""
 
 import re
-from typing import Any
 
 import pytest
 import torch
@@ -16,10 +15,9 @@ from support.two_networks import (
     on_both_networks,
     stored_batches,
 )
-from torch import Tensor, nn
+from torch import nn
 
 import baselines.methods.cream as cream
-from baselines.kit.batches import Batch
 from baselines.kit.losses import info_nce, matching_probability
 from baselines.kit.method import EpochPlan, Setting
 from baselines.methods.cream import (
@@ -91,26 +89,24 @@ def test_mixtures_and_divisions_match_the_published_code(single):
 class Recorded(CREAM):
     """CREAM with stored predictions, a given division, and what reaches the loss in place of steps."""
 
-    def __init__(self, predictions: list[Tensor], division: ThreeSets, **options: Any) -> None:
+    def __init__(self, predictions, division, **options):
         super().__init__(CREAMConfig(**options), Setting(len(predictions[0]), 1, 1, OwnPairs))
         self.stored = dict(zip(self.networks, predictions, strict=True))
         self.division = division
-        self.steps: list[tuple[list[int], Tensor, float]] = []
+        self.steps = []
 
-    def divide(self, batches: Any) -> ThreeSets:
+    def divide(self, batches):
         return self.division
 
-    def predict(self, network: nn.Module, batch: Batch) -> Tensor:
+    def predict(self, network, batch):
         return self.stored[network][batch.pair_ids]
 
-    def train_step(
-        self, network: nn.Module, batch: Batch, labels: Tensor, smallest: Tensor | float, step: Any
-    ) -> None:
+    def train_step(self, network, batch, labels, smallest, step):
         if len(batch) > 1:  # the code takes no step on one pair; our batches never hold one
             self.steps.append((batch.pair_ids.tolist(), labels, float(smallest)))
 
 
-def in_sets(batches: SetsInTurn, clean_share: float) -> ThreeSets:
+def in_sets(batches, clean_share):
     """The pairs of the stored sets, and a share that the published function was told."""
     told = type("Told", (ThreeSets,), {"clean_share": clean_share})
     return told(*batches.sets)
@@ -174,9 +170,9 @@ def test_trajectory_matches_the_published_code(case, precise, monkeypatch):
                 memory.write(batch.pair_ids, stored(f"batch.{letter}{number}.w_{network}"))
     monkeypatch.setattr(method, "divide", lambda _: in_sets(batches, float(stored[f"{start}ratio"])))
     monkeypatch.setattr(method, "co_divide", lambda *_: None)
-    seen: list[tuple[Tensor, float]] = []
+    seen = []
 
-    def recording(similarities: Tensor, labels: Tensor, smallest: Tensor | float) -> Any:
+    def recording(similarities, labels, smallest):
         seen.append((labels, float(smallest)))
         return mined_targets(similarities, labels, smallest)
 
@@ -206,7 +202,7 @@ def test_a_spent_hard_set_keeps_its_last_mean_in_the_filter(faults, later):
         memory.values.fill_(0.0)
     take = method.train_step
 
-    def step(*arguments: Any) -> None:
+    def step(*arguments):
         take(*arguments)
         method.stored = {network: torch.ones(10) for network in method.networks}
 

@@ -114,7 +114,7 @@ def test_the_rate_of_every_step_matches_the_published_code(golden):
     np.testing.assert_allclose(found, stored["schedule.rate"], rtol=1e-12, atol=1e-20)
 
 
-def stepped(backbone: str = "vse_infinity", **options: object) -> tuple[DCL, Steps]:
+def stepped(backbone="vse_infinity", **options):
     """A small network after one step."""
     network = small_network(backbone)
     method = DCL(DCLConfig(**options), Setting(8, 16, 40, lambda: network))

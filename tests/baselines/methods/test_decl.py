@@ -1,16 +1,13 @@
 """DECL against the published code's numbers, and what it does where that code stops."""
 
-from typing import Any
-
 import pytest
 import torch
 from oracles import evidential as oracle
 from support.doubles import StandIn, Steps, StoredBatches, bare_batch
-from support.parity import Stored, assert_trajectory
+from support.parity import assert_trajectory
 from support.rounding import assert_near
-from torch import Tensor, nn
+from torch import nn
 
-from baselines.kit.batches import Batch
 from baselines.kit.method import EpochPlan, Setting
 from baselines.methods.decl import (
     DECL,
@@ -33,12 +30,12 @@ STEPS = {"early": 1, "late": 10**6}
 TRAIN, WARMUP = EpochPlan(0, 0, "train", 1.0), EpochPlan(0, 0, "warmup", 1.0)
 
 
-def signed(raw: Tensor) -> Tensor:
+def signed(raw):
     """tanh(r) by way of the similarity that a network hands out."""
     return squashed(raw.sigmoid(), Given.similarity_range)
 
 
-def evidence_of(raw: Tensor) -> Tensor:
+def evidence_of(raw):
     return evidence(signed(raw), CONFIG.temperature)
 
 
@@ -47,16 +44,16 @@ class Given(StandIn):
 
     similarity_range = (0.0, 1.0)
 
-    def __init__(self, *raw: Tensor) -> None:
+    def __init__(self, *raw):
         super().__init__()
         self.raw = nn.ParameterList(raw)
-        self.firsts: list[int] = [0]
+        self.firsts = [0]
 
-    def given(self, batch: Batch) -> Tensor:
+    def given(self, batch):
         return self.raw[self.firsts.index(int(batch.pair_ids[0]))].sigmoid()
 
 
-def method_on(network: nn.Module, n_pairs: int, **options: Any) -> DECL:
+def method_on(network, n_pairs, **options):
     return DECL(DECLConfig(**options), Setting(n_pairs, 1, 1, lambda: network, n_pairs))
 
 
@@ -140,7 +137,7 @@ def test_predicted_correspondence_matches_the_published_code(single):
     assert_near(method.certainty.values, 1 - doubts / 2, 1e-6, scale=1)
 
 
-def sgr_method(weights: Stored) -> tuple[DECL, Batch]:
+def sgr_method(weights):
     batch = weights.batch()
     return method_on(weights.network("sgr"), len(batch)), batch
 

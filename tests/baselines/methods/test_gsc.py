@@ -1,15 +1,13 @@
 """GSC and GSC+ against the published code's numbers, and the life of their labels over epochs."""
 
 import copy
-from typing import Any
 
 import pytest
 import torch
 from numpy.random import RandomState
 from support.doubles import Steps, StoredBatches
-from support.parity import FILES, Stored, assert_trajectory, encoded, network_of
+from support.parity import FILES, assert_trajectory, encoded, network_of
 from support.rounding import assert_near
-from torch import nn
 
 from baselines.backbones.vse_infinity import VSEInfinity, VSEInfinityConfig
 from baselines.kit.batches import Batch
@@ -43,7 +41,7 @@ def backbone(request):
 def one_network(single, backbone):
     """Make a single network on the batch of group A with its own stored labels, compared as a code does."""
 
-    def make(code: str, targets: str) -> tuple[Stored, GSC, Batch]:
+    def make(code, targets):
         stored, weights = single(code), single(FILES[backbone])
         setting = Setting(int(stored["n_data"]), 36, 50, lambda: weights.network(backbone))
         method = GSC(GSCConfig(), setting)
@@ -119,9 +117,7 @@ def test_trajectory_matches_the_published_code(code, backbone, targets, one_netw
     assert_trajectory(step.losses, stored[start + length])
 
 
-def near_labels(
-    indicators: Indicators, stored: Stored, prefix: str, suffix: str = "", near: float = 1e-5
-) -> None:
+def near_labels(indicators, stored, prefix, suffix="", near=1e-5):
     for memory, name in (
         (indicators.intra_modal, "topo_targets"),
         (indicators.cross_modal, "preds_targets"),
@@ -168,12 +164,12 @@ def test_two_networks_exchange_labels_as_the_published_code(single):
         near_labels(own, stored, f"duo.{name}", "_after", near=2e-3)
 
 
-def small_method(kind: type[GSC], n_pairs: int, **options: Any) -> GSC:
+def small_method(kind, n_pairs, **options):
     backbone = VSEInfinity(VSEInfinityConfig(embed_size=8, word_dim=4), 3, 5, 20)
     return kind(GSCConfig(**options), Setting(n_pairs, 5, 20, lambda: copy.deepcopy(backbone)))
 
 
-def random_batch(first: int, last: int) -> Batch:
+def random_batch(first, last):
     n, random = last - first, torch.Generator().manual_seed(first + last)
     features, tokens = torch.rand(n, 5, 3, generator=random), torch.randint(1, 20, (n, 6), generator=random)
     return Batch(features, torch.full((n,), 5), tokens, torch.full((n,), 6), torch.arange(first, last))
@@ -184,7 +180,7 @@ def test_labels_start_at_one_and_those_of_visited_pairs_change_at_the_end_of_an_
     method = small_method(kind, 50, epochs=2)
     own, seen = method.indicators[0], list[torch.Tensor]()
 
-    def step(network: nn.Module, loss: torch.Tensor, batch: Batch, **terms: torch.Tensor) -> None:
+    def step(network, loss, batch, **terms):
         seen.append(own.label.values.clone())
 
     batches = StoredBatches(random_batch(0, 20), random_batch(20, 40))

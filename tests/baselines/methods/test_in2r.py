@@ -2,16 +2,15 @@
 
 import re
 from itertools import cycle
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from support.doubles import FixedSimilarities, Steps, StoredBatches, bare_batch
-from support.parity import Stored, encoded, network_batches, network_of
+from support.parity import encoded, network_batches, network_of
 from support.rounding import assert_near
 from support.two_networks import assert_mixtures, assert_similarities
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
 
 from baselines.backbones.vse_infinity import Centring, VSEInfinity
@@ -48,21 +47,21 @@ class Masks:
         passes: forward passes of each role in this step.
     """
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.step, self.passes = 0, dict[int, int]()
 
-    def next_step(self) -> None:
+    def next_step(self):
         self.step, self.passes = self.step + 1, {}
 
 
 class Masked(nn.Module):
     """In place of a dropout layer; role 0: regions, 1: words, 2 and 3: refiners."""
 
-    def __init__(self, masks: Masks, role: int, p: float) -> None:
+    def __init__(self, masks, role, p):
         super().__init__()
         self.masks, self.role, self.p = masks, role, p
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         if not self.training:
             return x
         number = self.masks.passes.get(self.role, 0)
@@ -73,7 +72,7 @@ class Masked(nn.Module):
         return x * kept / (1 - self.p)
 
 
-def centred(network: Any, masks: Masks | None) -> VSEInfinity:
+def centred(network, masks):
     """A network that centres as published, and drops by the masks or not at all."""
     for centring in (network.centre_images, network.centre_captions):
         centring.by_batch = True
@@ -82,7 +81,7 @@ def centred(network: Any, masks: Masks | None) -> VSEInfinity:
     return network
 
 
-def refiner_of(stored: Stored, prefix: str) -> Refiner:
+def refiner_of(stored, prefix):
     """A stored refiner without dropout."""
     names = [name for name in stored.names(prefix) if not name.startswith(UNUSED)]
     state = {name: stored(prefix + name) for name in names if not name.endswith("__f64")}
@@ -168,13 +167,13 @@ def test_memory_and_prototypes_match_the_published_code(precise):
     assert retrieved
 
 
-def pointer_of(memory: Memory) -> int:
+def pointer_of(memory):
     """The published one stands at the end until the next push."""
     return (int(memory.pushed) - 1) % len(memory.images) + 1 if memory.pushed else 0
 
 
-def plain_method(n_pairs: int, **options: Any) -> IN2R:
-    def network() -> nn.Module:
+def plain_method(n_pairs, **options):
+    def network():
         similarities = FixedSimilarities(torch.eye(2))
         similarities.embed_size = 4
         return similarities
@@ -202,7 +201,7 @@ def test_mixtures_divisions_and_what_is_stored_match_the_published_code(single):
         stored.equal(exceeds(stored(f"direct.{case}.prob"), 0.5), f"direct.{case}.clean")
 
 
-def assert_stores(method: IN2R, k: int, threshold: Tensor, want: np.ndarray) -> None:
+def assert_stores(method, k, threshold, want):
     """But for pairs whose probability is the threshold."""
     probability = method.clean_probability[1 - k].values
     found = method.is_clean(probability) & method.is_stored(probability, threshold)
@@ -225,7 +224,7 @@ def test_the_backbone_matches_the_published_code(mode, precise):
     stored = precise("X_in2r_backbone")
     network = centred(stored.network("vse_infinity"), Masks() if mode == "train_dropout" else None)
     network.train(mode != "eval")
-    units: list[Tensor] = []
+    units = []
     for centring in (network.centre_images, network.centre_captions):
         centring.register_forward_pre_hook(lambda module, inputs: units.append(inputs[0]))
     images, captions = encoded(network, stored.batch())
@@ -248,7 +247,7 @@ def on_networks(monkeypatch):
     """Make a method of both stored networks and their refiners; batches are not augmented."""
     monkeypatch.setattr(IN2R, "augmented", lambda method, batch: batch)
 
-    def make(stored: Stored, masks: Masks | None) -> IN2R:
+    def make(stored, masks):
         batches = network_batches(stored, "lu")
         n_pairs = sum(len(batch) for each in batches.values() for batch in each)
         size = len(stored["trajectory.plain.memory_images_A__f64"])
@@ -293,11 +292,11 @@ class Watched:
             pointer and fill of the network's memory after the step.
     """
 
-    def __init__(self, method: IN2R, masks: Masks | None, rate: float) -> None:
+    def __init__(self, method, masks, rate):
         self.method, self.masks, self.inner = method, masks, Steps(method, rate)
-        self.rows: list[list[float]] = []
+        self.rows = []
 
-    def __call__(self, modules: list[nn.Module], loss: Tensor, batch: Batch, **options: Any) -> None:
+    def __call__(self, modules, loss, batch, **options):
         k = list(self.method.networks).index(modules[0])
         self.inner(modules, loss, batch, **options)
         terms, memory = self.inner.terms, self.method.stores[k]
@@ -324,9 +323,9 @@ def test_trajectory_matches_the_published_code(case, precise, on_networks, monke
     monkeypatch.setattr(method, "storing_threshold", lambda k, _: tensor_of(stored, f"mean_{'AB'[k]}"))
     divided = lambda k, _, noisy: zip(sets["l"], cycle(sets["u"]), strict=False)  # noqa: E731
     monkeypatch.setattr(method, "divided_batches", divided)
-    found: dict[int, list[Tensor]] = {}
+    found = {}
 
-    def recorded(queries: Tensor, others: Tensor, k: int) -> Tensor:
+    def recorded(queries, others, k):
         places = nearest(queries, others, k)
         found.setdefault(len(step.rows), []).append(places)
         return places
@@ -355,7 +354,7 @@ def test_trajectory_matches_the_published_code(case, precise, on_networks, monke
         assert_similarities(method, sets["l"][0], stored, start)
 
 
-def tensor_of(stored: Stored, name: str) -> Tensor:
+def tensor_of(stored, name):
     """In the precision it is stored in."""
     return torch.from_numpy(stored[name].copy())
 

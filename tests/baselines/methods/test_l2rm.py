@@ -1,16 +1,14 @@
 """L2RM against the published code's numbers, and what it does where that code stops."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from support.doubles import Steps, StoredBatches, rows_of
-from support.parity import Stored, assert_matrix_losses, tensor
-from torch import Tensor, nn
+from support.parity import assert_matrix_losses, tensor
+from torch import nn
 
-from baselines.kit.batches import Batch
 from baselines.kit.losses import hardest_triplet, info_nce, matching_log_probabilities, mean_triplet
 from baselines.kit.method import EpochPlan, Setting
 from baselines.kit.mixture import by_moments, fitted
@@ -46,7 +44,7 @@ def test_losses_of_a_matrix_match_the_published_code(precise):
     assert_matrix_losses(stored, losses, value=1e-4, slope=1e-3, scale=0.01, tied=tied)
 
 
-def cost_function(stored: Stored, later: bool) -> CostFunction:
+def cost_function(stored, later):
     """The cost function at the start, or with the stored weights."""
     function = CostFunction(len(stored["cost_function.bias"])).to(stored.dtype)
     if later:
@@ -54,7 +52,7 @@ def cost_function(stored: Stored, later: bool) -> CostFunction:
     return function
 
 
-def config_of(stored: Stored, letter: str, **options: Any) -> L2RMConfig:
+def config_of(stored, letter, **options):
     """The stored regularisation, mass, and whether a pair may be matched with itself."""
     regularisation, mass, ratio = stored["ot.settings"]["abcd".index(letter)].tolist()
     names = {"regularisation": regularisation, "transported_mass": mass, "match_own_image": ratio == 0}
@@ -101,11 +99,11 @@ def test_transport_and_its_loss_match_the_published_code(state, precise):
     assert compared == set(stored.names("scores."))
 
 
-def loop_batches(stored: Stored, queue: str) -> StoredBatches:
+def loop_batches(stored, queue):
     """The stored training loop: images are numbered by their rows."""
     whole, start = stored.batch("train."), f"train.{queue}."
 
-    def rows(images: Tensor, captions: Tensor) -> Batch:
+    def rows(images, captions):
         return replace(rows_of(whole, captions), image_features=whole.image_features[images], pair_ids=images)
 
     clean, *noisy = (
@@ -124,17 +122,17 @@ def loop_batches(stored: Stored, queue: str) -> StoredBatches:
 class Loop(L2RM):
     """L2RM with the stored division and random picks; it keeps what the transport and the cost function saw."""
 
-    def divide(self, batches: Any) -> None:
+    def divide(self, batches):
         clean = torch.arange(len(batches.pair_ids)) < len(batches.pair_ids) // 2
         self.clean_probability.write(batches.pair_ids, clean)
 
-    def sides(self, pair_ids: Tensor) -> tuple[Tensor, Tensor]:
+    def sides(self, pair_ids):
         return pair_ids, pair_ids
 
-    def known_pairs(self, random: np.random.Generator) -> tuple[Tensor, Tensor]:
+    def known_pairs(self, random):
         return next(self.picks)
 
-    def cost_step(self, clean: Batch, queued: Batch, places: Tensor, rows: Tensor, step: Any) -> None:
+    def cost_step(self, clean, queued, places, rows, step):
         ids = queued.pair_ids.clone()
         ids[places] = clean.pair_ids[rows]
         self.seen.append({"key_queue_rows": ids})
@@ -147,13 +145,13 @@ class Loop(L2RM):
         }
         self.seen[-1].update({name: weight.detach().clone() for name, weight in weights.items()})
 
-    def rematched(self, similarities: Tensor) -> Tensor:
+    def rematched(self, similarities):
         plan = super().rematched(similarities)
         self.seen[-1].update(sims_noisy=similarities, plan=plan, queue_rows=self.queue)
         return plan
 
 
-def loop(config: L2RMConfig, batches: StoredBatches, network: nn.Module) -> Loop:
+def loop(config, batches, network):
     method = Loop(config, Setting(len(batches.pair_ids), 1, 1, lambda: network, batches.batch_size))
     method.seen = [{}]
     return method
@@ -284,7 +282,7 @@ def test_schedule_matches_the_published_code(dataset, options, single):
         assert {method.learning_rate(module, epoch) for epoch in warmup} == {rates[0]}
 
 
-def small_method(probability: list[float], batch_size: int) -> L2RM:
+def small_method(probability, batch_size):
     method = L2RM(L2RMConfig(), Setting(len(probability), 1, 1, nn.Identity, batch_size))
     method.clean_probability.write(torch.arange(len(probability)), torch.tensor(probability))
     return method

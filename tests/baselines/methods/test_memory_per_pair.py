@@ -7,7 +7,6 @@ from pathlib import Path
 import torch
 
 from baselines.backbones import BACKBONES, build_backbone
-from baselines.kit.backbone import Backbone
 from baselines.kit.method import Setting
 from baselines.methods import METHODS
 
@@ -17,13 +16,13 @@ SMALLER, LARGER = 70_000, 80_000
 """Pairs; more than IN2R ever stores."""
 
 
-def tiny_network(name: str) -> Backbone:
+def tiny_network(name):
     sizes = {"embed_size": 256} if name == "linear" else {"embed_size": 4, "word_dim": 4, "sim_dim": 4}
     config = BACKBONES[name].Config(**sizes)
     return build_backbone(name, config, feature_dim=4, n_regions=2, vocabulary_size=20)
 
 
-def remembered(name: str, n_pairs: int) -> int:
+def remembered(name, n_pairs):
     """Bytes of everything in a method's state."""
     method = METHODS[name]
     config = method.Config()

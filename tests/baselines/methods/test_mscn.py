@@ -8,12 +8,11 @@ import pytest
 import torch
 from numpy.random import RandomState
 from support.doubles import Steps, StoredBatches
-from support.parity import Stored, assert_matrix_losses, gradients_of, network_of
+from support.parity import assert_matrix_losses, gradients_of, network_of
 from support.rounding import assert_near
-from torch import Tensor, nn
+from torch import nn
 
 import baselines.methods.mscn as mscn
-from baselines.kit.batches import Batch
 from baselines.kit.losses import hardest_triplet, mean_triplet
 from baselines.kit.method import EpochPlan, Setting
 from baselines.kit.mixture import by_moments, clamped, fitted
@@ -43,12 +42,12 @@ CASES = pytest.mark.parametrize(
 )
 
 
-def load_meta(head: nn.Module, stored: Stored, prefix: str) -> None:
+def load_meta(head, stored, prefix):
     """Published weights of a meta network."""
     head.load_state_dict({ours: stored(prefix + theirs) for theirs, ours in META.items()})
 
 
-def near_meta(found: dict[str, Tensor], stored: Stored, prefix: str, scale: float = 0.0) -> None:
+def near_meta(found, stored, prefix, scale=0.0):
     """Compare weights or gradients of a meta network."""
     for theirs, ours in META.items():
         stored.near(found[ours], prefix + theirs, 1e-3, scale=scale)
@@ -117,7 +116,7 @@ def test_mismatched_pairs_are_drawn_as_in_the_published_code(single):
                 stored.equal(found, f"{name}.{side}{time}")
 
 
-def base_state(stored: Stored) -> dict[str, Tensor]:
+def base_state(stored):
     """The stored backbone with the last layer that it lacks."""
     sim_dim = stored["meta.first_hidden_layer.fc.weight"].shape[1]
     layer = {"weight": torch.zeros(1, sim_dim), "bias": torch.zeros(1)}
@@ -131,13 +130,13 @@ class Seen(MSCN):
 
     direct = False
 
-    def virtual_weights(self, network: nn.Module, loss: Tensor, learning_rate: float) -> dict[str, Tensor]:
+    def virtual_weights(self, network, loss, learning_rate):
         virtual = super().virtual_weights(network, loss, learning_rate)
         self.seen = {"loss": loss.detach(), "virtual": virtual}
         return {name: weight.detach() for name, weight in virtual.items()} if self.direct else virtual
 
 
-def method_of(stored: Stored, **options: object) -> Seen:
+def method_of(stored, **options):
     """Two copies of the stored network with its meta network."""
     hidden_size = stored["meta.first_hidden_layer.fc.weight"].shape[0]
     network = partial(network_of, "sgr", base_state(stored))
@@ -153,7 +152,7 @@ def method(single):
     return method_of(single("R_mscn_network"))
 
 
-def trusted_batch(stored: Stored, name: str) -> tuple[Batch, Tensor]:
+def trusted_batch(stored, name):
     return stored.batch(f"batch.{name}."), stored(f"batch.{name}.labels")
 
 
@@ -190,7 +189,7 @@ def test_warm_up_matches_the_published_code(precise):
     near_meta(dict(method.head(0).named_parameters()), stored, "warmup.after.meta.", scale=1)
 
 
-def settings_of(stored: Stored, rates: str, gru: str) -> tuple[str, float, float]:
+def settings_of(stored, rates, gru):
     start = f"step.{rates}.{gru}."
     return start, float(stored[f"{start}lr"]), float(stored[f"{start}meta_lr"])
 
@@ -214,7 +213,7 @@ def test_meta_step_matches_the_published_code(rates, gru, precise, monkeypatch):
     assert all(torch.equal(x, before[key]) for key, x in network.state_dict().items())
 
 
-def rates_of(method: MSCN, rate: float, meta_rate: float) -> list[float]:
+def rates_of(method, rate, meta_rate):
     return [meta_rate if isinstance(m, MetaNetwork) else rate for m in method.trained_modules()]
 
 
@@ -244,9 +243,9 @@ def test_trajectory_matches_the_published_code(gru, precise):
     step = Steps(method, rates_of(method, 2e-3, 1e-3))
     trusted = [trusted_batch(of_network, name) for name in ("m0", "m1")]
     method.trusted_batches = lambda *_: cycle(trusted)
-    after: list[dict[str, Tensor]] = []
+    after = []
 
-    def recording(modules: nn.Module, *rest: object, **terms: object) -> None:
+    def recording(modules, *rest, **terms):
         step(modules, *rest, **terms)
         if isinstance(modules, MetaNetwork):
             after.append({name: weight.detach().clone() for name, weight in modules.named_parameters()})

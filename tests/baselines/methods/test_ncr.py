@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 import torch
 from support.doubles import OwnPairs, Steps, StoredBatches, bare_batch
-from support.parity import FILES, Stored, assert_matrix_losses, assert_trajectory
+from support.parity import FILES, assert_matrix_losses, assert_trajectory
 from support.rounding import assert_near
-from torch import Tensor, nn
 
 import baselines.methods.ncr
-from baselines.kit.batches import Batch
 from baselines.kit.losses import hardest_triplet, matching_prediction, mean_triplet
 from baselines.kit.method import EpochPlan, Setting
 from baselines.methods.ncr import NCR, NCRConfig, ncr_triplet
@@ -37,7 +35,7 @@ def test_losses_and_their_gradients_match_the_published_code(single):
         assert_near(prediction, expected, 1e-5, scale=1)
 
 
-def method_and_batch(backbone: str, weights: Stored) -> tuple[NCR, Batch]:
+def method_and_batch(backbone, weights):
     batch = weights.batch()
     return NCR(NCRConfig(), Setting(len(batch), 36, 50, lambda: weights.network(backbone))), batch
 
@@ -57,7 +55,7 @@ def test_steps_match_the_published_code(backbone, mode, single):
     """A warm-up step of network 0, or a step on stored labels."""
     stored, weights, start = single("C_ncr_network"), single(FILES[backbone]), f"{backbone}.{mode}."
 
-    def train_once(method: NCR, step: Steps) -> None:
+    def train_once(method, step):
         if mode == "warmup":
             method.train_epoch(EpochPlan(0, 0, "warmup", 1.0), StoredBatches(batch, warmup_1=[]), step)
             return
@@ -80,20 +78,20 @@ def test_steps_match_the_published_code(backbone, mode, single):
 class Recorded(NCR):
     """NCR with stored predictions in place of networks."""
 
-    def __init__(self, predictions: list[Tensor], epochs: int) -> None:
+    def __init__(self, predictions, epochs):
         super().__init__(NCRConfig(epochs=epochs), Setting(len(predictions[0]), 1, 1, OwnPairs))
         self.stored = dict(zip(self.networks, predictions, strict=True))
 
-    def predict(self, network: nn.Module, batch: Batch) -> Tensor:
+    def predict(self, network, batch):
         return self.stored[network][batch.pair_ids]
 
 
 @pytest.fixture
 def labels(monkeypatch):
     """The labels that reach the loss."""
-    found: list[Tensor] = []
+    found = []
 
-    def recording(similarities: Tensor, label: Tensor, config: NCRConfig) -> Tensor:
+    def recording(similarities, label, config):
         found.append(label)
         return similarities.sum()[None]
 
@@ -128,10 +126,10 @@ def test_labels_match_the_published_code(half, epoch, labels, single):
 class Counting(NCR):
     """NCR whose prediction is the number of steps that came before it."""
 
-    def predict(self, network: nn.Module, batch: Batch) -> Tensor:
+    def predict(self, network, batch):
         return torch.full((len(batch),), float(len(self.seen)))
 
-    def count(self, network: nn.Module, loss: Tensor, batch: Batch) -> None:
+    def count(self, network, loss, batch):
         self.seen.append(batch.pair_ids.tolist())
 
 

@@ -1,9 +1,6 @@
 """Transport and mixtures are computed for all pairs at once: what Python executes does not grow with the pairs."""
 
 import sys
-from collections.abc import Callable
-from types import FrameType
-from typing import Any
 
 import pytest
 import torch
@@ -16,11 +13,11 @@ LEFT_OUT = ("/torch/", "/importlib", "<frozen")
 """Below torch's own Python nothing is ours."""
 
 
-def executed_lines(function: Callable[[], object]) -> int:
+def executed_lines(function):
     """Lines of this project that a call executes; a loop counts its lines once in every turn."""
     count = 0
 
-    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+    def trace(frame, event, argument):
         nonlocal count
         if any(part in frame.f_code.co_filename for part in LEFT_OUT):
             return None
@@ -36,7 +33,7 @@ def executed_lines(function: Callable[[], object]) -> int:
     return count
 
 
-def losses(n: int) -> torch.Tensor:
+def losses(n):
     """Of two groups, in (0, 1)."""
     generator = torch.Generator().manual_seed(n)
     low, high = (torch.rand(n // 2, generator=generator) for _ in range(2))
@@ -46,14 +43,14 @@ def losses(n: int) -> torch.Tensor:
 MIXTURE = BetaMixture(*(torch.tensor(x, dtype=torch.float64) for x in ((2.0, 6.0), (6.0, 2.0), (0.5, 0.5))))
 
 
-def transported(n: int) -> None:
+def transported(n):
     costs = torch.rand(n, n, generator=torch.Generator().manual_seed(n))
     mass = torch.full((n,), 1 / n)
     found = sinkhorn(costs, mass, mass, 0.05, torch.eye(n, dtype=torch.bool), tolerance=0.0, most_rounds=5)
     assert found.rounds == 5
 
 
-def rematched(n: int) -> None:
+def rematched(n):
     labels = l2rm.rectified_labels(torch.rand(n, n))[0]
     l2rm.symmetric_divergence(torch.rand(n, n).log_softmax(dim=1), labels)
 

@@ -1,15 +1,12 @@
 """NPC against the published code's numbers, and what it does where that code stops or errs."""
 
-from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from numpy.random import RandomState
 from support.doubles import FixedSimilarities, StandIn, Steps, StoredBatches, bare_batch
-from support.parity import Stored
 from support.rounding import assert_near
 from support.towers import (
     assert_parts,
@@ -19,11 +16,9 @@ from support.towers import (
     options_of,
     pairs_of,
 )
-from torch import Tensor
 from torch.nn import functional
 
 from baselines.kit.backbone import Encoded
-from baselines.kit.batches import Batch
 from baselines.kit.losses import info_nce
 from baselines.methods.dcl import DCL
 from baselines.methods.npc import NPC, clean_posterior, confidence, nearest, ratio, surely_clean
@@ -34,7 +29,7 @@ DECIDED = 3e-6
 """Ratios that are nearer to 1 in float32 are rounding, which decides between weights of 0.76 and 1."""
 
 
-def both_ways(stored: Stored, start: str, first: str, second: str) -> float:
+def both_ways(stored, start, first, second):
     return float(stored[f"{start}{first}{stored.end}"]) + float(stored[f"{start}{second}{stored.end}"])
 
 
@@ -53,7 +48,7 @@ def test_losses_and_their_gradients_match_the_published_code(precise):
         assert_near(both, both_ways(stored, f"{case}.", "i2t", "t2i"), near, scale=1, name=case)
 
 
-def on_scores(scores: Tensor, **options: Any) -> tuple[NPC, Steps]:
+def on_scores(scores, **options):
     method = fine_tuned(NPC, FixedSimilarities(scores), len(scores), temperature=1.0, **options)
     return method, Steps(method)
 
@@ -98,23 +93,23 @@ def test_weights_and_what_they_make_of_a_batch_match_the_published_code(precise)
         stored.near(step.gradients["weight"] - own.grad, f"{start}per_pair_grad")
 
 
-def unit(vectors: Tensor) -> Tensor:
+def unit(vectors):
     return functional.normalize(vectors, dim=1)
 
 
 class GivenVectors(StandIn):
     """A network whose vectors are stored, and whose own scale is that of the stored losses."""
 
-    def __init__(self, images: Tensor, captions: Tensor, scale: float) -> None:
+    def __init__(self, images, captions, scale):
         super().__init__()
         self.sides, self.reads_images = (images, captions), False
         self.scale = torch.nn.Parameter(torch.tensor(scale))
 
-    def encode(self, batch: Batch) -> tuple[Any, Any]:
+    def encode(self, batch):
         images, captions = (Encoded(side[batch.pair_ids], batch.image_lengths) for side in self.sides)
         return images, captions
 
-    def compare(self, images: Encoded, captions: Encoded) -> Tensor:
+    def compare(self, images, captions):
         return self.scale * images.vectors @ captions.vectors.T
 
 
@@ -155,7 +150,7 @@ def test_the_memory_bank_matches_the_published_code(single):
 class Bank(StoredBatches):
     """Stored batches, and the stored entries of their pairs."""
 
-    def __init__(self, stored: Stored, n_pairs: int) -> None:
+    def __init__(self, stored, n_pairs):
         self.entries, own, size = {}, [], len(stored["batch0.images"])
         for number in range(sum(name.isdigit() for name in stored.names("batch", ".images"))):
             start, first = f"batch{number}.", number * size
@@ -165,21 +160,21 @@ class Bank(StoredBatches):
             own.append(self.entries[first])
         super().__init__(*own, n_pairs=n_pairs)
 
-    def read(self, *pairs: Tensor) -> Batch:
+    def read(self, *pairs):
         return self.entries[int(pairs[0][0])]
 
 
 class Watched(NPC):
     """NPC that keeps what it measures."""
 
-    def try_out(self, batch: Batch, entries: Sequence[Batch], rate: float, step: Any) -> Any:
+    def try_out(self, batch, entries, rate, step):
         self.rate_of_step = rate
         self.tried = super().try_out(batch, entries, rate, step)
         self.siamese_gradients = step.gradients
         self.siamese_after = {name: x.detach().clone() for name, x in self.siamese.named_parameters()}
         return self.tried
 
-    def logits(self, network: Any, cosines: Tensor) -> Tensor:
+    def logits(self, network, cosines):
         found = super().logits(network, cosines)
         if network is self.networks[0]:
             self.seen = found.detach()
@@ -202,7 +197,7 @@ def test_steps_match_the_published_code(file, rates, precise):
     step, number = Steps(method, 1.0, float(setting[-1])), 0
     train_step = method.train_step
 
-    def compared(*arguments: Any) -> None:
+    def compared(*arguments):
         nonlocal number
         train_step(*arguments)
         near_step(stored, f"{rates}step{number}.", method, step, 5e-5 if number < 2 else 3e-4)
@@ -214,7 +209,7 @@ def test_steps_match_the_published_code(file, rates, precise):
     assert number == len(stored.names(f"{rates}step", ".lr"))
 
 
-def near_step(stored: Stored, start: str, method: Watched, step: Steps, single: float) -> None:
+def near_step(stored, start, method, step, single):
     """Compare all that is stored of a step which was just taken."""
     assert method.rate_of_step == pytest.approx(float(stored[f"{start}lr"]), rel=1e-12)
     for name, found in zip(MEMORIES, [*method.tried[0], *method.tried[1]], strict=True):
@@ -258,7 +253,7 @@ def test_schedules_match_the_published_code(method, file, single):
 @pytest.mark.parametrize("kind", [NPC, OSA, DCL])
 def test_the_rate_follows_a_cosine_over_steps(kind):
     """The published one is nearly constant within an epoch."""
-    batches: Any = SimpleNamespace(pair_ids=range(1000), batch_size=100)
+    batches = SimpleNamespace(pair_ids=range(1000), batch_size=100)
     rates = {}
     for faults in ("repaired", "published"):
         method = fine_tuned(kind, StandIn(), 1, epochs=2, rising_steps=4, learning_rate=1.0, faults=faults)

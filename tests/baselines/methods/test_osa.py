@@ -1,17 +1,12 @@
 """OSA against the published code's numbers, and what it does where that code divides by zero."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 from support.doubles import FixedSimilarities, Steps, StoredBatches, bare_batch
-from support.parity import Stored
 from support.rounding import assert_near
 from support.towers import assert_parts, fine_tuned, network_of, options_of, pairs_of
-from torch import Tensor
 
-from baselines.kit.batches import Batch
 from baselines.methods.osa import (
     OSA,
     batch_weight,
@@ -60,7 +55,7 @@ def test_the_shift_of_random_inputs_matches_the_published_code(precise):
     assert paired_shift(logits) == logits.diagonal().mean()
 
 
-def method_of(stored: Stored, setting: np.ndarray) -> tuple[Any, StoredBatches]:
+def method_of(stored, setting):
     """OSA with the stored shift, and the training pairs in the order of their number."""
     size, n_pairs = int(setting[4]), len(stored["train.images"])
     sides = (stored(f"train.{side}").split(size) for side in ("images", "texts"))
@@ -87,11 +82,11 @@ def test_steps_match_the_published_code(rates, precise):
     step, number, seen = Steps(method, 1.0, torch.inf), 0, []
     train_step, logits = method.train_step, method.logits
 
-    def watched(*sides: Any) -> Tensor:
+    def watched(*sides):
         seen.append(logits(*sides))
         return seen[-1]
 
-    def compared(batch: Batch, rate: float, *others: Any) -> None:
+    def compared(batch, rate, *others):
         nonlocal number
         train_step(batch, rate, *others)
         start = f"{rates}.step{number}."
@@ -119,7 +114,7 @@ def test_a_network_that_tells_nothing_apart_is_one_sentence(similarity):
         method.prepare(StoredBatches(bare_batch(6)))
 
 
-def without_images(similarities: Tensor) -> FixedSimilarities:
+def without_images(similarities):
     network = FixedSimilarities(similarities)
     network.reads_images = False
     return network

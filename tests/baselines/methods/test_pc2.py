@@ -1,6 +1,5 @@
 """PC2 against the published code's numbers, and what its configuration changes."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -10,8 +9,6 @@ from support.doubles import Steps, StoredBatches, rows_of
 from support.parity import (
     FILES,
     TRAINED,
-    State,
-    Stored,
     assert_matrix_losses,
     assert_trajectory,
     assert_weights,
@@ -19,7 +16,6 @@ from support.parity import (
     network_of,
 )
 from support.rounding import assert_near
-from torch import Tensor, nn
 
 import baselines.methods.pc2 as pc2
 from baselines.backbones import BACKBONES
@@ -101,12 +97,12 @@ def test_division_by_loss_and_oscillation_matches_the_published_code(single):
         stored.near(labels[:, None], f"targets.{phase}.lb_labels", 1e-6)
 
 
-def head_of(stored: Stored, prefix: str = "") -> dict[str, Tensor]:
+def head_of(stored, prefix=""):
     names = stored.names(f"{prefix}img_pro_head.")
     return {f"img_pro_head.{name}": stored(f"{prefix}img_pro_head.{name}") for name in names}
 
 
-def pseudo_classifier_of(state: Mapping[str, Tensor], embed_size: int) -> PseudoClassifier:
+def pseudo_classifier_of(state, embed_size):
     """C with the entries ``img_pro_head.*`` of a network of the paper's code."""
     layers = {"first_hidden_layer.fc.": "hidden.", "output_layer.": "out."}
     ours = translate(state, {f"img_pro_head.{theirs}": name for theirs, name in layers.items()})
@@ -120,7 +116,7 @@ def pseudo_classifier_of(state: Mapping[str, Tensor], embed_size: int) -> Pseudo
 def method_on(single):
     """Make PC2 on a stored backbone."""
 
-    def make(backbone: str, **options: object) -> PC2:
+    def make(backbone, **options):
         stored, weights = single(FILE), single(FILES[backbone])
         names = ("short", "mid", "long", "unlabelled")
         n_pairs = max(len(stored[f"batch.{name}.lengths"]) for name in names)
@@ -139,13 +135,13 @@ def method_on(single):
 def near_gradients(single):
     """Compare what the last step left in network 0: its norm and, where stored, every gradient."""
 
-    def compare(step: Steps, backbone: str, case: str) -> None:
+    def compare(step, backbone, case):
         stored, prefix = single(FILE), f"{case}.grad."
         stored.near(step.norms[-1], f"{case}.grad_norm", 2e-4)
         if not (wanted := stored.wanted(prefix)):
             return
 
-        def build(state: State) -> nn.Module:
+        def build(state):
             heads = {name: x for name, x in state.items() if name.startswith("img_pro_head.")}
             network = network_of(backbone, {name: x for name, x in state.items() if name not in heads})
             network.pseudo_classifier = pseudo_classifier_of(heads, network.embed_size)
@@ -241,7 +237,7 @@ def test_trajectory_matches_the_published_code(backbone, single, method_on):
     assert_trajectory(triplets, stored[f"{backbone}.trajectory.returned"][:, 0])
 
 
-def small(backbone: str = "vse_infinity", **options: object) -> PC2:
+def small(backbone="vse_infinity", **options):
     """PC2 on a tiny backbone with random weights; 4 regions of 3 numbers, 20 pairs, 9 words."""
     torch.manual_seed(0)
     config = BACKBONES[backbone].Config(embed_size=6, word_dim=5)
@@ -261,7 +257,7 @@ def test_the_pseudo_classifier_reads_what_the_backbone_hands_out(backbone):
     assert classify(network, images).shape == (6, 5)
 
 
-def random_batch(pair_ids: list[int], longest: int = 6) -> Batch:
+def random_batch(pair_ids, longest=6):
     n = len(pair_ids)
     lengths = torch.randint(2, longest + 1, (n,))
     lengths[0] = longest
@@ -269,7 +265,7 @@ def random_batch(pair_ids: list[int], longest: int = 6) -> Batch:
     return Batch(torch.rand(n, 4, 3), torch.full((n,), 4), tokens, lengths, torch.tensor(pair_ids))
 
 
-def twenty_pairs() -> StoredBatches:
+def twenty_pairs():
     """In order, six in a batch."""
     whole = random_batch(list(range(20)))
     return StoredBatches(*(rows_of(whole, ids) for ids in torch.arange(20).split(6)))
@@ -306,7 +302,7 @@ def test_captions_are_borrowed_by_the_nearest_embedding(backbone, monkeypatch):
     method, batch = small(backbone, borrow_by="embedding"), random_batch(list(range(8)))
     clean, noisy = rows_of(batch, torch.arange(4)), rows_of(batch, torch.tensor([2, 0]))
     noisy = replace(noisy, pair_ids=torch.tensor([18, 19]))
-    chosen: list[Tensor] = []
+    chosen = []
     monkeypatch.setattr(
         pc2, "borrowed", lambda c, rows, longest: chosen.append(rows) or borrowed(c, rows, longest)
     )

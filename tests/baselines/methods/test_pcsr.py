@@ -1,8 +1,6 @@
 """PCSR against the published code's numbers, in its published and in its repaired form."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +9,6 @@ from numpy.random import RandomState
 from support.doubles import FixedSimilarities, Steps, StoredBatches, rows_of
 from support.parity import (
     TRAINED,
-    Stored,
     assert_weights,
     gradients_of,
     network_of,
@@ -20,7 +17,7 @@ from support.parity import (
     tensor,
 )
 from support.rounding import assert_near
-from torch import Tensor, nn
+from torch import nn
 
 from baselines.backbones import BACKBONES
 from baselines.backbones.encoders import WordEncoder, unit_length, xavier_linear
@@ -107,7 +104,7 @@ class StandIn(Backbone):
 
     fixed_regions = True
 
-    def __init__(self, state: Mapping[str, Tensor]) -> None:
+    def __init__(self, state):
         super().__init__()
         own, of_similarity = dict(state), ("sim_enc.scale", "sim_enc.shift")
         self.scale, self.shift = (nn.Parameter(own.pop(name)) for name in of_similarity)
@@ -117,17 +114,17 @@ class StandIn(Backbone):
             self.words = WordEncoder(*own["txt_enc.embed.weight"].shape, self.embed_size)
             self.to(self.scale.dtype).load_state_dict(self.state_dict() | translate(own, SGRAF))
 
-    def encode_images(self, image_features: Tensor, image_lengths: Tensor) -> Encoded:
+    def encode_images(self, image_features, image_lengths):
         vectors = unit_length(self.regions(image_features)) if hasattr(self, "regions") else image_features
         return Encoded(vectors, image_lengths)
 
-    def encode_captions(self, caption_tokens: Tensor, caption_lengths: Tensor) -> Encoded:
+    def encode_captions(self, caption_tokens, caption_lengths):
         vectors = caption_tokens
         if hasattr(self, "words"):
             vectors = unit_length(self.words(caption_tokens, caption_lengths))
         return Encoded(vectors, caption_lengths)
 
-    def similarities(self, images: Encoded, captions: Encoded) -> Tensor:
+    def similarities(self, images, captions):
         # a count beyond the words: the slice ends there
         counts = captions.lengths.clamp(max=captions.vectors.shape[1])
         read = torch.arange(captions.vectors.shape[1]) < counts[:, None]
@@ -136,7 +133,7 @@ class StandIn(Backbone):
         return torch.sigmoid(self.scale * cosines + self.shift)
 
 
-def head_of(state: Mapping[str, Tensor]) -> PseudoClassifier:
+def head_of(state):
     """C with entries ``head.*`` of the paper's code; the images have 36 regions."""
     ours = translate(state, {f"head.{theirs}": name for theirs, name in HEAD.items()})
     hidden_size, n_inputs = ours["hidden.weight"].shape
@@ -145,13 +142,13 @@ def head_of(state: Mapping[str, Tensor]) -> PseudoClassifier:
     return head
 
 
-def heads_in(stored: Stored, prefix: str, end: str = "") -> dict[str, Tensor]:
+def heads_in(stored, prefix, end=""):
     names = stored.names(f"{prefix}head.", end)
     names = names if end else [name for name in names if not name.endswith("__f64")]
     return {f"head.{name}": stored(f"{prefix}head.{name}{end}") for name in names}
 
 
-def network_with(state: Mapping[str, Tensor]) -> Any:
+def network_with(state):
     """SGR, or the stand-in, with a pseudo-classifier."""
     rest = {name: x for name, x in state.items() if not name.startswith("head.")}
     sgr = any(name.startswith("sim_enc.SGR_module") for name in rest)
@@ -161,7 +158,7 @@ def network_with(state: Mapping[str, Tensor]) -> Any:
     return network
 
 
-def method_of(stored: Stored, prefixes: tuple[str, str], n_pairs: int, **options: Any) -> PCSR:
+def method_of(stored, prefixes, n_pairs, **options):
     """PCSR whose networks are stored ones, with the sizes of the stored head."""
     states = [stored.state(prefix) | heads_in(stored, prefix) for prefix in prefixes]
     networks = [network_with(state) for state in states]
@@ -173,7 +170,7 @@ def method_of(stored: Stored, prefixes: tuple[str, str], n_pairs: int, **options
     return method.to(stored.dtype).train()
 
 
-def handed_out(stored: Stored, case: str, ids: Tensor | None = None, of: str = "") -> Batch:
+def handed_out(stored, case, ids=None, of=""):
     """A batch whose features and tokens are stored vectors."""
     images, captions = (stored.leaf(f"{case}.{of}{x}") for x in ("images", "captions"))
     lengths, ids = stored(f"{case}.{of}lengths"), torch.arange(len(images)) if ids is None else ids
@@ -216,11 +213,11 @@ def test_a_caption_is_resized_as_torch_resizes_it_alone():
 class LeafSteps(Steps):
     """Keeps the gradients of leaves that no optimiser updates too."""
 
-    def __init__(self, method: PCSR, leaves: Mapping[str, Tensor]) -> None:
+    def __init__(self, method, leaves):
         super().__init__(method)
         self.leaves = leaves
 
-    def __call__(self, modules: Any, loss: Tensor, *args: Any, **terms: Any) -> None:
+    def __call__(self, modules, loss, *args, **terms):
         found = torch.autograd.grad(loss, list(self.leaves.values()), retain_graph=True)
         for leaf, grad in zip(self.leaves.values(), found, strict=True):
             leaf.grad = grad
@@ -322,12 +319,12 @@ FILES = pytest.mark.parametrize("file", ["Z_pcsr_step", "Z_pcsr_step_sgr"])
 KINDS = ("clean", "refinable", "ambiguous")
 
 
-def stored_steps(stored: Stored, **options: Any) -> tuple[PCSR, Steps]:
+def stored_steps(stored, **options):
     method = method_of(stored, ("A.", "B."), len(stored["images"]), **options)
     return method, Steps(method, float(stored["learning_rate"]))
 
 
-def batches_named(stored: Stored, name: str, members: np.ndarray | None = None) -> list[Batch]:
+def batches_named(stored, name, members=None):
     found, whole = [], stored.batch("")
     for number in sorted(int(n) for n in stored.names(name) if n.isdigit()):
         rows = stored[f"{name}{number}"]
@@ -336,7 +333,7 @@ def batches_named(stored: Stored, name: str, members: np.ndarray | None = None) 
     return found
 
 
-def near_after(method: PCSR, stored: Stored, prefix: str, absolute: float) -> None:
+def near_after(method, stored, prefix, absolute):
     """Compare the weights of network A with stored ones."""
     wanted = {
         name: tensor(x)
@@ -412,7 +409,7 @@ def test_an_epoch_matches_the_published_code(file, kind, faults, double):
         near_after(method, stored, f"{start}after.", near)
 
 
-def small(backbone: str) -> PCSR:
+def small(backbone):
     config = {"classes": 5, "hidden_size": 7}
     return PCSR(PCSRConfig(**config), Setting(20, 16, 40, lambda: small_network(backbone))).double().train()
 

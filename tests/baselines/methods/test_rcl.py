@@ -2,8 +2,6 @@
 
 import math
 import re
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.doubles import FixedSimilarities, Steps, StoredBatches, bare_batch
-from support.parity import Stored, assert_trajectory
+from support.parity import assert_trajectory
 from support.rounding import assert_near
 from torch import nn
 
@@ -30,7 +28,7 @@ PLAN = EpochPlan(0, 0, "train", 1.0)
 PENALTY = r"(?P<penalty>log|tan|abs|exp|gce|infoNCE)(?:_q(?P<q>[\d.]+))?(?:_tau(?P<tau>[\d.]+))?"
 
 
-def arrays_of(stored: Stored, pattern: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def arrays_of(stored, pattern):
     """Names of the results of a kind, and what their parts say; at least one."""
     names = (name.removesuffix(stored.end) for name in stored if name.endswith(stored.end))
     found = [(name, match.groupdict()) for name in names if (match := re.fullmatch(pattern, name))]
@@ -38,7 +36,7 @@ def arrays_of(stored: Stored, pattern: str) -> Iterator[tuple[str, dict[str, Any
     return iter(found)
 
 
-def config_of(parts: dict[str, Any]) -> RCLConfig:
+def config_of(parts):
     penalty = {"infoNCE": "info_nce"}.get(parts["penalty"], parts["penalty"])
     return RCLConfig(penalty=penalty, q=parts["q"] or 0.2, temperature=parts["tau"] or 0.05)
 
@@ -90,7 +88,7 @@ def test_the_network_matches_the_published_code(mode, precise):
         stored.near(similarities, "inference.sims", 1e-5)
 
 
-def method_on(weights: Stored, config: RCLConfig) -> RCL:
+def method_on(weights, config):
     return RCL(config, Setting(len(weights["in.images"]), 36, 50, lambda: weights.network("sgr")))
 
 
@@ -174,7 +172,7 @@ def test_probabilities_of_sums_of_cosines_are_finite():
 SIMILARITIES = torch.from_numpy(np.random.default_rng(0).random((9, 9)))
 
 
-def losses_of(seed: int, epoch: int, n_steps: int = 2, **options: Any) -> list[float]:
+def losses_of(seed, epoch, n_steps=2, **options):
     """Losses of the same batch, step by step, in one epoch."""
     method = RCL(RCLConfig(**options), Setting(9, 1, 5, lambda: FixedSimilarities(SIMILARITIES)))
     step, batches = Steps(method), StoredBatches(*[bare_batch(9)] * n_steps)

@@ -3,11 +3,10 @@
 import pytest
 import torch
 from support.doubles import Steps, StoredBatches
-from support.parity import Stored, assert_trajectory
+from support.parity import assert_trajectory
 from support.rounding import assert_near
-from torch import Tensor, nn
+from torch import nn
 
-from baselines.kit.batches import Batch
 from baselines.kit.losses import info_nce
 from baselines.kit.method import EpochPlan, Setting
 from baselines.methods.rince import RINCE, RINCEConfig, robust_info_nce
@@ -18,12 +17,12 @@ EVERY_ROW = pytest.mark.parametrize("name", ROWS)
 TRAIN = EpochPlan(0, 0, "train", 1.0)
 
 
-def setting(stored: Stored, name: str) -> list[float]:
+def setting(stored, name):
     """Temperature, q and lambda."""
     return stored["settings"][ROWS.index(name)].tolist()
 
 
-def square(logits: Tensor, q: float, weight: float) -> Tensor:
+def square(logits, q, weight):
     return robust_info_nce(logits.diagonal(), logits, q, weight)
 
 
@@ -76,7 +75,7 @@ def test_candidates_of_both_sets_match_the_published_code(name, double):
     stored.near(first.grad, f"simclr.{name}.grad_first", double=1e-9)
 
 
-def sgr_method(stored: Stored, name: str, weights: Stored) -> tuple[RINCE, Batch]:
+def sgr_method(stored, name, weights):
     temperature, q, weight = setting(stored, name)
     batch, config = weights.batch(), RINCEConfig(temperature=temperature, exponent=q, density_weight=weight)
     return RINCE(config, Setting(len(batch), 1, 1, lambda: weights.network("sgr"))), batch

@@ -1,8 +1,6 @@
 """SPS against the published code's numbers, and what it does where that code stops or errs."""
 
 import re
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +15,7 @@ from support.two_networks import (
     on_both_networks,
     stored_batches,
 )
-from torch import Tensor, nn
+from torch import nn
 
 from baselines.kit.backbone import Encoded, overall
 from baselines.kit.batches import Batch
@@ -85,33 +83,31 @@ def test_mixtures_and_divisions_match_the_published_code(single):
 class Recorded(SPS):
     """SPS with stored predictions and labels of noisy pairs, and what reaches the loss in place of steps."""
 
-    def __init__(self, predictions: list[Tensor], proxy_label: Tensor, sets: tuple[Tensor, ...]) -> None:
+    def __init__(self, predictions, proxy_label, sets):
         super().__init__(SPSConfig(), Setting(len(proxy_label), 1, 1, OwnPairs))
         self.stored, self.proxy_label = dict(zip(self.networks, predictions, strict=True)), proxy_label
         self.sets = sets
-        self.steps: list[tuple[int, list[int], Tensor]] = []
+        self.steps = []
 
-    def divide(self, k: int, batches: Any) -> Any:
+    def divide(self, k, batches):
         return self.sets
 
-    def predict(self, network: nn.Module, batch: Batch) -> Tensor:
+    def predict(self, network, batch):
         return self.stored[network][batch.pair_ids]
 
-    def proxies(self, network: nn.Module, strict: Batch, noisy: Batch) -> tuple[Tensor, Tensor]:
+    def proxies(self, network, strict, noisy):
         return torch.zeros(len(noisy), dtype=torch.int64), self.proxy_label[noisy.pair_ids]
 
-    def strict_step(self, network: nn.Module, batch: Batch, step: Any) -> None:
+    def strict_step(self, network, batch, step):
         self.take(0, batch, torch.ones(len(batch)))
 
-    def train_step(self, network: nn.Module, batch: Batch, labels: Tensor | None, step: Any) -> None:
+    def train_step(self, network, batch, labels, step):
         self.take(1, batch, labels)
 
-    def proxy_step(
-        self, network: nn.Module, strict: Batch, noisy: Batch, proxies: Tensor, labels: Tensor, step: Any
-    ) -> None:
+    def proxy_step(self, network, strict, noisy, proxies, labels, step):
         self.take(2, noisy, labels)
 
-    def take(self, kind: int, batch: Batch, labels: Tensor) -> None:
+    def take(self, kind, batch, labels):
         if len(batch) > 1:  # the code takes no step on one pair; our batches never hold one
             self.steps.append((kind, batch.pair_ids.tolist(), labels))
 
@@ -157,12 +153,12 @@ def test_the_search_for_proxies_matches_the_published_code(precise):
         stored.near(labels[:, None], f"{case}.labels", 1e-5, 1e-9)
 
 
-def watch(network: Any) -> list[Tensor]:
+def watch(network):
     """The similarities that a network computes from now on."""
-    seen: list[Tensor] = []
+    seen = []
     compare = network.compare
 
-    def watched(*sides: Encoded) -> Tensor:
+    def watched(*sides):
         seen.append(compare(*sides))
         return seen[-1]
 
@@ -215,7 +211,7 @@ def test_one_step_on_a_network_matches_the_published_code(mode, precise):
     stored.near_step(step, f"A.{mode}.", stored.state("A."), single=1e-3, terms=terms)
 
 
-def losses_of(step: Steps) -> list[list[float]]:
+def losses_of(step):
     """Of every step: cross entropies, and both constraints times their weight."""
     return [
         [terms.get("contrast", loss), *(weight * terms.get(name, 0.0) for name, weight in WEIGHTS.items())]
@@ -235,7 +231,7 @@ def test_trajectory_matches_the_published_code(case, precise, monkeypatch):
     monkeypatch.setattr(method, "co_divide", lambda *_: None)
     step, labels = Steps(method, 2e-3), []
 
-    def watched(name: str, labels_of: Callable[..., Tensor]) -> None:
+    def watched(name, labels_of):
         train = getattr(method, name)
         monkeypatch.setattr(method, name, lambda *given: labels.append(labels_of(*given)) or train(*given))
 

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -129,7 +128,7 @@ def test_clean_recipes_see_clean_pairs_alone():
     assert [name for name in SHIPPED if Recipe.load(name).clean_only] == [n for n in SHIPPED if "_clean" in n]
 
 
-def changed(**changes: Any) -> dict[str, Any]:
+def changed(**changes):
     return {**GOOD, **changes}
 
 

@@ -14,9 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from inputs import WORDS, prepare_images, random_batch, write_images, write_scores
@@ -29,7 +27,7 @@ LEAST_SECONDS, MOST_RATIO = 0.3, 1.10
 BATCH, IMAGES, REGIONS, DIM = 16, 2_000, 36, 512
 
 
-def a_step(name: str) -> Callable[[], None]:
+def a_step(name):
     """Forward pass, losses, backward pass and Adam."""
     import torch
 
@@ -44,7 +42,7 @@ def a_step(name: str) -> Callable[[], None]:
     batch = random_batch(n, REGIONS, DIM, WORDS)
     optimizer = torch.optim.Adam(network.parameters())
 
-    def step() -> None:
+    def step():
         optimizer.zero_grad()
         mean_triplet(network.compare(*network.encode(batch)), 0.2).sum().backward()
         optimizer.step()
@@ -52,14 +50,14 @@ def a_step(name: str) -> Callable[[], None]:
     return step
 
 
-def an_evaluation(folder: Path) -> Callable[[], Any]:
+def an_evaluation(folder):
     """Every metric of MS-COCO's test split from a matrix on disk."""
     from ncl_bench import evaluate
 
     return lambda: evaluate(folder / "scores.npy", dataset="coco")
 
 
-def a_read(folder: Path) -> Callable[[], Any]:
+def a_read(folder):
     """Ten random batches of 128 pairs as tensors, from a folder that this side prepared itself."""
     from ncl_bench import load_dataset
     from ncl_bench.plugins import load_plugins
@@ -71,7 +69,7 @@ def a_read(folder: Path) -> Callable[[], Any]:
     return lambda: [train.to_torch(batch) for batch in rows]
 
 
-def serve(workload: str, folder: Path) -> None:
+def serve(workload, folder):
     """Print the processor seconds of a call, a mean over some, for each line of standard input."""
     inputs = {"evaluate": an_evaluation, "read": a_read}
     call = inputs[workload](folder) if workload in inputs else a_step(workload)
@@ -85,7 +83,7 @@ def serve(workload: str, folder: Path) -> None:
         print((time.process_time() - begun) / calls, flush=True)
 
 
-def compare(workload: str, trees: list[Path], folder: Path, pairs: int) -> tuple[float, float, float]:
+def compare(workload, trees, folder, pairs):
     """Median seconds of both sides, and the median of their ratios."""
     sides = []
     for tree in trees:
@@ -94,14 +92,11 @@ def compare(workload: str, trees: list[Path], folder: Path, pairs: int) -> tuple
         side = subprocess.Popen(
             command, cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        assert side.stdout is not None
         if side.stdout.readline() != "ready\n":
             sys.exit(f"{workload} does not run in {tree}")
         sides.append(side)
 
-    def seconds(side: "subprocess.Popen[str]") -> float:
-        assert side.stdin is not None
-        assert side.stdout is not None
+    def seconds(side):
         print("go", file=side.stdin, flush=True)
         return float(side.stdout.readline())
 
@@ -113,7 +108,7 @@ def compare(workload: str, trees: list[Path], folder: Path, pairs: int) -> tuple
 
 
 @contextlib.contextmanager
-def tree_of(revision: str) -> Iterator[tuple[Path, Path]]:
+def tree_of(revision):
     """A temporary folder, and below it the files of a revision."""
     with tempfile.TemporaryDirectory() as made:
         folder, tree = Path(made), Path(made) / "tree"
@@ -126,7 +121,7 @@ def tree_of(revision: str) -> Iterator[tuple[Path, Path]]:
             subprocess.run([*git, "remove", "--force", str(tree)], check=True)
 
 
-def main() -> int:
+def main():
     """Time this tree against a revision of it."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

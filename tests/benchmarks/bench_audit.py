@@ -8,16 +8,15 @@ the estimates. Below 30,000 pairs a fixed part of the work and up to ten draws o
 
 import json
 import resource
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from benchmarks.inputs import in_own_process
 from rich.console import Console
 
 from baselines.audit import find_wrong_pairs, judge
@@ -33,7 +32,7 @@ MOST_BYTES = 1_500
 """Per pair, between the last two sizes: the mapped arrays, names, captions, and the table of the report."""
 
 
-def embedded(n: int, folder: Path) -> dict[str, float]:
+def embedded(n, folder):
     """Seconds of the estimates and of the rest of the command."""
     random = np.random.default_rng(0)
     images = random.standard_normal((n, DIM), np.float32)
@@ -42,10 +41,10 @@ def embedded(n: int, folder: Path) -> dict[str, float]:
     for name, side in (("images", images), ("captions", captions)):
         np.save(folder / f"{name}.npy", side)
     del images, captions, side
-    seconds: dict[str, float] = {}
+    seconds = {}
     judged = judge.judge_embeddings
 
-    def timed(*given: Any, **options: Any) -> judge.Judged:
+    def timed(*given, **options):
         start = time.process_time()
         found = judged(*given, **options)
         seconds["estimates"] = time.process_time() - start
@@ -59,7 +58,7 @@ def embedded(n: int, folder: Path) -> dict[str, float]:
     return seconds | {"report": time.process_time() - start - seconds["estimates"]}
 
 
-def featured(n: int, folder: Path) -> dict[str, float]:
+def featured(n, folder):
     """Seconds of the estimates from features and captions."""
     random = np.random.default_rng(0)
     topic = random.integers(TOPICS, size=n)
@@ -80,15 +79,11 @@ FORMS = {"embeddings": embedded, "features": featured}
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_time_and_memory_per_pair_do_not_grow_with_the_set(form: str) -> None:
-    rows: dict[int, dict[str, float]] = {}
+def test_time_and_memory_per_pair_do_not_grow_with_the_set(form):
+    rows = {}
     print(f"\n{form}: time per pair, {SIZES[1]:,} pairs = 1; peak memory over {SIZES[1]:,} pairs = 1")
     for n in SIZES:
-        ran = subprocess.run(
-            [sys.executable, __file__, form, str(n)], capture_output=True, text=True, check=False
-        )
-        assert ran.returncode == 0, ran.stderr
-        rows[n] = json.loads(ran.stdout)
+        rows[n] = in_own_process("bench_audit", form, n)
     middle, last = rows[SIZES[1]], rows[SIZES[2]]
     for n, row in rows.items():
         ratios = {part: row[part] / n / (middle[part] / SIZES[1]) for part in row}

@@ -5,21 +5,17 @@
 Times are of one thread of a CPU, both sides in turn; the networks have their published sizes and few pairs.
 """
 
-import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from benchmarks.inputs import random_batch
+from benchmarks.inputs import in_own_process, random_batch
 from benchmarks.published_loop import Loop
-from torch import Tensor
 
 from baselines.backbones import BACKBONES, build_backbone
-from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch
 from baselines.kit.losses import hardest_triplet
 
@@ -30,7 +26,7 @@ ROUNDS, NO_SLOWER = 5, 1.1
 REGIONS, DIM, WORDS = 36, 2048, 8481
 
 
-def network_and_batch(name: str) -> tuple[Backbone, Batch]:
+def network_and_batch(name):
     """A network of published size, and random pairs with captions of 8 to 20 words."""
     torch.manual_seed(0)
     config, n = BACKBONES[name].Config(), PAIRS[name]
@@ -38,10 +34,10 @@ def network_and_batch(name: str) -> tuple[Backbone, Batch]:
     return network, random_batch(n, REGIONS, DIM, WORDS)
 
 
-def step(network: Backbone, batch: Batch) -> Callable[[], None]:
+def step(network, batch):
     """Forward and backward pass with hardest negatives, the network's own loss among it."""
 
-    def run() -> None:
+    def run():
         network.train().zero_grad()
         images, captions = network.encode(batch)
         loss = hardest_triplet(network.compare(images, captions), 0.2).sum()
@@ -50,24 +46,24 @@ def step(network: Backbone, batch: Batch) -> Callable[[], None]:
     return run
 
 
-def scoring(network: Backbone, batch: Batch) -> Callable[[], Tensor]:
+def scoring(network, batch):
     """Every image with every caption."""
 
     @torch.no_grad()
-    def run() -> Tensor:
+    def run():
         return network.eval()(batch)
 
     return run
 
 
-def seconds(run: Callable[[], object]) -> float:
+def seconds(run):
     begun = time.process_time()
     run()
     return time.process_time() - begun
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_blocks_are_no_slower_and_no_larger_than_the_loop(name: str) -> None:
+def test_blocks_are_no_slower_and_no_larger_than_the_loop(name):
     torch.set_num_threads(1)
     network, batch = network_and_batch(name)
     for kind in (step, scoring):
@@ -76,17 +72,9 @@ def test_blocks_are_no_slower_and_no_larger_than_the_loop(name: str) -> None:
         ratio = np.median([seconds(loop) / seconds(ours) for _ in range(ROUNDS)])
         print(f"\n{name}, {kind.__name__}: {ratio:.2f} times faster than the loop")
         assert ratio >= 1 / NO_SLOWER, kind
-    found = [peak_mebibytes(name, side) for side in ("loop", "blocks")]
+    found = [in_own_process("bench_backbones", name, side) for side in ("loop", "blocks")]
     print(f"{name}, step: {found[0]:.0f} MiB in a loop, {found[1]:.0f} MiB in blocks")
     assert found[1] < found[0]
-
-
-def peak_mebibytes(name: str, side: str) -> float:
-    """Memory of a step beyond that of network and batch, in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.bench_backbones", name, side]
-    tests = Path(__file__).parents[1]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tests)
-    return float(ran.stdout)
 
 
 if __name__ == "__main__":
@@ -97,7 +85,7 @@ if __name__ == "__main__":
     step(network, few)()  # what stays for good, gradients among it
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts anew
 
-    def resident(field: str) -> int:
+    def resident(field):
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith(field))
 

@@ -15,10 +15,9 @@ kernels of their own, and GRUs are loops over captions that are padded to 24 wor
 
 import weakref
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from unittest.mock import patch
 
 import pytest
@@ -26,7 +25,7 @@ import torch
 from benchmarks.inputs import random_batch
 from benchmarks.published_loop import Loop
 from support.stand_in_device import DEVICE, tensors
-from torch import Tensor, nn
+from torch import nn
 from torch._inductor import config as inductor
 from torch._inductor import memory
 from torch._inductor.graph import GraphLowering
@@ -37,7 +36,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from baselines.backbones import build_backbone
 from baselines.kit import batches
-from baselines.kit.backbone import Backbone
 from baselines.kit.batches import SHARE_OF_BLOCK
 from baselines.kit.losses import mean_triplet
 from baselines.training.gpu_check import published
@@ -93,11 +91,11 @@ class Plan(NamedTuple):
     peak: int
 
 
-def planned(name: str) -> Plan:
+def planned(name):
     """Compile a step of a backbone at published size, up to the kernels' code, without values."""
     size, graphs = published()[name], []
 
-    def plan(graph: GraphLowering) -> SimpleNamespace:
+    def plan(graph):
         graph._update_scheduler()
         nodes, inputs = graph.scheduler.nodes, set(graph.graph_inputs)
         peak, _ = memory.estimate_peak_memory(
@@ -113,13 +111,13 @@ def planned(name: str) -> Plan:
         inductor.patch(force_disable_caches=True),
         FakeTensorMode(allow_non_fake_inputs=True),
     ):
-        network: Backbone = build_backbone(
+        network = build_backbone(
             name, size.config, feature_dim=size.dim, n_regions=size.regions, vocabulary_size=size.words
         ).train()
         network.compiled = size.pairs
         output = network(random_batch(size.pairs, size.regions, size.dim, size.words))
         loss = mean_triplet(output.similarities, 0.2).sum() + output.auxiliary.mean()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
     assert len(graphs) == 2
     kernels, moved, peaks = zip(*graphs, strict=True)
     return Plan(sum(kernels), sum(moved), max(peaks))
@@ -135,13 +133,13 @@ class Counts(TorchDispatchMode):
         peak: the largest ``live`` so far.
     """
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.operations: Counter[str] = Counter()
+        self.operations = Counter()
         self.moved = self.live = self.peak = 0
-        self._held: set[int] = set()
+        self._held = set()
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         found = func(*args, **(kwargs or {}))
         results = [x for x in tensors(found) if x.device == DEVICE]
         name = func.overloadpacket.__name__
@@ -152,7 +150,7 @@ class Counts(TorchDispatchMode):
             self._hold(result.untyped_storage())
         return found
 
-    def _hold(self, storage: torch.UntypedStorage) -> None:
+    def _hold(self, storage):
         key, size = storage._cdata, storage.nbytes()
         if key in self._held:
             return
@@ -161,7 +159,7 @@ class Counts(TorchDispatchMode):
         self.peak = max(self.peak, self.live)
         weakref.finalize(storage, self._release, key, size)
 
-    def _release(self, key: int, size: int) -> None:
+    def _release(self, key, size):
         self._held.discard(key)
         self.live -= size
 
@@ -177,21 +175,21 @@ class OneGRU(torch.autograd.Function):
     """A GRU that is one operation in each pass."""
 
     @staticmethod
-    def forward(ctx: Any, items: Tensor, width: int, *weights: Tensor) -> Tensor:
-        states: Tensor = torch.ops.benchmarks.gru(items, list(weights), width)
+    def forward(ctx, items, width, *weights):
+        states = torch.ops.benchmarks.gru(items, list(weights), width)
         ctx.save_for_backward(states, items, *weights)
         return states
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
+    def backward(ctx, *grads):
         states, *inputs = ctx.saved_tensors
         d_items, *d_weights = torch.ops.benchmarks.gru_backward(grads[0], states, inputs)
         return d_items, None, *d_weights
 
 
-def run_gru(gru: nn.GRU, items: Any) -> tuple[Any, None]:
+def run_gru(gru, items):
     """Stand for ``nn.GRU.forward``; nothing reads the last states."""
-    of_one: Any = OneGRU.apply
+    of_one = OneGRU.apply
     width = gru.hidden_size * (1 + gru.bidirectional)
     if isinstance(items, PackedSequence):
         return items._replace(data=of_one(items.data, width, *gru.parameters())), None
@@ -199,7 +197,7 @@ def run_gru(gru: nn.GRU, items: Any) -> tuple[Any, None]:
 
 
 @contextmanager
-def card(size: int) -> Iterator[None]:
+def card(size):
     """``meta`` is a GPU with this memory, and without autocast, which ``meta`` does not have."""
     autocast = torch.autocast
     with (
@@ -212,12 +210,12 @@ def card(size: int) -> Iterator[None]:
         yield
 
 
-def counted(name: str, size_of_card: int = CARD, *, loop: bool = False) -> Counts:
+def counted(name, size_of_card=CARD, *, loop=False):
     """Count a step of a backbone at published size, or of its paper's loop."""
     size = published()[name]
     with card(size_of_card):
         with DEVICE:
-            network: Backbone = build_backbone(
+            network = build_backbone(
                 name,
                 size.config,
                 feature_dim=size.dim,
@@ -229,18 +227,18 @@ def counted(name: str, size_of_card: int = CARD, *, loop: bool = False) -> Count
         with Counts() as counts:
             output = run(batch)
             loss = mean_triplet(output.similarities, 0.2).sum() + output.auxiliary.mean()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
     return counts
 
 
-def row(name: str, what: str, counts: Counts) -> str:
+def row(name, what, counts):
     """A row of the table of docs/scale.md."""
     moved, peak = counts.moved / 1e9, counts.peak / 1e9
     return f"| {name} | {what} | {counts.operations.total():,} | {moved:.1f} | {peak:.1f} |"
 
 
 @pytest.mark.parametrize("name", LIMITS)
-def test_a_step_stays_below_its_limits(name: str) -> None:
+def test_a_step_stays_below_its_limits(name):
     found, limit = counted(name), LIMITS[name]
     print("\n" + row(name, "80 GiB", found), end="")
     assert found.operations.total() < limit.operations
@@ -249,7 +247,7 @@ def test_a_step_stays_below_its_limits(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMPARING)
-def test_a_small_card_recomputes_blocks_and_the_loop_takes_more_operations(name: str) -> None:
+def test_a_small_card_recomputes_blocks_and_the_loop_takes_more_operations(name):
     whole, small, loop = counted(name), counted(name, SMALL_CARD), counted(name, loop=True)
     print("\n" + row(name, "4 GiB", small) + "\n" + row(name, "the paper's loop", loop), end="")
     assert small.peak <= whole.peak < loop.peak
@@ -258,7 +256,7 @@ def test_a_small_card_recomputes_blocks_and_the_loop_takes_more_operations(name:
 
 
 @pytest.mark.parametrize("name", COMPILED_LIMITS)
-def test_a_compiled_step_stays_below_its_limits(name: str) -> None:
+def test_a_compiled_step_stays_below_its_limits(name):
     found, limit = planned(name), COMPILED_LIMITS[name]
     numbers = f"{found.kernels:,} | {found.moved / 1e9:.1f} | {found.peak / 1e9:.1f}"
     print(f"\n| {name} | compiled | {numbers} |", end="")

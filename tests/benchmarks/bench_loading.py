@@ -5,15 +5,13 @@ pytest tests/benchmarks/bench_loading.py -m benchmark -s
 
 import json
 import re
-import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.inputs import prepare_images, write_images
+from benchmarks.inputs import in_own_process, prepare_images, write_images
 
 from ncl_bench import load_dataset
 from ncl_bench.plugins import load_plugins
@@ -26,14 +24,14 @@ MOST_SECONDS = 1.0
 MOST_BYTES_PER_PAIR = 100
 
 
-def processor_seconds(gather: Callable[[np.ndarray], object], rows: list[np.ndarray]) -> float:
+def processor_seconds(gather, rows):
     start = time.process_time()
     for batch in rows:
         gather(batch)
     return time.process_time() - start
 
 
-def test_ways_to_read_pairs_beside_a_raw_memmap(tmp_path: Path) -> None:
+def test_ways_to_read_pairs_beside_a_raw_memmap(tmp_path):
     """The table of docs/training-loop.md: processor time of random batches, as multiples of a raw memmap gather."""
     import datasets
 
@@ -44,14 +42,14 @@ def test_ways_to_read_pairs_beside_a_raw_memmap(tmp_path: Path) -> None:
     row_numbers = datasets.Dataset.from_dict({"row": np.arange(len(train))})
     pairs = row_numbers.with_transform(lambda batch: vars(train.read(batch["row"])))
     images = train.caption_to_image
-    ways: dict[str, Callable[[np.ndarray], object]] = {
+    ways = {
         "raw memmap": lambda rows: raw[images[rows]],
         "read": train.read,
         "to_torch": train.to_torch,
         "datasets, with_transform": lambda rows: pairs[rows],
     }
     random = np.random.default_rng(0)
-    times: dict[str, list[float]] = {way: [] for way in ways}
+    times = {way: [] for way in ways}
     for _ in range(ROUNDS):
         rows = [random.integers(0, len(train), BATCH) for _ in range(BATCHES)]
         for way, gather in ways.items():
@@ -64,25 +62,21 @@ def test_ways_to_read_pairs_beside_a_raw_memmap(tmp_path: Path) -> None:
     assert found["read"] <= MOST_OF_RAW
 
 
-def test_a_pair_costs_the_same_in_a_set_of_a_million(tmp_path: Path) -> None:
+def test_a_pair_costs_the_same_in_a_set_of_a_million(tmp_path):
     read = {}
     for images in (25_000, 200_000):
         folder = tmp_path / str(images)
         write_images(folder, images, captions_per_image=5, regions=1, dim=64)
         prepare_images(folder, folder)
-        command = [sys.executable, "-m", "benchmarks.bench_loading", str(folder)]
-        runs = [
-            subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=True)
-            for _ in range(3)
-        ]
-        seconds, kept, read[5 * images] = np.min([json.loads(run.stdout) for run in runs], axis=0)
+        runs = [in_own_process("bench_loading", folder) for _ in range(3)]
+        seconds, kept, read[5 * images] = np.min(runs, axis=0)
         print(f"\n{5 * images:,} pairs: open in {seconds:.2f} s, {kept:.0f} bytes of memory a pair")
         assert seconds < MOST_SECONDS
         assert kept < MOST_BYTES_PER_PAIR
     assert read[1_000_000] < 1.25 * read[125_000]
 
 
-def opened(folder: Path) -> list[float]:
+def opened(folder):
     """Seconds to open train, bytes of memory for each of its pairs, and processor seconds to read one."""
     load_plugins([str(folder / "pets.py")])
     load_dataset("pets", split="dev", root=folder / "data").read([0])  # what is imported stays
@@ -94,7 +88,7 @@ def opened(folder: Path) -> list[float]:
     return [seconds, kept / len(train), processor_seconds(train.read, rows) / (200 * BATCH)]
 
 
-def private_bytes() -> int:
+def private_bytes():
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return 1024 * int(re.findall(r"RssAnon:\s+(\d+) kB", status)[0])
 

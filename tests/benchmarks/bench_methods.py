@@ -8,7 +8,6 @@ second networks) counts to it. A method may cost 1.5 plain steps and the arithme
 
 import time
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +32,7 @@ BATCH, STEPS, ROUNDS, ALLOWED = 16, 2, 3, 1.5
 REGIONS, DIM, WORDS, EACH = 36, 2048, 2_000, 5
 
 
-def random_pairs(n_images: int) -> PairedDataset:
+def random_pairs(n_images):
     """Images and captions of 8 to 20 words, all random."""
     random, pairing = np.random.default_rng(0), clean_pairing(n_images, EACH)
     lengths = random.integers(8, 21, len(pairing))
@@ -57,7 +56,7 @@ def random_pairs(n_images: int) -> PairedDataset:
 class Epoch:
     """The last epoch of a method's schedule at learning rate 0: the same work each time."""
 
-    def __init__(self, name: str, backbone: str) -> None:
+    def __init__(self, name, backbone):
         cls = METHODS[name]
         own = {"trusted_pairs": BATCH, "batch_size": BATCH}
         config = cls.Config(**{key: value for key, value in own.items() if key in cls.Config.model_fields})
@@ -65,7 +64,7 @@ class Epoch:
         dataset = random_pairs(-(-(n_pairs + trusted) // EACH))
         words = WORDS + cls.extra_words
 
-        def make_network() -> Any:
+        def make_network():
             torch.manual_seed(0)
             made = BACKBONES[backbone].Config()
             return build_backbone(backbone, made, feature_dim=DIM, n_regions=REGIONS, vocabulary_size=words)
@@ -78,7 +77,7 @@ class Epoch:
         state = self.method.state_dict()
         self.start = {key: x.clone() for key, x in state.items() if not key.startswith("networks.")}
 
-    def run(self) -> int:
+    def run(self):
         """Train from what the method knew at first; returns how many steps its networks took."""
         networks, taken = set(self.method.networks), 0
         optimiser = OptimiserStep(gradient_clip=2.0)
@@ -86,7 +85,7 @@ class Epoch:
             module: self.method.make_optimizer(module, 0.0) for module in self.method.trained_modules()
         }
 
-        def step(modules: Any, *arguments: Any, **options: Any) -> None:
+        def step(modules, *arguments, **options):
             nonlocal taken
             optimiser(modules, *arguments, **options)
             trained = [modules] if isinstance(modules, torch.nn.Module) else modules
@@ -96,13 +95,13 @@ class Epoch:
         self.method.train_epoch(self.plan, self.batches, step)
         return taken
 
-    def flops(self) -> float:
+    def flops(self):
         """Arithmetic of a step."""
         with FlopCounterMode(display=False) as counter:
             steps = self.run()
         return counter.get_total_flops() / steps
 
-    def seconds(self) -> float:
+    def seconds(self):
         """Of a step."""
         begun = time.process_time()
         steps = self.run()
@@ -110,7 +109,7 @@ class Epoch:
 
 
 @pytest.mark.parametrize("backbone", ["vse_infinity", "sgr"])
-def test_no_method_costs_more_than_its_passes(backbone: str) -> None:
+def test_no_method_costs_more_than_its_passes(backbone):
     torch.set_num_threads(1)
     plain, costs = Epoch("triplet", backbone), {}
     for name, method in METHODS.items():

@@ -9,7 +9,6 @@ the network, so that what is measured is everything that grows with the set: ord
 
 import json
 import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from benchmarks.inputs import in_own_process
 
 from baselines.kit.batches import TrainingBatches
 from baselines.kit.method import PairMemory
@@ -37,7 +37,7 @@ MOST_RATIO = 1.4
 """Of two times per pair on one machine; caches hold less of a larger set."""
 
 
-def pairs_on_disk(n_pairs: int, folder: Path) -> PairedDataset:
+def pairs_on_disk(n_pairs, folder):
     """Pairs whose image and caption agree, but for two fifths; features mapped from disk."""
     random = np.random.default_rng(0)
     topics = random.integers(0, WORDS, n_pairs)
@@ -67,7 +67,7 @@ def pairs_on_disk(n_pairs: int, folder: Path) -> PairedDataset:
     )
 
 
-def measure(n_pairs: int, folder: Path) -> dict[str, float]:
+def measure(n_pairs, folder):
     """One epoch: nanoseconds per pair of each part, and bytes per pair at the peak over what was there before it."""
     dataset = pairs_on_disk(1_000, folder)
     list(TrainingBatches(dataset, batch_size=BATCH, seed=0).covering("warm"))
@@ -98,14 +98,10 @@ def measure(n_pairs: int, folder: Path) -> dict[str, float]:
     return times | {"bytes": grown / n_pairs}
 
 
-def test_time_and_memory_per_pair_do_not_grow_with_the_set() -> None:
+def test_time_and_memory_per_pair_do_not_grow_with_the_set():
     rows = {}
     for size in SIZES:
-        ran = subprocess.run(
-            [sys.executable, __file__, str(size)], capture_output=True, text=True, check=False
-        )
-        assert ran.returncode == 0, ran.stderr
-        rows[size] = json.loads(ran.stdout)
+        rows[size] = in_own_process("bench_scale", size)
     smallest = rows[SIZES[0]]
     print(
         f"\n{'pairs':>9}  {'divide':>7} {'mixture':>8} {'train':>6}  bytes per pair (time per pair, smallest set = 1)"

@@ -1,19 +1,25 @@
 """What several benchmarks read: a batch, scores of MS-COCO's size, and a dataset of one's own."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from baselines.kit.batches import Batch
 
 WORDS = 1_000
 
 
-def random_batch(n: int, regions: int, dim: int, words: int) -> "Batch":
+def in_own_process(module, *arguments):
+    """Run a benchmark's module in a process of its own; returns what it prints as JSON."""
+    command = [sys.executable, "-m", f"benchmarks.{module}", *map(str, arguments)]
+    tests = Path(__file__).parents[1]
+    ran = subprocess.run(command, cwd=tests, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)
+
+
+def random_batch(n, regions, dim, words):
     """Pairs with captions of 8 to 20 words."""
     import torch
 
@@ -24,7 +30,7 @@ def random_batch(n: int, regions: int, dim: int, words: int) -> "Batch":
     return Batch(torch.rand(n, regions, dim), torch.full((n,), regions), tokens, lengths, torch.arange(n))
 
 
-def write_scores(path: Path) -> None:
+def write_scores(path):
     """Similarities of 5,000 images and 25,000 captions, float32, the true ones larger."""
     random = np.random.default_rng(0)
     scores = np.lib.format.open_memmap(path, "w+", np.float32, (5_000, 25_000))
@@ -34,7 +40,7 @@ def write_scores(path: Path) -> None:
     scores.flush()
 
 
-def write_images(folder: Path, n_images: int, captions_per_image: int, regions: int, dim: int) -> None:
+def write_images(folder, n_images, captions_per_image, regions, dim):
     """Random features of every split, and a table of captions, as ``datasets new`` reads them."""
     random = np.random.default_rng(0)
     (folder / "features").mkdir(parents=True)
@@ -53,7 +59,7 @@ def write_images(folder: Path, n_images: int, captions_per_image: int, regions: 
                     print(f"{image},a caption of about the usual length with w{word},{split}", file=table)
 
 
-def prepare_images(folder: Path, place: Path) -> str:
+def prepare_images(folder, place):
     """Make them the dataset ``pets`` below ``place / "data"``; returns the plugin that registers it."""
     files = ["--features", str(folder / "features"), "--captions", str(folder / "captions.csv")]
     command = ["datasets", "new", "pets", *files, "--to", str(place / "data")]

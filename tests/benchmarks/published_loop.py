@@ -1,39 +1,35 @@
 """The loops that the papers' code runs: one caption at a time, or one word at a time over whole batches."""
 
-from typing import Any
-
 import torch
 from oracles import imram_loop, scan_loop, sgraf_loop
-from torch import Tensor
 from torch.nn import functional
 
-from baselines.backbones.captioner import Captioner, labels_to_write
+from baselines.backbones.captioner import labels_to_write
 from baselines.backbones.imram import IMRAM
 from baselines.backbones.scan import SCAN
 from baselines.backbones.sgraf import SGRAF
-from baselines.backbones.vsrn import VSRN, EncodedImages
-from baselines.kit.backbone import Backbone, Encoded, IntraModal
-from baselines.kit.batches import Batch
+from baselines.backbones.vsrn import VSRN
+from baselines.kit.backbone import Backbone, Encoded
 
 
 class Loop(Backbone):
     """A network that shares another one's weights and computes as the papers' code does."""
 
-    def __init__(self, network: Backbone) -> None:
+    def __init__(self, network):
         super().__init__()
         self.network = network
         self.embed_size, self.config = network.embed_size, network.config
-        self.fixed_regions = network.fixed_regions  # type: ignore[misc]
+        self.fixed_regions = network.fixed_regions
 
-    def encode_images(self, image_features: Tensor, image_lengths: Tensor) -> Encoded:
+    def encode_images(self, image_features, image_lengths):
         """As the other network."""
         return self.network.encode_images(image_features, image_lengths)
 
-    def encode_captions(self, caption_tokens: Tensor, caption_lengths: Tensor) -> Encoded:
+    def encode_captions(self, caption_tokens, caption_lengths):
         """As the other network."""
         return self.network.encode_captions(caption_tokens, caption_lengths)
 
-    def similarities(self, images: Encoded, captions: Encoded) -> Tensor:
+    def similarities(self, images, captions):
         """Caption by caption; as the other network where it pools."""
         network = self.network
         if isinstance(network, SGRAF):
@@ -45,28 +41,26 @@ class Loop(Backbone):
             return _imram(network, images, captions)
         return network.similarities(images, captions)
 
-    def image_image_similarities(self, images: Encoded, variant: IntraModal = "gsc") -> Tensor:
+    def image_image_similarities(self, images, variant="gsc"):
         """Not compared."""
         raise NotImplementedError
 
     caption_caption_similarities = image_image_similarities
 
-    def auxiliary_losses(self, images: Encoded, batch: Batch) -> Tensor:
+    def auxiliary_losses(self, images, batch):
         """Word by word with VSRN; as the other network otherwise."""
         if not isinstance(self.network, VSRN):
             return self.network.auxiliary_losses(images, batch)
-        assert isinstance(images, EncodedImages)
-        assert images.regions is not None
         losses = caption_losses(self.network.captioner, images.regions, batch)
         return self.network.config.caption_weight * losses
 
 
-def _with_image_vectors(network: Any, images: Encoded) -> Encoded:
+def _with_image_vectors(network, images):
     whole = network.image_vector(images.vectors) if images.pooled is None else images.pooled
     return Encoded(images.vectors, images.lengths, whole)
 
 
-def _with_caption_vectors(network: Any, captions: Encoded) -> Encoded:
+def _with_caption_vectors(network, captions):
     whole = (
         network.caption_vector(captions.vectors, captions.lengths)
         if captions.pooled is None
@@ -75,7 +69,7 @@ def _with_caption_vectors(network: Any, captions: Encoded) -> Encoded:
     return Encoded(captions.vectors, captions.lengths, whole)
 
 
-def _scan(network: SCAN, images: Encoded, captions: Encoded) -> Tensor:
+def _scan(network, images, captions):
     """Every attended vector in full; images have the same number of regions."""
     c = network.config
     aggregate = scan_loop.mean if c.aggregation == "avg" else scan_loop.log_sum_exp(network.lse_sharpness)
@@ -86,7 +80,7 @@ def _scan(network: SCAN, images: Encoded, captions: Encoded) -> Tensor:
     return torch.stack(columns, dim=1)
 
 
-def _imram(network: IMRAM, images: Encoded, captions: Encoded) -> Tensor:
+def _imram(network, images, captions):
     """Every attended vector and memory in full; images have the same number of regions."""
     columns = []
     for words in _cut(captions, len(images)):
@@ -99,7 +93,7 @@ def _imram(network: IMRAM, images: Encoded, captions: Encoded) -> Tensor:
     return torch.stack(columns, dim=1)
 
 
-def _cut(captions: Encoded, n_images: int) -> list[Tensor]:
+def _cut(captions, n_images):
     """Every caption's words, once for each image, float ``(n_images, words, dim)``."""
     return [
         words[:length].expand(n_images, -1, -1)
@@ -107,7 +101,7 @@ def _cut(captions: Encoded, n_images: int) -> list[Tensor]:
     ]
 
 
-def caption_losses(captioner: Captioner, regions: Tensor, batch: Batch) -> Tensor:
+def caption_losses(captioner, regions, batch):
     """VSRN's caption losses, float ``(pairs,)``: attention in full at each word, up to the longest caption allowed.
 
     Args:

@@ -42,8 +42,6 @@ def test_similarities_are_those_of_open_clip(network):
     model = open_clip.CLIP(**MODEL)
     model.load_state_dict(network.towers.state_dict())
     transform = open_clip.image_transform(32, is_train=False)
-    assert TRAIN.images is not None
-    assert TRAIN.captions is not None
     files = [TRAIN.images[image] for image in TRAIN.caption_to_image[rows].tolist()]
     pixels = torch.stack([transform(Image.open(io.BytesIO(file))) for file in files])
     tokens = open_clip.SimpleTokenizer()([TRAIN.captions[row] for row in rows.tolist()], 56)
@@ -237,7 +235,7 @@ def test_images_of_any_mode_and_shape_are_read():
         stream = io.BytesIO()
         Image.new(mode, size).save(stream, "TIFF")
         files.append(stream.getvalue())
-    patches = replace(view.image_features, files=files, image_ids=np.arange(4))  # type: ignore[type-var]
+    patches = replace(view.image_features, files=files, image_ids=np.arange(4))
     assert patches[np.arange(4)].shape == (4, 16, 192)
     assert np.isfinite(patches.augmented(np.arange(4), [(row,) for row in range(4)])).all()
 
@@ -332,7 +330,7 @@ def test_named_weights_are_read_through_the_loader_of_open_clip(tmp_path, monkey
     stored = plain.state_dict()
     assert all(torch.equal(x, stored[name]) for name, x in network.towers.state_dict().items())
     assert CLIP.pretrained_encoder(config).startswith("CLIP ViT-S/32-alt (mine, sha256 ")
-    white = CLIP.inputs(config, TRAIN).image_features.transform(Image.new("RGB", (5, 5), "white"))  # type: ignore[attr-defined]
+    white = CLIP.inputs(config, TRAIN).image_features.transform(Image.new("RGB", (5, 5), "white"))
     assert_near(white.mean(), torch.tensor((1 - 0.5) / 0.26863).mean(), 0.1)
 
 

@@ -20,7 +20,7 @@ from support.rounding import assert_equals_loop, assert_near
 from baselines.backbones import cross_attention
 from baselines.backbones.cross_attention import Side, attention, gram, mean_over_items, products, relevance
 from baselines.backbones.imram import IMRAM, IMRAMConfig
-from baselines.backbones.scan import PUBLISHED_LSE_SHARPNESS, PUBLISHED_SHARPNESS, SCAN
+from baselines.backbones.scan import PUBLISHED_LSE_SHARPNESS, PUBLISHED_SHARPNESS
 from baselines.kit import batches
 from baselines.kit.backbone import Encoded
 
@@ -45,7 +45,6 @@ def small(backbone, variant, **options):
 def looped(network, images, captions, direction=""):
     if isinstance(network, IMRAM):
         return imram_loop.similarities(network, images, captions)
-    assert isinstance(network, SCAN)
     c = network.config
     lse = c.lse_sharpness or PUBLISHED_LSE_SHARPNESS[c.direction]
     aggregate = scan_loop.mean if c.aggregation == "avg" else scan_loop.log_sum_exp(lse)

@@ -37,6 +37,10 @@ def dataset(n_images=6, captions_per_image=2, *, split="train"):
     )
 
 
+def batches_of(batch_size=4, seed=0, **options):
+    return TrainingBatches(dataset(), batch_size=batch_size, seed=seed, **options)
+
+
 def orders(batches, *purpose, **options):
     return [batch.pair_ids.tolist() for batch in batches.shuffled(*purpose, **options)]
 
@@ -52,12 +56,10 @@ def test_a_batch_holds_the_image_each_caption_is_paired_with():
     assert batch.caption_tokens.tolist() == [[13] * 3 + [0] * 2, [10] * 3 + [0] * 2, [21] * 5]
     assert batch.pair_ids.tolist() == [3, 0, 11]
     assert len(batch) == 3
-
-
-def test_a_batch_is_a_copy():
-    data = dataset()
-    collate(data, np.arange(4)).image_features.fill_(99)
+    batch.image_features.fill_(99)  # of a copy
     assert data.image_features.max() < 99
+    moved = replace(data, pair_ids=np.arange(12) + 100)
+    assert collate(moved, np.array([2, 4])).pair_ids.tolist() == [102, 104]  # in the full split
 
 
 def test_a_batch_moves_and_leaves_its_lengths_on_the_cpu():
@@ -69,7 +71,7 @@ def test_a_batch_moves_and_leaves_its_lengths_on_the_cpu():
 @given(st.integers(2, 13), st.integers(0, 5))
 @settings(max_examples=30)
 def test_a_covering_pass_leaves_no_pair_out(batch_size, seed):
-    batches = TrainingBatches(dataset(), batch_size=batch_size, seed=seed)
+    batches = batches_of(batch_size, seed)
     seen = [batch.pair_ids.tolist() for batch in batches.covering("divide")]
     assert sorted(i for ids in seen for i in ids) == list(range(12))
     assert min(map(len, seen)) > 1
@@ -80,14 +82,14 @@ def test_a_covering_pass_leaves_no_pair_out(batch_size, seed):
 @given(st.integers(2, 13), st.integers(0, 5))
 @settings(max_examples=30)
 def test_a_pass_visits_every_pair_once_but_a_single_left_over(batch_size, seed):
-    visited = orders(TrainingBatches(dataset(), batch_size=batch_size, seed=seed), "train")
+    visited = orders(batches_of(batch_size, seed), "train")
     assert all(2 <= len(batch) <= batch_size for batch in visited)
     seen = sorted(pair for batch in visited for pair in batch)
     assert len(seen) == len(set(seen)) == 12 - (12 % batch_size == 1)
 
 
 def test_orders_depend_on_seed_epoch_and_purpose_alone():
-    first, again, other = (TrainingBatches(dataset(), batch_size=5, seed=seed) for seed in (0, 0, 1))
+    first, again, other = (batches_of(5, seed) for seed in (0, 0, 1))
     reference = orders(first, "train", 0)
     np.random.seed(3)
     torch.manual_seed(3)
@@ -100,19 +102,19 @@ def test_orders_depend_on_seed_epoch_and_purpose_alone():
 
 
 def test_a_pass_over_some_pairs_visits_no_other():
-    batches = TrainingBatches(dataset(), batch_size=3, seed=0)
+    batches = batches_of(3)
     visited = orders(batches, "clean", pair_ids=torch.tensor([7, 1, 4, 9]))
     assert sorted(pair for batch in visited for pair in batch) in ([1, 4, 7], [1, 4, 9], [1, 7, 9], [4, 7, 9])
 
 
 def test_an_order_does_not_depend_on_where_its_pairs_lie_in_memory():
-    batches = TrainingBatches(dataset(), batch_size=4, seed=0)
+    batches = batches_of()
     ids = torch.arange(12)[::2]
     assert orders(batches, "x", pair_ids=ids) == orders(batches, "x", pair_ids=ids.clone())
 
 
 def test_endless_passes_restart_in_another_order():
-    batches = TrainingBatches(dataset(), batch_size=4, seed=0)
+    batches = batches_of()
     stream = batches.endless("noisy", 0, pair_ids=torch.arange(8))
     passes = [[next(stream).pair_ids.tolist() for _ in range(2)] for _ in range(4)]
     for visited in passes:
@@ -121,7 +123,7 @@ def test_endless_passes_restart_in_another_order():
 
 
 def test_endless_passes_over_one_pair_are_refused():
-    batches = TrainingBatches(dataset(), batch_size=4, seed=0)
+    batches = batches_of()
     with pytest.raises(ValueError, match="at least two pairs"):
         next(batches.endless("noisy", pair_ids=torch.tensor([3])))
 
@@ -134,20 +136,15 @@ def test_only_the_training_split_is_read(split):
 
 def test_only_the_given_pairs_are_visited_by_default():
     rows = np.array([0, 2, 5, 6])
-    batches = TrainingBatches(dataset(), batch_size=2, seed=0, pair_rows=rows)
+    batches = batches_of(2, pair_rows=rows)
     assert batches.pair_ids.tolist() == [0, 2, 5, 6]
     assert sorted(pair for batch in orders(batches, "train") for pair in batch) == [0, 2, 5, 6]
 
 
 def test_progress_counts_the_pairs_handed_out():
     counted = []
-    batches = TrainingBatches(dataset(), batch_size=5, seed=0, on_batch=counted.append)
+    batches = batches_of(5, on_batch=counted.append)
     assert [len(batch) for batch in batches.shuffled("train")] == counted == [5, 5, 2]
-
-
-def test_pairs_keep_their_number_in_the_full_split():
-    data = replace(dataset(), pair_ids=np.arange(12) + 100)
-    assert collate(data, np.array([2, 4])).pair_ids.tolist() == [102, 104]
 
 
 def test_blocks_cover_all_rows_in_order():

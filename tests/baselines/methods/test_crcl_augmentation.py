@@ -25,59 +25,45 @@ def changed_words(batch, probability):
     return change_words(batch, probability, mask_word=MASK, vocabulary_size=VOCABULARY)
 
 
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(0)
+
+
 @pytest.mark.parametrize("augment", [changed_words, drop_regions, blank_regions])
-def test_the_given_batch_is_never_written_to_and_probability_zero_changes_nothing(augment):
-    batch = make_batch()
+def test_the_seed_decides_and_the_given_batch_is_never_written_to(augment):
+    batch, same = make_batch(), augment(make_batch(), 0.0)
     before = {name: x.clone() for name, x in vars(batch).items()}
-    changed, same = augment(batch, 0.9), augment(batch, 0.0)
+    found = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        found.append(vars(augment(batch, 0.5)))
     for name, value in before.items():
         assert torch.equal(getattr(batch, name), value)
         assert torch.equal(getattr(same, name), value)
-    assert not all(torch.equal(getattr(changed, name), value) for name, value in before.items())
-
-
-@pytest.mark.parametrize("augment", [changed_words, drop_regions, blank_regions])
-def test_the_seed_decides(augment):
-    results = []
-    for seed in (1, 1, 2):
-        torch.manual_seed(seed)
-        result = augment(make_batch(), 0.5)
-        results.append((result.image_features, result.caption_tokens))
-    same, again, other = results
-    assert all(torch.equal(a, b) for a, b in zip(same, again, strict=True))
-    assert any(a.shape != b.shape or not torch.equal(a, b) for a, b in zip(same, other, strict=True))
+        assert torch.equal(found[0][name], found[1][name])
+    for other in (found[2], before):
+        assert any(x.shape != other[n].shape or not x.equal(other[n]) for n, x in found[0].items())
 
 
 def test_shares_of_masked_replaced_and_dropped_tokens():
-    torch.manual_seed(0)
+    """Start and end tokens are touched too."""
     pairs, longest = 4000, 30
     ones, lengths = torch.ones(pairs, dtype=torch.long), torch.full((pairs,), longest)
     tokens = torch.full((pairs, longest), 5)
-    batch = Batch(torch.zeros(pairs, 1, 1), ones, tokens, lengths, torch.arange(pairs))
-    result = changed_words(batch, 0.2)
-    total = pairs * longest
-    dropped = 1 - int(result.caption_lengths.sum()) / total
-    masked = int((result.caption_tokens == MASK).sum()) / total
-    valid = torch.arange(result.caption_tokens.shape[1]) < result.caption_lengths[:, None]
-    foreign = valid & (result.caption_tokens != MASK) & (result.caption_tokens != 5)
-    assert dropped == pytest.approx(0.08, abs=0.004)
-    assert masked == pytest.approx(0.10 + 0.02 / VOCABULARY, abs=0.004)
-    assert int(foreign.sum()) / total == pytest.approx(0.02 * 98 / 100, abs=0.002)
-
-
-def test_start_and_end_tokens_are_touched_too():
-    torch.manual_seed(0)
-    batch = make_batch(pairs=2000)
-    result = changed_words(batch, 0.2)
-    first_changed = (result.caption_tokens[:, 0] != batch.caption_tokens[:, 0]).float().mean()
-    last = result.caption_tokens.gather(1, result.caption_lengths[:, None] - 1)[:, 0]
-    last_before = batch.caption_tokens.gather(1, batch.caption_lengths[:, None] - 1)[:, 0]
-    assert first_changed > 0.15
-    assert (last != last_before).float().mean() > 0.15
+    result = changed_words(Batch(torch.zeros(pairs, 1, 1), ones, tokens, lengths, torch.arange(pairs)), 0.2)
+    total, places = pairs * longest, torch.arange(result.caption_tokens.shape[1])
+    masked = result.caption_tokens == MASK
+    foreign = (places < result.caption_lengths[:, None]) & ~masked & (result.caption_tokens != 5)
+    assert 1 - result.caption_lengths.sum() / total == pytest.approx(0.08, abs=0.004)
+    assert masked.sum() / total == pytest.approx(0.10 + 0.02 / VOCABULARY, abs=0.004)
+    assert foreign.sum() / total == pytest.approx(0.02 * 98 / 100, abs=0.002)
+    last = result.caption_tokens.gather(1, result.caption_lengths[:, None] - 1)
+    for end in (result.caption_tokens[:, 0], last):
+        assert 0.1 < (end != 5).float().mean() < 0.2
 
 
 def test_dropped_regions_shorten_the_image_and_keep_their_order():
-    torch.manual_seed(0)
     batch = make_batch(pairs=500)
     batch.image_features[..., 0] = torch.arange(1, 37)
     result = drop_regions(batch, 0.2)
@@ -89,7 +75,6 @@ def test_dropped_regions_shorten_the_image_and_keep_their_order():
 
 
 def test_blanked_regions_stay_in_place():
-    torch.manual_seed(0)
     batch = make_batch(pairs=500)
     result = blank_regions(batch, 0.2)
     blank = (result.image_features == torch.tensor(BLANK)).all(dim=2)
@@ -100,7 +85,6 @@ def test_blanked_regions_stay_in_place():
 
 def test_no_caption_and_no_image_ends_empty():
     batch = make_batch()
-    torch.manual_seed(0)
     assert changed_words(batch, 1.0).caption_lengths.min() >= 1
     dropped = drop_regions(batch, 1.0)
     assert dropped.image_lengths.tolist() == [1] * len(batch)

@@ -136,20 +136,6 @@ def unique_ids(ids: list[str], n_images: int, repeat: int, name: str) -> list[st
     return ids[::repeat]
 
 
-def check_count(found: int, spec: DatasetSpec, split: str, name: str) -> None:
-    """Refuse a file whose number of captions differs from the protocol's.
-
-    Raises:
-        DataError: the numbers differ.
-    """
-    expected = spec.n_captions(split)
-    if found != expected:
-        raise DataError(
-            f"{name} has {found} captions, {spec.name}/{split} has {expected} "
-            f"({spec.images[split]} images, {spec.captions_per_image} each); download the file again"
-        )
-
-
 class ScanLayout(DatasetSpec):
     """Files as SCAN published them: ``{split}_ims.npy``, ``{split}_caps.txt`` and ``{split}_ids.txt``.
 
@@ -170,9 +156,7 @@ class ScanLayout(DatasetSpec):
         """
         texts = {}
         for language, path in zip(self.languages, paths[1:-1], strict=True):
-            name = f"{download.place}/{path}"
-            texts[language] = read_lines(read_text(download, path), name)
-            check_count(len(texts[language]), self, split, name)
+            texts[language] = read_lines(read_text(download, path), f"{download.place}/{path}")
         ids_name = f"{download.place}/{paths[-1]}"
         ids = read_lines(read_text(download, paths[-1]), ids_name)
         return Split(unique_ids(ids, self.images[split], self.captions_per_image, ids_name), texts)

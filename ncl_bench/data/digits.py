@@ -8,19 +8,19 @@ A caption names the digits of a scene and their places, by a small grammar: one 
 language. Like a person in a hurry, it may leave out a digit, or give only the row or only the column of one.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from io import BytesIO
 from itertools import chain
 from pathlib import Path
-from typing import TypeVar, overload
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.data.columns import FloatArray
-from ncl_bench.data.embedded import EmbeddedDataset, frozen
+from ncl_bench.data.embedded import EmbeddedDataset, MadeImages, frozen
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.spec import CLEAN_PAIRS, SPLITS, Origin, Split
 
@@ -126,26 +126,6 @@ class Written(Mapping[str, tuple[str, ...]]):
         return len(SPEC.languages)
 
 
-@dataclass(frozen=True, eq=False)
-class DrawnImages(Sequence[bytes]):
-    """Images drawn from their features on demand."""
-
-    image_features: FloatArray
-
-    def __len__(self) -> int:
-        return len(self.image_features)
-
-    @overload
-    def __getitem__(self, row: int) -> bytes: ...
-    @overload
-    def __getitem__(self, row: slice) -> "DrawnImages": ...
-    def __getitem__(self, row: int | slice) -> "bytes | DrawnImages":
-        """Return one image as PNG, or a slice that is not drawn yet."""
-        if isinstance(row, slice):
-            return DrawnImages(self.image_features[row])
-        return SPEC.picture("", self.image_features[row])
-
-
 class Digits(EmbeddedDataset):
     """Composed when loaded, with clean pairs. The grammar is small, so no word is too rare to learn."""
 
@@ -159,25 +139,30 @@ class Digits(EmbeddedDataset):
     ) -> PairedDataset:
         """Open one split with its images, drawn from the features; see the base class."""
         dataset = super().load_embedded(split, language, tokenizer)
-        return replace(dataset, images=DrawnImages(np.asarray(self.content(split).image_features)))
+        return replace(dataset, images=MadeImages(np.asarray(self.content(split).image_features), _drawn))
 
     def content(self, split: str) -> Split:
         """Compose one split, once per process."""
         return digits_split(split)
 
     def picture(self, image_id: str, features: FloatArray) -> bytes:
-        """Draw an image from its regions: float ``(16, 66)``, 64 pixels, then row and column of the cell's centre."""
-        from PIL import Image
+        """Draw an image from its regions."""
+        return _drawn(features)
 
-        side = 8
-        canvas = np.zeros((GRID * side, GRID * side), np.uint8)
-        for region in features:
-            row, column = (int(centre * GRID) * side for centre in region[PIXELS:])
-            pixels = region[:PIXELS].reshape(side, side)
-            canvas[row : row + side, column : column + side] = np.minimum(pixels * 255, 255)
-        stream = BytesIO()
-        Image.fromarray(canvas).save(stream, "PNG")
-        return stream.getvalue()
+
+def _drawn(features: FloatArray) -> bytes:
+    """Draw an image from its regions: float ``(16, 66)``, 64 pixels, then row and column of the cell's centre."""
+    from PIL import Image
+
+    side = 8
+    canvas = np.zeros((GRID * side, GRID * side), np.uint8)
+    for region in features:
+        row, column = (int(centre * GRID) * side for centre in region[PIXELS:])
+        pixels = region[:PIXELS].reshape(side, side)
+        canvas[row : row + side, column : column + side] = np.minimum(pixels * 255, 255)
+    stream = BytesIO()
+    Image.fromarray(canvas).save(stream, "PNG")
+    return stream.getvalue()
 
 
 SPEC = Digits(

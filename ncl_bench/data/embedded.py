@@ -1,11 +1,11 @@
 """Base of embedded datasets: make a ``PairedDataset`` from features, ids and captions in memory."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,31 @@ def embedded_split(
         digest.update("\n".join(lines).encode() + b"\n\n")
     features = frozen(image_features)
     return Split(image_ids, captions, image_features=features, fingerprint=digest.hexdigest())
+
+
+@dataclass(frozen=True, eq=False)
+class MadeImages(Sequence[bytes]):
+    """Images as PNG, each made when it is asked for.
+
+    Attributes:
+        sources: what images are made from; a slice of it gives some of the images.
+        make: one source to its image.
+    """
+
+    sources: Any
+    make: Callable[[Any], bytes]
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    @overload
+    def __getitem__(self, row: int) -> bytes: ...
+    @overload
+    def __getitem__(self, row: slice) -> "MadeImages": ...
+    def __getitem__(self, row: int | slice) -> "bytes | MadeImages":
+        """One image, or some that are not made yet."""
+        found = self.sources[row]
+        return MadeImages(found, self.make) if isinstance(row, slice) else self.make(found)
 
 
 class EmbeddedDataset(DatasetSpec):

@@ -2,9 +2,7 @@
 
 from typing import Literal
 
-from pydantic import ValidationError
-
-from ncl_bench.errors import DataError, first_problem
+from ncl_bench.foreign import reading
 from ncl_bench.schema import Record, Sha256
 
 ENCODING_FILE = "features.json"
@@ -110,9 +108,5 @@ def parse_encoding(content: bytes, name: str) -> Encoding:
     Raises:
         DataError: the content is damaged.
     """
-    try:
+    with reading(name, fix="make the features again with `ncl-bench features`"):
         return Encoding.model_validate_json(content)
-    except ValidationError as error:
-        raise DataError(
-            f"{name}: {first_problem(error)}; make the features again with `ncl-bench features`"
-        ) from None

@@ -153,20 +153,11 @@ def fetch_archive(name: str, *, api: Any = None, fetch: Any = None) -> Path:
         # the client takes whole hashes only
         revision = next(commit for commit in commits if commit.startswith(archive.revision))
         path = Path(fetch(archive.repository, archive.name, repo_type="dataset", revision=revision))
-    _verify_archive(path, archive)
-    return path
-
-
-def _verify_archive(path: Path, archive: HubFile) -> None:
-    """Refuse a file that is not the published archive."""
-    size = path.stat().st_size
-    if size != archive.bytes:
-        raise DataError(f"{path} has {size} bytes, expected {archive.bytes}; delete it and download it again")
-    digest = sha256_of_file(path)
-    if digest != archive.sha256:
+    if (digest := sha256_of_file(path)) != archive.sha256:
         raise DataError(
             f"{path} has sha256 {digest}, expected {archive.sha256}; delete it and download it again"
         )
+    return path
 
 
 @contextmanager

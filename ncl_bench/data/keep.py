@@ -8,20 +8,17 @@ import json
 from pathlib import Path
 
 import numpy as np
-from pydantic import ValidationError
 
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.errors import DataError, NclBenchError, first_problem, named, shorten
+from ncl_bench.errors import DataError, NclBenchError, named, shorten
 from ncl_bench.files import atomic_folder, write_text
-from ncl_bench.foreign import readable, whole_number
+from ncl_bench.foreign import readable, reading, whole_number
 from ncl_bench.noise.draw import Noise, noise_sha256
 from ncl_bench.schema import Record
 from ncl_bench.tables import as_csv, read_table
 
 KEEP_CSV, KEEP_JSON = "keep.csv", "keep.json"
-LONGEST_LINE = 21
-"""Bytes of a pair id and the end of its line."""
 _REMAKE = "write it again with `ncl-bench audit apply`"
 
 
@@ -86,14 +83,8 @@ def read_keep(folder: Path, train: PairedDataset) -> tuple[Int64Array, Kept]:
     expected = "of a folder that `ncl-bench audit apply` wrote"
     said = readable(folder / KEEP_JSON, DataError, f"the record {expected}")
     listed = folder / KEEP_CSV
-    try:
+    with reading(said, fix=_REMAKE):
         kept = Kept.model_validate(json.loads(said.read_bytes()))
-    # before the next clause, because pydantic's error is a ValueError
-    except ValidationError as error:
-        raise DataError(f"{said}: {first_problem(error)}; {_REMAKE}") from None
-    # a file of ten thousand brackets ends the reader of JSON by the second one
-    except (ValueError, RecursionError):
-        raise DataError(f"{said} is damaged; {_REMAKE}") from None
     for name, theirs, ours in (
         ("dataset", kept.dataset, train.name),
         ("fingerprint", kept.fingerprint, train.fingerprint),
@@ -104,12 +95,7 @@ def read_keep(folder: Path, train: PairedDataset) -> tuple[Int64Array, Kept]:
                 f"{folder} belongs to data with another {name} ({shorten(theirs)} there, {shorten(ours)} here); "
                 "give the noise and the dataset of the audited run"
             )
-    what = f"the list {expected}"
-    size, largest = readable(listed, DataError, what).stat().st_size, LONGEST_LINE * (1 + len(train))
-    # before it is read: a wrong file may have gigabytes
-    if size > largest:
-        raise DataError(f"{listed} has {size:,} bytes, expected at most {largest:,}; {_REMAKE}")
-    ids = read_pair_ids(listed, DataError, what)
+    ids = read_pair_ids(listed, DataError, f"the list {expected}")
     # the hash of noise files serves any list of int64
     if noise_sha256(ids) != kept.sha256:
         raise DataError(f"{listed} does not hold the pairs that {KEEP_JSON} states; {_REMAKE}")

@@ -43,7 +43,7 @@ from ncl_bench.data.verify import (
     vocabulary_warning,
 )
 from ncl_bench.data.vocabulary import load_vocabulary
-from ncl_bench.errors import DataError, as_size, named
+from ncl_bench.errors import DataError, named
 from ncl_bench.extras import require
 from ncl_bench.files import AnyPath, Journal, as_path, sha256_of_file, sole_owner, write_text
 from ncl_bench.foreign import readable
@@ -131,7 +131,6 @@ def _prepared(
             shutil.rmtree(work, ignore_errors=True)
             return target
         try:
-            _check_space(work, spec, dtype)
             # what a stopped run had finished; other settings or files begin a new journal
             journal = Journal(work, [key, material.times])
             findings = verify(
@@ -216,32 +215,6 @@ def _settings_key(spec: DatasetSpec, material: Material, options: PrepareOptions
         "files": [file and sha256_of_file(readable(file, DataError, "a json file")) for file in files],
     }
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
-
-
-def _check_space(work: Path, spec: DatasetSpec, dtype: Dtype) -> None:
-    """Refuse to start if the disk is too small.
-
-    Args:
-        work: the folder of unfinished work; what it already holds counts as done.
-        spec: the dataset.
-        dtype: number type to write.
-
-    Raises:
-        DataError: not enough free space.
-    """
-    numbers = sum(spec.images.values()) * spec.n_regions * spec.feature_dim
-    needed = numbers * np.dtype(dtype).itemsize
-    work.parent.mkdir(parents=True, exist_ok=True)
-    # a run that resumes has written some of it already
-    done = sum(path.stat().st_size for path in work.rglob("*") if path.is_file())
-    free = shutil.disk_usage(work.parent).free
-    missing = needed - done - free
-    if missing > 0:
-        smaller = f" or use {named('dtype', 'float16')}" if dtype == "float32" else ""
-        raise DataError(
-            f"{work.parent} has {as_size(free)} free, {spec.name} as {dtype} needs {as_size(needed)}, "
-            f"{as_size(missing)} more; free space, choose another {named('to')}{smaller}"
-        )
 
 
 def _write(

@@ -1,9 +1,10 @@
 """Verify a download: names, sizes, texts and every number; report findings in sentences."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from ncl_bench.data.download import features_folder, find_file, open_download, read_text, require
 from ncl_bench.data.encoding import ENCODING_FILE, parse_encoding
@@ -39,7 +40,9 @@ def inspect(spec: DatasetSpec, place: Path) -> Material:
     # headers and sizes only; verify() reads the numbers later, with a progress bar
     features = {s: open_features(download, paths[s][0], spec, s, origin.dtypes) for s in SPLITS}
     splits = {
-        s: replace(_fitting(spec, s, spec.read_captions(download, paths[s], s)), image_features=features[s])
+        s: replace(
+            _fitting(spec, s, spec.read_captions(download, paths[s], s), place), image_features=features[s]
+        )
         for s in SPLITS
     }
     # some releases count images anew in each split, so equal ids mean nothing there
@@ -71,21 +74,19 @@ def inspect(spec: DatasetSpec, place: Path) -> Material:
     )
 
 
-def _fitting(spec: DatasetSpec, split: str, content: Split) -> Split:
+def _fitting(spec: DatasetSpec, split: str, content: Split, place: Path) -> Split:
     """The content of a split, which a dataset's own class may have read."""
-    counted = {"image_ids": len(content.image_ids)}  # published files may repeat an id, which is a warning
+    counts = {"image_ids": len(content.image_ids)}  # published files may repeat an id, which is a warning
     expected = {"image_ids": spec.images[split]}
-    counted |= {f"captions[{language!r}]": len(texts) for language, texts in content.captions.items()}
-    expected |= dict.fromkeys(
-        [f"captions[{language!r}]" for language in spec.languages], spec.n_captions(split)
-    )
-    if content.tokens:  # published without text
-        expected = {name: n for name, n in expected.items() if name in counted}
+    texts: Mapping[Any, Sized] = content.tokens or content.captions
+    counts |= {str(key): len(each) for key, each in texts.items()}
+    expected |= {str(key): spec.n_captions(split) for key in content.tokens or spec.languages}
     # one line too few, and every later caption would belong to another image
-    if counted != expected:
+    if counts != expected:
         raise DataError(
-            f"{type(spec).__name__}.read_captions gives {split} {counted}, expected {expected}: one id per image, and "
-            f"{spec.captions_per_image} captions of each image in a row, in every language"
+            f"{place}: {spec.name}/{split} has {counts}, expected {expected}: an id for each image, and "
+            f"{spec.captions_per_image} captions of each image in a row, in every language; download it again, "
+            "or correct read_captions of its class"
         )
     return content
 

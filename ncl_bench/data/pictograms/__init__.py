@@ -5,18 +5,18 @@ them: ``pictograms``; its emoji with Chinese captions, ``pictograms-emoji``; and
 original, unchecked texts of the clip art.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
-from typing import ClassVar, cast, overload
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.data.columns import FloatArray
-from ncl_bench.data.embedded import EmbeddedDataset, embedded_split
+from ncl_bench.data.embedded import EmbeddedDataset, MadeImages, embedded_split
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.pictures import open_picture
 from ncl_bench.data.spec import SPLITS, Origin, Split
@@ -110,24 +110,8 @@ def png(image_id: str) -> bytes | None:
     return stream.getvalue()
 
 
-@dataclass(frozen=True)
-class Thumbnails(Sequence[bytes]):
-    """Pictures as PNG, made when they are asked for."""
-
-    image_ids: tuple[str, ...]
-
-    def __len__(self) -> int:
-        return len(self.image_ids)
-
-    @overload
-    def __getitem__(self, row: int) -> bytes: ...
-    @overload
-    def __getitem__(self, row: slice) -> "Thumbnails": ...
-    def __getitem__(self, row: int | slice) -> "bytes | Thumbnails":
-        """One picture, or some that are not made yet."""
-        if isinstance(row, slice):
-            return Thumbnails(self.image_ids[row])
-        return cast(bytes, png(self.image_ids[row]))
+def _png_of(image_id: str) -> bytes:
+    return png(image_id) or b""
 
 
 def _features(chosen: list[ItemLine]) -> NDArray[np.float32]:
@@ -174,7 +158,7 @@ class Pictograms(EmbeddedDataset):
         dataset = super().load_embedded(split, language, tokenizer)
         ids = tuple(self.content(split).image_ids)
         whole = pictured() >= {sheets().get(each) for each in ids}
-        return replace(dataset, images=Thumbnails(ids)) if whole else dataset
+        return replace(dataset, images=MadeImages(ids, _png_of)) if whole else dataset
 
     def picture(self, image_id: str, features: FloatArray) -> bytes | None:
         """The thumbnail, as PNG."""

@@ -115,8 +115,12 @@ FEATURES, IDS, CAPTIONS = "features/features.json", "features/dev_ids.txt", "Fli
 @pytest.mark.parametrize(
     ("file", "change", "problem"),
     [
-        (FEATURES, lambda text: "{}", r"features\.json: key 'tool' is missing; make the features again"),
-        (FEATURES, lambda text: text[:50], r"features\.json: .*; make the features again with"),
+        (
+            FEATURES,
+            lambda text: "{}",
+            r"features\.json cannot be read .key 'tool' is missing",
+        ),
+        (FEATURES, lambda text: text[:50], r"features\.json cannot be read .*; make the features again with"),
         (FEATURES, None, r"features/features\.json is missing"),
         (IDS, lambda text: text.replace("dev", "new", 1), "other images than Flickr_8k.devIm"),
         (IDS, lambda text: "\n".join(sorted(text.split())), "or in another order; make the feat"),

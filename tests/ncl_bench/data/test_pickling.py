@@ -107,7 +107,7 @@ def test_a_dataset_of_a_plugin_is_opened_in_a_fresh_process(
 ) -> None:
     monkeypatch.setattr("ncl_bench.plugins._loaded", {})
     monkeypatch.setitem(DATASETS.data, "mine", miniatures.SPECS["flickr30k"])
-    monkeypatch.delitem(DATASETS, "mine")
+    monkeypatch.delitem(DATASETS.data, "mine")
     (tmp_path / "mine.py").write_text(PLUGIN)
     load_plugins([str(tmp_path / "mine.py")])
     prepare("mine", tmp_path / "from", root)

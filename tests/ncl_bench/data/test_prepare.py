@@ -4,7 +4,6 @@ import errno
 import hashlib
 import os
 import re
-import shutil
 import tracemalloc
 from dataclasses import replace
 from itertools import chain
@@ -432,17 +431,6 @@ def test_a_stop_after_the_manifest_is_written_changes_nothing(tmp_path, monkeypa
     prepare("flickr30k", source, tmp_path / "root")
     prepare("flickr30k", source, tmp_path / "fresh")
     assert contents(tmp_path / "root") == contents(tmp_path / "fresh")
-
-
-def test_too_little_space_is_refused_before_writing(tmp_path, monkeypatch):
-    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
-    usage = shutil.disk_usage(tmp_path)._replace(free=100)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(
-        DataError, match=r"has 100 bytes free, flickr30k as float32 needs 912 bytes, 812 bytes more; free"
-    ):
-        prepare("flickr30k", source, tmp_path / "root")
-    assert not (tmp_path / "root").exists()
 
 
 def test_the_same_command_again_changes_nothing(tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import baselines
 import ncl_bench
-from baselines.audit.apply import apply_audit
+from baselines.audit import apply_audit
 from ncl_bench.data import true_correspondence
 
 RECIPES = {"CCA": "cca/{}_linear", "InfoNCE": "info_nce/{}_vse_infinity"}

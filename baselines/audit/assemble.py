@@ -3,9 +3,9 @@
 An audit of a user's pairs and one of a run differ in their source alone.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -24,16 +24,6 @@ FIRST_SHARE = 0.1
 BETTER_ROWS = ("better_row_1", "better_row_2", "better_row_3")
 
 
-class Pictures(Protocol):
-    """The pictures of the rows of a source."""
-
-    def picture(self, row: int) -> str:
-        """Thumbnail as a data URI; empty if there is none."""
-
-    def identity(self, row: int) -> str:
-        """Hash of the picture's content; empty if its name says which it is."""
-
-
 @dataclass(frozen=True)
 class Source:
     """Rows of a user, or the training pairs of a run.
@@ -41,17 +31,19 @@ class Source:
     Attributes:
         table: a row for each, in order, with ``number`` (what people call it), ``image`` (its name), ``caption`` and
             ``left_out`` (why it was not judged, or ""); further columns stay.
-        pictures: of these rows.
+        picture: row to the thumbnail of its picture as a data URI; empty if there is none.
+        identity: row to a hash of its picture's content; empty if its name says which it is.
         facts: entries of :class:`~baselines.audit.result.AuditResult` that the source knows.
         words: what its rows are called in a sentence.
         remarks: what a reader has to know, in sentences.
     """
 
     table: pd.DataFrame
-    pictures: Pictures
+    picture: Callable[[int], str]
+    identity: Callable[[int], str]
     facts: Mapping[str, Any]
     words: str = "Rows"
-    remarks: tuple[str, ...] = field(default=())
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -64,14 +56,14 @@ class Audit:
             rows whose captions are more similar (:data:`BETTER_ROWS`), and what ticks are weighed by: ``odds`` and
             ``aside``.
         result: what holds for all of them.
-        pictures: of the rows.
+        source: of the rows.
         prior: float64 ``(3,)``, weights of odds and views before labels.
         judged: estimated number of wrong pairs before labels, and its range; NaN if it cannot be said.
     """
 
     table: pd.DataFrame
     result: AuditResult
-    pictures: Pictures
+    source: Source
     prior: tuple[float, ...]
     judged: tuple[float, float, float]
 
@@ -161,4 +153,4 @@ def assemble(source: Source, judged: "Judged", labels: Mapping[int, Label]) -> A
         remarks=(*source.remarks, *filter(None, [judged.unseen])),
         **source.facts,
     )
-    return Audit(table, result, source.pictures, tuple(suspicion.prior.tolist()), suspicion.judged)
+    return Audit(table, result, source, tuple(suspicion.prior.tolist()), suspicion.judged)

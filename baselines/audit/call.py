@@ -51,16 +51,20 @@ def write_audit(
         device: device of the networks; ``auto`` takes a GPU if there is one.
         console: console for progress (default: standard error).
     """
-    from baselines.audit.report import write_audit as run
+    from baselines.audit.pairs import open_runs
+    from baselines.audit.report import write_runs
+    from ncl_bench.data.keep import refuse_existing
 
-    return run(
-        runs,
+    refuse_existing(to)
+    if method and text_encoder is not None:
+        raise DataError(
+            f"LEMoN takes the embeddings of the run; leave {named('text_encoder')} or {named('method', 'lemon')} out"
+        )
+    return write_runs(
+        open_runs(runs, root, noise_file=noise_file, keep=keep),
         to,
-        root,
-        noise_file=noise_file,
-        keep=keep,
-        labels=labels,
-        method=method,
+        labels,
+        by_lemon=method == "lemon",
         text_encoder=text_encoder,
         device=device,
         console=console,
@@ -96,9 +100,64 @@ def apply_audit(
     Returns:
         What was kept of a training split; None for own pairs.
     """
-    from baselines.audit.apply import apply_audit as run
+    import numpy as np
 
-    return run(audit, to, threshold=threshold, ids=ids, reasons=reasons, sure=sure, say=say)
+    from baselines.audit import apply as steps
+    from baselines.audit.result import read_result
+    from ncl_bench.errors import TrainingError, shorten
+
+    result = read_result(audit)
+    own = result.dataset is None
+    if own and ids is not None:
+        raise TrainingError(
+            f"{audit} holds an audit of your own pairs; repeat it with {named('labels')} {ids}, then leave "
+            f"{named('ids')} out"
+        )
+    # a misspelt cause would remove nothing
+    if unknown := set(reasons) - {*result.reasons}:
+        raise TrainingError(
+            f"{audit} names no pair {' or '.join(map(shorten, sorted(unknown)))}; its {named('reasons')} are "
+            f"{', '.join(result.reasons) or 'none'}"
+        )
+    limit = result.threshold if threshold is None else threshold
+    if limit is None and ids is None and not reasons:
+        raise TrainingError(
+            f"{audit} does not say how many are wrong; give {named('threshold')} (the slider of the page shows what "
+            f"each removes) or {named('ids')}"
+        )
+    table = steps.read_table_of(audit, result)
+    if ids is not None or reasons:
+        limit = None
+    if ids is not None:
+        listed = steps.pairs_of(table["pair_id"].to_numpy(np.int64), ids)
+        removed = table["pair_id"].isin(listed).to_numpy()
+    elif reasons:
+        removed = table["reason"].isin(reasons).to_numpy()
+    elif own and threshold is None:
+        # the same rows as the audit's own lists: also those with a reason, and as labels say
+        removed = table["suspect"].to_numpy(bool)
+    else:
+        # float32, as the page computes its slider; NaN is in no comparison, so pairs without a value stay
+        values = table[result.chosen_by].to_numpy(np.float32, na_value=np.nan)
+        removed = values <= np.float32(limit or 0)
+    said = steps.removes(removed, table, result)
+    # a list of ids was ticked by somebody; a threshold may be a slip of the finger
+    if limit is not None and removed.mean() > steps.MOST_REMOVED and not sure:
+        raise TrainingError(
+            f"nothing is written: the threshold {limit:g} {said}; choose a lower {named('threshold')}, or add "
+            f"{named('sure')}"
+        )
+    if (~removed).sum() < 2:
+        raise TrainingError(f"training needs two pairs, and {audit} {said}; remove fewer")
+    kept = None
+    if own:
+        steps.write_own(audit, to, table, removed)
+    else:
+        pair_ids = table["pair_id"].to_numpy(np.int64)[~removed]
+        chosen_by = "ids" if ids is not None else "reasons" if reasons else result.chosen_by
+        kept = steps.write_kept_pairs(result, to, pair_ids, len(table), chosen_by, limit)
+    say(f"{to} {said}")
+    return kept
 
 
 def _formerly_find(
@@ -157,21 +216,10 @@ def find_wrong_pairs(
         :class:`~baselines.audit.result.AuditResult` as a dictionary, ``table.attrs["columns"]`` the names of the
         columns of images and captions.
     """
-    from baselines.audit.find import find_wrong_pairs as run
+    from baselines.audit.find import Encoders, find
 
-    return run(
-        pairs,
-        images=images,
-        to=to,
-        columns=columns,
-        labels=labels,
-        strict=strict,
-        encoder=encoder,
-        text_encoder=text_encoder,
-        prior=prior,
-        seed=seed,
-        device=device,
-    )
+    by = Encoders(encoder, text_encoder, None if prior is None else Path(prior), device, strict)
+    return find(pairs, None, by, images=images, to=to, columns=columns, labels=labels, seed=seed)
 
 
 @checked_arguments(DataError)
@@ -196,9 +244,10 @@ def find_wrong_embeddings(
         pairs: their table, for the page (default: the pairs are numbered).
         images, to, columns, labels, seed: see :func:`find_wrong_pairs`.
     """
-    from baselines.audit.find import find_wrong_pairs as run
+    from baselines.audit.embeddings import read_embeddings
+    from baselines.audit.find import Encoders, find
 
     if pairs is None and (images is not None or columns != PairColumns()):  # they would be passed over
         raise DataError(f"{named('images')} and the columns are for a table of pairs; leave them out")
-    arrays = (image_embeddings, caption_embeddings)
-    return run(pairs, arrays, images=images, to=to, columns=columns, labels=labels, seed=seed)
+    arrays = read_embeddings(image_embeddings, caption_embeddings)
+    return find(pairs, arrays, Encoders(), images=images, to=to, columns=columns, labels=labels, seed=seed)

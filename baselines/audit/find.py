@@ -13,7 +13,7 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,15 +23,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from rich.console import Console
 
 from baselines.audit.assemble import BETTER_ROWS, Audit, Source, assemble
-from baselines.audit.embeddings import read_embeddings
 from baselines.audit.labels import read_labels
 from baselines.audit.lists import forget, repaired, write_lists
 from baselines.audit.page import write
 from baselines.audit.reasons import other_script
-from baselines.audit.result import free_name
+from baselines.audit.result import counts, free_name
 from ncl_bench.arguments import AnyPath
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pairs.columns import OwnPairs, read_pairs
@@ -43,6 +41,7 @@ from ncl_bench.decoding import decoded
 from ncl_bench.errors import DataError, NclBenchError, TrainingError, listed, named, shorten
 from ncl_bench.evaluation.pages import thumbnail
 from ncl_bench.files import sha256_of_file, sole_owner, write_text
+from ncl_bench.foreign import readable
 from ncl_bench.progress import Advance, Progress, live_bar
 
 if TYPE_CHECKING:
@@ -64,129 +63,122 @@ ADDED = (
 SHORT = 16
 """Hexadecimal digits of a picture's hash."""
 WORK, JUDGE, INPUT, PICTURES = "work", "judge", "input.sha256", "pictures.sha256"
+ENCODING, JUDGING, WRITING = "encoding pictures", "judging pairs", "writing the page"
 SECONDS_PER_PICTURE, SECONDS_PER_PAIR, SECONDS_OF_JUDGING, SECONDS_OF_PAGE = 0.06, 0.007, 10.0, 5.0
 """What the bar starts from; it corrects itself. Judging has a fixed part: models of ten folds, and resamples."""
+Arrays = tuple[NDArray[np.floating], NDArray[np.floating]]
 
 
-def find_wrong_pairs(
+@dataclass(frozen=True)
+class Encoders:
+    """How pictures and captions are read: arguments of :func:`baselines.find_wrong_pairs`."""
+
+    encoder: str = ""
+    text_encoder: str | None = None
+    prior: Path | None = None
+    device: str = "auto"
+    strict: bool = False
+
+
+def find(
     pairs: Any,
-    embeddings: tuple[Any, Any] | None = None,
+    arrays: Arrays | None,
+    by: Encoders,
     *,
     images: Path | str | None,
     to: AnyPath | None,
     columns: "PairColumns",
     labels: Path | str | None,
-    strict: bool = False,
-    encoder: str = "",
-    text_encoder: str | None = None,
-    prior: AnyPath | None = None,
     seed: int,
-    device: str = "auto",
 ) -> pd.DataFrame:
-    """Do what :func:`baselines.find_wrong_pairs` and :func:`baselines.find_wrong_embeddings` say."""
-    image_column, caption_column, rows_in_order = vars(columns).values()
-    arrays = None if embeddings is None else read_embeddings(*embeddings)
-    other = None if prior is None else _prior(Path(prior))
-    own = _opened(pairs, image_column, caption_column, arrays, rows_in_order)
-    if arrays is not None and len(arrays[0]) != len(own.captions):
-        raise DataError(
-            f"{own.form.name} has {len(own.captions):,} rows, the embeddings {len(arrays[0]):,}; give one of each per "
-            "row"
-        )
+    """Audit pairs by their pictures, or by embeddings; see :func:`baselines.find_wrong_pairs`."""
+    own = _opened(pairs, columns, arrays)
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch, "audit") if to is None else Path(to)
-        key = _key(own, arrays, encoder, text_encoder, seed, other)
+        folder = Path(to or Path(scratch, "audit"))
+        key = _key(own, arrays, by, seed)
         # before any picture is read: a folder of another audit costs no minutes
         _refuse_other(folder, key)
         # a second audit of the same folder would mix its features with these
-        with sole_owner(folder), _Steps(None) as steps:
+        with sole_owner(folder):
             work = folder / WORK
             # all that a user can correct is refused in here, before the encoding begins
             with _begun(folder, key):
                 pictures = _pictures(own, None if images is None else Path(images), work, arrays)
-                reasons = _reasons(own, None if arrays else pictures)
+                left_out = _left_out(own, None if arrays else pictures, by.strict)
                 image_of = _images_of(arrays[0]) if arrays else pictures.image_of
-                if strict:
-                    _refuse(own, reasons, pictures)
-                _refuse_few(own, reasons, image_of, () if arrays else [*pictures.files.values()])
+                _refuse_few(own, left_out, image_of, None if arrays else pictures)
                 shown = _Shown(own, pictures, arrays)
                 # labels name pictures by their content, so the pictures must be known
                 known = read_labels(labels, shown.names, own.captions, shown.identity)
-                vectors = arrays or _encoder(encoder, text_encoder, device)
-            if isinstance(vectors, tuple):
-                rows = np.arange(len(own.captions))
-                judging = SECONDS_OF_JUDGING + SECONDS_PER_PAIR * len(rows)
-                steps.plan({"judging pairs": judging, "writing the page": SECONDS_OF_PAGE})
-                found = _judged_once(
-                    work / JUDGE / "judged.parquet", lambda: _judge_arrays(vectors, image_of, seed, steps)
-                )
-            else:
-                rows, image_of, found, reasons = _judge_pictures(
-                    own, pictures, reasons, work, vectors, text_encoder, other, device, seed, strict, steps
-                )
-            with steps.progress("writing the page")("writing", 2) as advance:
-                audit = assemble(_source(own, shown, reasons, len(np.unique(image_of)), key), found, known)
-                if 2 * (audit.result.low or 0) > len(rows) and not found.order_faults:
-                    audit = audit.remarked(ANOTHER_ORDER)
-                table = _written(own, audit)
-                _write_lists(folder, own, audit, found)
-                path = str(Path(pairs).absolute()) if isinstance(pairs, str | Path) else None
-                # pairs of Python cannot be read again later, so nothing is kept for `datasets new`
-                if path is not None:
-                    kept = _kept(own, path, audit, images, work, None if arrays else encoder)
-                    write_kept(folder, kept)
-                advance(1)
-                write(folder, audit, table)
+                network = None if arrays else _encoder(by)
+            judging = left_out == ""
+            seconds = {
+                ENCODING: SECONDS_PER_PICTURE * len(np.unique(image_of[judging])) if network else 0,
+                JUDGING: SECONDS_OF_JUDGING + SECONDS_PER_PAIR * judging.sum(),
+                WRITING: SECONDS_OF_PAGE,
+            }
+            with _steps(seconds) as progress:
+                if network:
+                    image_of, found = _judge_pictures(
+                        own, pictures, left_out, work, network, by, seed, progress
+                    )
+                elif arrays:
+                    found = _judge_arrays(arrays, image_of, work, seed, progress)
+                with progress(WRITING)("writing", 2) as advance:
+                    audit = assemble(
+                        _source(own, shown, left_out, len(np.unique(image_of)), key), found, known
+                    )
+                    if 2 * (audit.result.low or 0) > audit.result.n_judged and not found.order_faults:
+                        audit = audit.remarked(ANOTHER_ORDER)
+                    table = _written(own, audit)
+                    _write_lists(folder, own, audit, found)
+                    # pairs of Python cannot be read again later, so nothing is kept for `datasets new`
+                    if isinstance(pairs, str | Path):
+                        write_kept(folder, _kept(own, pairs, audit, images, work, by if network else None))
+                    advance(1)
+                    write(folder, audit, table)
     if isinstance(pairs, pd.DataFrame):  # so that rows can be dropped from the user's frame by their index
         table.index = pairs.index[own.row_of]
     return table
 
 
-def _opened(
-    pairs: Any, image_column: str | None, caption_column: str | None, arrays: Any, rows_in_order: bool
-) -> OwnPairs:
-    if pairs is not None:
-        return read_pairs(pairs, image_column, caption_column, rows_in_order=rows_in_order)
-    if arrays is None:
-        raise DataError("no pairs are given; give a table of images and captions, or embeddings of both")
-    # embeddings alone are judged as well; their rows need some name
-    n = len(arrays[0])
-    frame = pd.DataFrame(
-        {"image": [f"image {row}" for row in range(n)], "caption": [f"caption {row}" for row in range(n)]}
-    )
-    return read_pairs(frame)
+def _opened(pairs: Any, columns: "PairColumns", arrays: Arrays | None) -> OwnPairs:
+    n = len(arrays[0]) if arrays else 0
+    if pairs is None and arrays:
+        # embeddings alone are judged as well; their rows need some name
+        return read_pairs(
+            pd.DataFrame({name: [f"{name} {row}" for row in range(n)] for name in ("image", "caption")})
+        )
+    own = read_pairs(pairs, columns.image_column, columns.caption_column, rows_in_order=columns.rows_in_order)
+    if arrays and n != len(own.captions):
+        raise DataError(
+            f"{own.form.name} has {len(own.captions):,} rows, the embeddings {n:,}; give one of each per row"
+        )
+    return own
 
 
-def _encoder(name: str, text_encoder: str | None, device: str) -> "Encoder":
+def _encoder(by: Encoders) -> "Encoder":
     """The network of the pictures; what either encoder needs is refused before any picture is encoded."""
+    from baselines.audit.judge import PROJECTIONS
     from baselines.audit.sentences import require_encoder
     from baselines.encoders import load_encoder
 
-    if text_encoder is not None:
-        require_encoder(text_encoder)
-    return load_encoder(name, None, device)
+    if by.text_encoder is not None:
+        require_encoder(by.text_encoder)
+    if by.prior is not None:
+        expected = "the prior of an audit of 1,000 pairs or more with a sentence encoder"
+        readable(by.prior / WORK / JUDGE / PROJECTIONS, TrainingError, expected)
+    return load_encoder(by.encoder, None, by.device)
 
 
-def _prior(audit: Path) -> Path:
-    """The file of an audit that orders other pairs."""
+def _key(own: OwnPairs, arrays: Arrays | None, by: Encoders, seed: int) -> str:
+    """Hash of all that the judgement depends on, but for the pictures' files."""
     from baselines.audit.judge import PROJECTIONS
 
-    file = audit / WORK / JUDGE / PROJECTIONS
-    if not file.is_file():
-        raise TrainingError(
-            f"{audit} holds no prior: expected the folder of an audit of 1,000 pairs or more with a sentence encoder, "
-            "with its folder work"
-        )
-    return file
-
-
-def _key(
-    own: OwnPairs, arrays: Any, encoder: str, text_encoder: str | None, seed: int, prior: Path | None
-) -> str:
-    """Hash of all that the judgement depends on, but for the pictures' files."""
-    digest = hashlib.sha256(json.dumps([own.images, own.captions, encoder, text_encoder, seed]).encode())
-    if prior is not None:
-        digest.update(sha256_of_file(prior).encode())
+    settings = [own.images, own.captions, by.encoder, by.text_encoder, seed]
+    digest = hashlib.sha256(json.dumps(settings).encode())
+    if by.prior and (file := by.prior / WORK / JUDGE / PROJECTIONS).is_file():
+        digest.update(sha256_of_file(file).encode())
     for array in arrays or ():
         for row in array:
             # row by row, as the array may be mapped from a file larger than the memory
@@ -228,25 +220,19 @@ def _begun(folder: Path, key: str) -> Iterator[None]:
         raise
 
 
-def _pictures(own: OwnPairs, images: Path | None, work: Path, arrays: Any) -> Pictures:
+def _pictures(own: OwnPairs, images: Path | None, work: Path, arrays: Arrays | None) -> Pictures:
     """The rows' pictures; with embeddings only to show them, as far as they are known."""
-    if arrays is None:
-        return find_pictures(own, images, work / "pictures")
-    # -1 is a row without a picture
-    none = Pictures({}, np.full(len(own.captions), -1), {})
-    if images is None and own.form.folder is None and not own.form.pictures:
-        return none
-    try:
+    if arrays is None or images is not None:
         found = find_pictures(own, images, work / "pictures")
-    except DataError:
-        if images is not None:
-            raise
-        return none  # the embeddings are enough
-    # copies do not matter, as no picture is judged
-    return replace(found, doubled={})
+        # copies do not matter where no picture is judged
+        return replace(found, doubled={}) if arrays else found
+    with suppress(DataError):  # the embeddings are enough
+        if own.form.folder is not None or own.form.pictures:
+            return replace(find_pictures(own, None, work / "pictures"), doubled={})
+    return Pictures({}, np.full(len(own.captions), -1), {})  # rows without a picture
 
 
-def _reasons(own: OwnPairs, pictures: Pictures | None) -> NDArray[np.object_]:
+def _left_out(own: OwnPairs, pictures: Pictures | None, strict: bool) -> NDArray[np.object_]:
     """Why each row is left out; empty for the others. Embeddings need no picture and no caption."""
     if pictures is None:
         return np.full(len(own.captions), "", object)
@@ -255,37 +241,33 @@ def _reasons(own: OwnPairs, pictures: Pictures | None) -> NDArray[np.object_]:
     reasons[pictures.image_of < 0] = "no picture of this name"
     reasons[[not name for name in own.images]] = "no image is named"
     reasons[[not caption for caption in own.captions]] = "the caption is empty"
+    if strict:
+        _refuse_any(own, reasons, pictures.doubled)
     return reasons
 
 
-def _refuse(own: OwnPairs, reasons: NDArray[np.object_], pictures: Pictures) -> None:
+def _refuse_any(own: OwnPairs, reasons: NDArray[np.object_], doubled: Mapping[str, str]) -> None:
     """With --strict, refuse what would be left out."""
-    rows = np.flatnonzero(reasons != "")
-    if len(rows):
-        row = int(rows[0])
+    wrong = [f"row {row + 1} ({shorten(own.images[row])}): {reasons[row]}" for row in np.flatnonzero(reasons)]
+    wrong += [f"{copy} is the same picture as {first}" for copy, first in doubled.items()]
+    if wrong:
         raise DataError(
-            f"{own.form.name} row {row + 1} ({shorten(own.images[row])}): {reasons[row]}, and {len(rows) - 1:,} more "
-            f"rows cannot be judged; correct them, or leave {named('strict', True)} out"
-        )
-    if pictures.doubled:
-        copy, first = next(iter(pictures.doubled.items()))
-        raise DataError(
-            f"{copy} is the same picture as {first}, and {len(pictures.doubled) - 1:,} more are copies; remove them, "
+            f"{own.form.name}: {wrong[0]}, and there are {len(wrong) - 1:,} more such rows or pictures; correct them, "
             f"or leave {named('strict', True)} out"
         )
 
 
 def _refuse_few(
-    own: OwnPairs, reasons: NDArray[np.object_], image_of: Int64Array, files: Sequence[Path]
+    own: OwnPairs, reasons: NDArray[np.object_], image_of: Int64Array, pictures: Pictures | None
 ) -> None:
     """Refuse too few pictures, and say why they are few; a server may have sent one page in place of all."""
     rows = np.flatnonzero(reasons == "")
     n_pictures = len(np.unique(image_of[rows]))
     if n_pictures < FEWEST_PICTURES:
-        counts = pd.Series(reasons[reasons != ""]).value_counts()
-        why = "".join(f"; {count:,} rows: {reason}" for reason, count in counts.items())
+        why = "".join(f"; {count:,} rows: {reason}" for reason, count in counts(reasons).items())
+        files = [*pictures.files.values()][:1] if pictures else []
         # a server that refuses a download often sends a web page under the name of a picture
-        for refused in filter(None, decoded(check_picture, [(str(file), file) for file in files[:1]])):
+        for refused in filter(None, decoded(check_picture, [(str(file), file) for file in files])):
             why += f"; {str(refused).partition(';')[0]}"
         raise DataError(
             f"{own.form.name} has {n_pictures:,} different pictures with a caption, and at least {FEWEST_PICTURES} are "
@@ -294,79 +276,60 @@ def _refuse_few(
     captions = {own.captions[row] for row in rows.tolist()}
     if len(captions) < 2:
         raise DataError(
-            f"{own.form.name}: all {len(rows):,} captions are {shorten(next(iter(captions)))}, so no pair can be told "
-            "from another; choose the column with {named('caption_column')}"
+            f"{own.form.name}: all {len(rows):,} captions are {shorten(captions.pop())}, so no pair can be told from "
+            f"another; choose the column with {named('caption_column')}"
         )
 
 
 def _judge_pictures(
     own: OwnPairs,
     pictures: Pictures,
-    reasons: NDArray[np.object_],
+    left_out: NDArray[np.object_],
     work: Path,
     network: "Encoder",
-    text_encoder: str | None,
-    prior: Path | None,
-    device: str,
+    by: Encoders,
     seed: int,
-    strict: bool,
-    steps: "_Steps",
-) -> "tuple[Int64Array, Int64Array, Judged, NDArray[np.object_]]":
-    """The judged rows, their pictures' numbers, what was found, and why each row is left out."""
-    from baselines.audit.judge import judge_pairs
+    progress: Callable[[str], Progress],
+) -> "tuple[Int64Array, Judged]":
+    """Numbers of the judged rows' pictures, and what was found; damaged pictures are added to ``left_out``."""
+    from baselines.audit.judge import PROJECTIONS, judge_pairs
     from baselines.audit.sentences import default_encoder
     from baselines.encoders import CLIP, usual_grid
     from baselines.features import FeatureOptions, ImageList, extract
 
-    needed = np.unique(pictures.image_of[reasons == ""])
-    names, files = list(pictures.files), list(pictures.files.values())
+    files = list(pictures.files.values())
     # numbers, as the ids of features may hold no blanks and a name of a user may
-    wanted = {f"{row:09d}": files[row] for row in needed.tolist()}
-    steps.plan(
-        {
-            "encoding pictures": SECONDS_PER_PICTURE * len(wanted),
-            "judging pairs": SECONDS_OF_JUDGING + SECONDS_PER_PAIR * int((reasons == "").sum()),
-            "writing the page": SECONDS_OF_PAGE,
-        }
-    )
+    wanted = {f"{row:09d}": files[row] for row in np.unique(pictures.image_of[left_out == ""]).tolist()}
     # features and vectors of an earlier call count only for the same files
     _forget_other_pictures(work, wanted)
-    listed_images = ImageList(work, list(wanted), {"all": list(wanted)}, wanted)
     done = extract(
-        listed_images,
+        ImageList(work, list(wanted), {"all": list(wanted)}, wanted),
         network,
         work / "features",
         FeatureOptions(skip_damaged=True, grid=usual_grid(network.name)),
         workers=2,
-        progress=steps.progress("encoding pictures"),
+        progress=progress(ENCODING),
     )
-    damaged = {int(name): reason for name, reason in done.skipped.items()}
-    reasons = reasons.copy()
-    for row, image in enumerate(pictures.image_of.tolist()):
-        if image in damaged and not reasons[row]:
-            reasons[row] = f"the picture {damaged[image]}".partition(";")[0]
-    if strict and damaged:
-        image, reason = next(iter(damaged.items()))
-        raise DataError(
-            f"{names[image]} {reason.partition(';')[0]}, and {len(damaged) - 1:,} more cannot be read; correct them, "
-            f"or leave {named('strict', True)} out"
-        )
-    # again: only decoding shows which pictures are damaged
-    _refuse_few(own, reasons, pictures.image_of, files)
+    # only decoding shows which pictures are damaged
+    for image, reason in done.skipped.items():
+        damaged = (pictures.image_of == int(image)) & (left_out == "")
+        left_out[damaged] = f"the picture {reason}".partition(";")[0]
+    if by.strict:
+        _refuse_any(own, left_out, {})
+    _refuse_few(own, left_out, pictures.image_of, pictures)
     ids = (work / "features" / "all_ids.txt").read_text(encoding="utf-8").split()
     features = np.load(work / "features" / "all_ims.npy", mmap_mode="r", allow_pickle=False)
     # damaged pictures have no features, so rows of both files differ
     place = {int(name): number for number, name in enumerate(ids)}
-    rows = np.flatnonzero(reasons == "")
+    rows = np.flatnonzero(left_out == "")
     image_of = np.array([place[image] for image in pictures.image_of[rows].tolist()], np.int64)
     captions = [own.captions[row] for row in rows.tolist()]
-    if text_encoder is None and network.name.startswith(CLIP):
-        text_encoder = network.name
+    text_encoder = by.text_encoder or (network.name if network.name.startswith(CLIP) else None)
     # the default depends on what is installed by now
-    name = text_encoder or default_encoder(captions)
-    with steps.progress("judging pairs")("judging", len(rows)) as advance:
+    name = re.sub(r"[^a-zA-Z0-9.-]", " ", text_encoder or default_encoder(captions))
+    with progress(JUDGING)("judging", len(rows)) as advance:
         found = _judged_once(
-            work / JUDGE / f"judged by {re.sub(r'[^a-zA-Z0-9.-]', ' ', name)}.parquet",
+            work / JUDGE / f"judged by {name}.parquet",
             lambda: judge_pairs(
                 features,
                 image_of,
@@ -374,33 +337,41 @@ def _judge_pictures(
                 work=work / JUDGE,
                 image_encoder=network.name,
                 text_encoder=text_encoder,
-                prior=prior,
+                prior=by.prior and by.prior / WORK / JUDGE / PROJECTIONS,
                 seed=seed,
-                device=device,
+                device=by.device,
                 advance=advance,
             ),
         )
-    return rows, image_of, found, reasons
+    return image_of, found
+
+
+def _judge_arrays(
+    arrays: Arrays, image_of: Int64Array, work: Path, seed: int, progress: Callable[[str], Progress]
+) -> "Judged":
+    from baselines.audit.judge import judge_embeddings
+
+    with progress(JUDGING)("judging", len(image_of)) as advance:
+        return _judged_once(
+            work / JUDGE / "judged.parquet",
+            lambda: judge_embeddings(*arrays, image_of, seed=seed, advance=advance),
+        )
 
 
 def _judged_once(kept: Path, judge: "Callable[[], Judged]") -> "Judged":
     """The judgement of these pairs, kept for the calls with labels that follow."""
     from baselines.audit.judge import Judged
 
-    if kept.exists():
-        return Judged.read(kept)
-    found = judge()
-    found.write(kept)
-    return found
+    if not kept.exists():
+        judge().write(kept)
+    return Judged.read(kept)
 
 
 def _forget_other_pictures(work: Path, wanted: Mapping[str, Path]) -> None:
     """Delete what was computed from other files, as when a missing picture was added since."""
+    # size and time instead of the content, which would be read twice
     stamps = [
-        # size and time instead of the content, which would be read twice
-        [name, str(file), file.stat().st_size, file.stat().st_mtime_ns]
-        if file.is_file()
-        else [name, str(file)]
+        [name, str(file), *((file.stat().st_size, file.stat().st_mtime_ns) if file.is_file() else ())]
         for name, file in wanted.items()
     ]
     digest = hashlib.sha256(json.dumps(stamps).encode()).hexdigest()
@@ -411,63 +382,37 @@ def _forget_other_pictures(work: Path, wanted: Mapping[str, Path]) -> None:
         write_text(record, digest)
 
 
-def _judge_arrays(
-    arrays: tuple[NDArray[np.floating], NDArray[np.floating]],
-    image_of: Int64Array,
-    seed: int,
-    steps: "_Steps",
-) -> "Judged":
-    from baselines.audit.judge import judge_embeddings
-
-    with steps.progress("judging pairs")("judging", len(image_of)) as advance:
-        return judge_embeddings(*arrays, image_of, seed=seed, advance=advance)
-
-
-class _Steps:
-    """One bar with the time left over all steps.
+@contextmanager
+def _steps(seconds: Mapping[str, float]) -> Iterator[Callable[[str], Progress]]:
+    """One bar with the time left over all steps, of which each has its own progress.
 
     Args:
-        console: where to draw (default: standard error).
+        seconds: step to the seconds that it may take.
     """
+    with live_bar() as shown:
+        task = shown.add_task("audit", total=sum(seconds.values()), state="")
+        left = dict(seconds)
 
-    def __init__(self, console: "Console | None") -> None:
-        self._bar = live_bar(console)
-        self._seconds: dict[str, float] = {}
+        def progress(step: str) -> Progress:
+            @contextmanager
+            def part(title: str, total: int) -> Iterator[Advance]:
+                # a step that starts a second bar of its own adds nothing to the whole
+                share, done = left.pop(step, 0.0), 0
+                shown.update(task, description=step)
 
-    def __enter__(self) -> "_Steps":
-        self._bar.start()
-        return self
+                def advance(amount: int) -> None:
+                    nonlocal done
+                    amount = min(amount, total - done)
+                    done += amount
+                    shown.advance(task, share * amount / max(1, total))
 
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+                yield advance
+                # the next step starts where this one ends, even if it stopped early
+                advance(total - done)
 
-    def plan(self, seconds: Mapping[str, float]) -> None:
-        """Begin with the steps and the seconds that each may take."""
-        self._seconds = dict(seconds)
-        self._task = self._bar.add_task("audit", total=sum(seconds.values()), state="")
+            return part
 
-    def progress(self, step: str) -> Progress:
-        """Progress of one step; what it shows first takes the whole share of the step."""
-        left = [self._seconds[step]]
-
-        @contextmanager
-        def shown(title: str, total: int) -> Iterator[Advance]:
-            # a step that starts a second bar of its own adds nothing to the whole
-            seconds, left[0] = left[0], 0.0
-            self._bar.update(self._task, description=step)
-            done = 0
-
-            def advance(amount: int) -> None:
-                nonlocal done
-                amount = min(amount, total - done)
-                done += amount
-                self._bar.advance(self._task, seconds * amount / max(1, total))
-
-            yield advance
-            # the next step starts where this one ends, even if it stopped early
-            advance(total - done)
-
-        return shown
+        yield progress
 
 
 @dataclass(frozen=True)
@@ -482,7 +427,7 @@ class _Shown:
 
     own: OwnPairs
     pictures: Pictures
-    arrays: tuple[NDArray[np.floating], NDArray[np.floating]] | None
+    arrays: Arrays | None
 
     def _file(self, row: int) -> Path | None:
         image = int(self.pictures.image_of[row])
@@ -535,7 +480,7 @@ def _source(own: OwnPairs, shown: _Shown, left_out: NDArray[np.object_], n_pictu
     remarks = [*own.remarks, *shown.pictures.remarks]
     if taken := [name for name in ADDED if name in columns]:
         remarks.append(f"Your table has columns {listed(taken)}; those of the audit begin with audit_.")
-    return Source(table, shown, facts, remarks=tuple(remarks))
+    return Source(table, shown.picture, shown.identity, facts, remarks=tuple(remarks))
 
 
 def _written(own: OwnPairs, audit: Audit) -> pd.DataFrame:
@@ -558,18 +503,23 @@ def _written(own: OwnPairs, audit: Audit) -> pd.DataFrame:
 
 
 def _kept(
-    own: OwnPairs, path: str, audit: Audit, images: Path | str | None, work: Path, encoder: str | None
+    own: OwnPairs,
+    path: str | Path,
+    audit: Audit,
+    images: Path | str | None,
+    work: Path,
+    by: Encoders | None,
 ) -> KeptRows:
-    """What a dataset is made of after the audit; ``encoder`` is None if embeddings were judged."""
+    """What a dataset is made of after the audit; ``by`` is None if embeddings were judged."""
     return KeptRows(
-        path=path,
+        path=str(Path(path).absolute()),
         image_column=own.image_column,
         caption_column=own.caption_column,
         rows_sha256=own.sha256(),
         rows=tuple(audit.rows[~audit.suspect].tolist()),
         images=None if images is None else str(Path(images).absolute()),
-        features=None if encoder is None else str((work / "features").absolute()),
-        encoder=encoder,
+        features=str((work / "features").absolute()) if by else None,
+        encoder=by.encoder if by else None,
         rows_in_order=own.rows_in_order,
     )
 

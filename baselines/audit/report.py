@@ -3,9 +3,9 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,6 @@ from baselines.audit.pairs import (
     AuditedRuns,
     clean_probability,
     lemon_table,
-    open_runs,
     pair_table,
     suspicious_first,
 )
@@ -36,6 +35,7 @@ from baselines.training.scoring import embed
 from baselines.training.statement import CLEAN_PROBABILITY
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.columns import Int64Array
+from ncl_bench.data.keep import refuse_existing
 from ncl_bench.data.load import refuse_damage
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import ScoresError, TrainingError, named
@@ -52,54 +52,53 @@ THRESHOLD = 0.5
 """Of the posterior and of methods that state none, to measure them; nothing is removed by it."""
 SEED = 0
 """Seed of the draws of an audit without a run: what a rank is among, and the reference of more than 50,000 pairs."""
+NATURAL = (
+    "The noise is natural: nobody knows which pairs are wrong, so nothing is scored. Labels of some pairs change that "
+    "(--labels)."
+)
 LEMON_THRESHOLDS: dict[str, float | None] = {LEMON: None, "similarity": None}
 """Columns that an audit by LEMoN measures; none has a threshold of its own."""
 
 
-def write_audit(
-    runs: Sequence[Path],
+def write_runs(
+    audited: AuditedRuns,
     to: Path,
-    root: Path | None = None,
+    labels: Path | None,
     *,
-    noise_file: Path | None = None,
-    keep: Path | None = None,
-    labels: Path | None = None,
-    method: Literal["lemon"] | None = None,
-    text_encoder: str | None = None,
-    device: str = "auto",
-    console: Console | None = None,
+    by_lemon: bool,
+    text_encoder: str | None,
+    device: str,
+    console: Console | None,
 ) -> AuditResult:
-    """Do what :func:`baselines.audit.call.write_audit` says."""
-    _refuse_existing(to)
-    if method == LEMON and text_encoder is not None:
-        raise TrainingError(
-            f"LEMoN takes the embeddings of the run; leave {named('text_encoder')} or {named('method', 'lemon')} out"
-        )
-    audited = open_runs(runs, root, noise_file=noise_file, keep=keep)
-    train, truth = audited.train, truth_of(audited.train, audited.rows)
-    described, first = tuple(_runs(audited)), audited.runs[0]
-    known = _read_labels(labels, train)
+    """Audit opened runs; arguments as for :func:`baselines.audit.write_audit`."""
+    train, first, described = audited.train, audited.runs[0], tuple(_runs(audited))
+    known, seed = _read_labels(labels, train), first.job.seed
     facts: dict[str, Any] = {"noise": first.run.noise, "runs": described}
-    history, judged, remarks = None, None, []
     with sole_owner(to):
-        if method == LEMON:
-            table, thresholds = _lemon_of_runs(audited, device, console), LEMON_THRESHOLDS
-            facts["lemon"] = _lemon_record(table)
-        else:
-            table, judged = pair_table(audited, text_encoder=text_encoder, device=device, console=console)
-            history = _history(audited)
-            own = any(run.has_clean_probability for run in described)
-            config = first.job.recipe.method_config
-            threshold = float(getattr(config, "clean_threshold", THRESHOLD)) if own else THRESHOLD
-            share = round(judged.numbers[0]) / len(table) if judged.enough else None
-            thresholds = {FIT: share, CROSS_FITTED: None, "similarity": None, POSTERIOR: THRESHOLD}
-            if own:  # measured, and never what removes pairs: as a training weight it calls too many wrong
-                thresholds[CLEAN_PROBABILITY] = threshold
-            remarks = _of_method(described, table)
-            facts["epochs"] = () if truth is None else tuple(_epochs(audited, truth, threshold))
-        if known:
-            facts["labelled"] = labelled_pairs(*known, train, table, list(thresholds), first.job.seed)
-        return _write(to, train, table, thresholds, known, judged, facts, remarks, history)
+        if by_lemon:
+            table = _lemon_of_runs(audited, device, console)
+            return _write(to, train, table, LEMON_THRESHOLDS, known, seed, facts)
+        table, judged = pair_table(audited, text_encoder=text_encoder, device=device, console=console)
+        own = any(run.has_clean_probability for run in described)
+        threshold = float(getattr(first.job.recipe.method_config, "clean_threshold", THRESHOLD))
+        share = round(judged.numbers[0]) / len(table) if judged.enough else None
+        thresholds = {FIT: share, CROSS_FITTED: None, "similarity": None, POSTERIOR: THRESHOLD}
+        if own:  # measured, and never what removes pairs: as a training weight it calls too many wrong
+            thresholds[CLEAN_PROBABILITY] = threshold
+        histories = [
+            np.stack([clean_probability(audited, epoch, run=number) for epoch in range(run.outcome.epochs)])
+            for number, run in enumerate(audited.runs)
+        ]
+        if (truth := truth_of(train, audited.rows)) is not None:
+            facts["epochs"] = [
+                AuditedEpoch(run=run.folder, epoch=epoch, detection=found)
+                for run, history in zip(described, histories, strict=True)
+                for epoch, values in enumerate(history)
+                if (found := detection_of(values, truth, threshold if own else THRESHOLD))
+            ]
+        kept = histories[0][~np.isnan(histories[0]).all(axis=1)]
+        remarks = _of_method(described, table)
+        return _write(to, train, table, thresholds, known, seed, facts, judged, remarks, kept)
 
 
 def write_lemon(
@@ -118,20 +117,18 @@ def write_lemon(
         to: folder to write; it must not exist, or be empty.
         train: the training split with its noise.
         root: folder of prepared datasets that it was loaded from.
-        labels: as for :func:`write_audit`.
+        labels: as for :func:`baselines.audit.write_audit`.
         device: ``auto``, ``cpu`` or ``cuda``.
     """
-    _refuse_existing(to)
+    refuse_existing(to)
     refuse_damage(train.name, root, "train", progress=bar)
     images, captions = _embeddings(embeddings, train)
-    rows = np.arange(len(train))
     known = _read_labels(labels, train)
     with sole_owner(to):
-        table = lemon_table(train, rows, SEED, images, captions, device=device_for(device, "32-true"))
-        labelled = labelled_pairs(*known, train, table, list(LEMON_THRESHOLDS), SEED) if known else None
-        facts: dict[str, Any] = {"noise": replace(train.noise, source=None), "labelled": labelled}
-        facts["lemon"] = _lemon_record(table, tuple(map(str, embeddings)))
-        return _write(to, train, table, LEMON_THRESHOLDS, known, None, facts)
+        place = device_for(device, "32-true")
+        table = lemon_table(train, np.arange(len(train)), SEED, images, captions, device=place)
+        facts = {"noise": replace(train.noise, source=None), "embeddings": tuple(map(str, embeddings))}
+        return _write(to, train, table, LEMON_THRESHOLDS, known, SEED, facts)
 
 
 def _embeddings(files: tuple[Path, Path], train: PairedDataset) -> list[NDArray[np.float32]]:
@@ -173,19 +170,10 @@ def _lemon_of_runs(audited: AuditedRuns, device: str, console: Console | None) -
     return lemon_table(train, audited.rows, seed, *sides, device=chosen, console=console)
 
 
-def _refuse_existing(to: Path) -> None:
-    if to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise TrainingError(f"{to} exists already; choose a new folder with {named('to')}")
-
-
 def _read_labels(file: Path | None, train: PairedDataset) -> tuple[Path, dict[int, str]] | None:
     """Read the labels of a file, or else of the dataset; None if there are none."""
     file = file or dataset_spec(train.name).pair_labels
     return None if file is None else (file, labels_of_split(file, train))
-
-
-def _lemon_record(table: pd.DataFrame, embeddings: tuple[str, ...] = ()) -> LemonRecord:
-    return LemonRecord(setting=FIXED, n_reference=min(MOST_REFERENCE, len(table)), embeddings=embeddings)
 
 
 def _write(
@@ -194,10 +182,11 @@ def _write(
     table: pd.DataFrame,
     thresholds: Mapping[str, float | None],
     known: tuple[Path, dict[int, str]] | None,
-    judged: Judged | None,
-    facts: Mapping[str, Any],
+    seed: int,
+    facts: dict[str, Any],
+    judged: Judged | None = None,
     remarks: Sequence[str] = (),
-    history: NDArray[np.float32] | None = None,
+    history: NDArray[np.float32] | tuple[()] = (),
 ) -> AuditResult:
     """Hold a table of pairs against what is known of them, correct it by labels, and write the folder.
 
@@ -207,57 +196,67 @@ def _write(
         table: of the audited pairs.
         thresholds: columns to measure, with the method's own threshold; the first one orders the page.
         known: file of labels, and pair id to label; None without labels.
-        judged: the judgement without the runs; None for LEMoN.
+        seed: of the bootstrap of labelled pairs.
         facts: further entries of the result.
+        judged: the judgement without the runs; None for LEMoN.
         remarks: what a reader has to know of the runs.
-        history: float32 ``(epochs, n)``, clean probability of every pair; None if none was stored.
+        history: float32 ``(epochs, n)``, clean probability of every pair.
     """
     chosen_by, n, ids = next(iter(thresholds)), len(table), table["pair_id"].tolist()
-    # ids of a split ascend
-    rows = np.searchsorted(train.pair_ids, ids)
-    truth = truth_of(train, rows)
+    rows = np.searchsorted(train.pair_ids, ids)  # ids of a split ascend
+    truth, spec, captions = truth_of(train, rows), dataset_spec(train.name), train.captions
     # before labels: whoever ticked pairs must not raise the score of the estimate
     order = suspicious_first(table, chosen_by)
-    measured = {
-        column: found
-        for column, threshold in thresholds.items()
-        if truth is not None
-        and (found := detection_of(table[column].to_numpy(np.float32), truth, threshold)) is not None
-    }
+    if truth is not None:
+        facts["first_wrong"] = int((~truth[order[:SUSPICIOUS]]).sum())
+        facts["detection"] = {
+            column: found
+            for column, threshold in thresholds.items()
+            if (found := detection_of(table[column].to_numpy(np.float32), truth, threshold))
+        }
+    if known:
+        facts["labelled"] = labelled_pairs(*known, train, table, list(thresholds), seed)
+        remarks = [*remarks, says(facts["labelled"])]
+    elif spec.noise == "natural":
+        remarks = [*remarks, NATURAL]
+    elif truth is None:
+        remarks = [*remarks, "All of these pairs are true, or all are wrong, so nothing is scored."]
+    if judged is None:
+        facts["lemon"] = LemonRecord(
+            setting=FIXED, n_reference=min(MOST_REFERENCE, n), embeddings=facts.pop("embeddings", ())
+        )
     # labels name pairs by id; a run may have kept some of them alone
     row_of = {pair: row for row, pair in enumerate(ids)}
     labels = {
         row_of[pair]: Label(label) for pair, label in (known[1] if known else {}).items() if pair in row_of
     }
-    captions = train.captions
-    of_source = pd.DataFrame(
-        {
-            "number": ids,
-            "image": table["image_id"],
-            "caption": [f"caption {pair}" if captions is None else str(captions[pair]) for pair in rows],
-            "left_out": "",
-        }
-    )
-    if truth is not None:
-        of_source["truth"] = truth
-    if history is not None and len(history) > 1:
-        of_source["curve"] = [*history.T]
+    by = [run.folder for run in facts.get("runs", ())]
+    digest = json.dumps([train.fingerprint, train.noise.sha256, by, chosen_by]).encode()
+    gallery, image_of = Gallery(spec, train), train.caption_to_image[rows]
     source = Source(
-        of_source,
-        _Gallery(Gallery(dataset_spec(train.name), train), train.caption_to_image[rows]),
-        {
+        pd.DataFrame(
+            {
+                "number": ids,
+                "image": table["image_id"],
+                "caption": [f"caption {pair}" if captions is None else str(captions[pair]) for pair in rows],
+                "left_out": "",
+            }
+            | ({} if truth is None else {"truth": truth})
+            | ({"curve": [*np.transpose(history)]} if len(history) > 1 else {})
+        ),
+        picture=lambda row: gallery.picture(int(image_of[row])),
+        identity=lambda row: "",  # the id of an image says which it is
+        facts={
             "source": train.name,
-            "digest": _digest(train, facts, chosen_by),
+            "digest": hashlib.sha256(digest).hexdigest(),
             "n_pictures": table["image_id"].nunique(),
             "chosen_by": chosen_by,
             "dataset": train.name,
             "fingerprint": train.fingerprint,
-            "detection": measured,
-            "first_wrong": None if truth is None else int((~truth[order[:SUSPICIOUS]]).sum()),
             **facts,
         },
-        "Pairs",
-        (*remarks, *_of_truth(train, truth, facts.get("labelled"))),
+        words="Pairs",
+        remarks=tuple(remarks),
     )
     audit = assemble(source, _weighed(table, order, judged, row_of), labels)
     threshold, wrong = thresholds[chosen_by], audit.result.wrong
@@ -274,27 +273,6 @@ def _write(
     with atomic_folder(to) as folder:
         write(folder, audit, table, to.name)
     return audit.result
-
-
-@dataclass(frozen=True)
-class _Gallery:
-    """Pictures of audited pairs.
-
-    Attributes:
-        gallery: pictures of the split.
-        image_of: int64 ``(n,)``, each pair's image.
-    """
-
-    gallery: Gallery
-    image_of: Int64Array
-
-    def picture(self, row: int) -> str:
-        """Thumbnail of a pair's picture as a data URI."""
-        return self.gallery.picture(int(self.image_of[row]))
-
-    def identity(self, row: int) -> str:
-        """Nothing: the id of an image says which it is."""
-        return ""
 
 
 def _weighed(
@@ -325,14 +303,6 @@ def _weighed(
     )
 
 
-def _digest(train: PairedDataset, facts: Mapping[str, Any], chosen_by: str) -> str:
-    """Hash of the pairs and of what ordered them."""
-    by = [run.folder for run in facts.get("runs", ())]
-    return hashlib.sha256(
-        json.dumps([train.fingerprint, train.noise.sha256, by, chosen_by]).encode()
-    ).hexdigest()
-
-
 def truth_of(train: PairedDataset, rows: Int64Array) -> NDArray[np.bool_] | None:
     """Which audited pairs are true; None where nobody knows, or all or none of them are."""
     known = hidden_correspondence(train)
@@ -350,18 +320,6 @@ def detection_of(
     return detection(values[known], truth[known], threshold)
 
 
-def _of_truth(train: PairedDataset, truth: NDArray[np.bool_] | None, labelled: Any) -> list[str]:
-    """Remarks on what is known of the pairs."""
-    if labelled is not None:
-        return [says(labelled)]
-    if dataset_spec(train.name).noise == "natural":
-        return [
-            "The noise is natural: nobody knows which pairs are wrong, so nothing is scored. "
-            "Labels of some pairs change that (--labels)."
-        ]
-    return ["All of these pairs are true, or all are wrong, so nothing is scored."] if truth is None else []
-
-
 def _runs(audited: AuditedRuns) -> list[AuditedRun]:
     return [
         AuditedRun(
@@ -375,25 +333,6 @@ def _runs(audited: AuditedRuns) -> list[AuditedRun]:
         )
         for each in audited.runs
     ]
-
-
-def _epochs(audited: AuditedRuns, truth: NDArray[np.bool_], threshold: float) -> list[AuditedEpoch]:
-    """How well the clean probability of each run finds the wrong pairs after every stored epoch."""
-    found = []
-    for number, audited_run in enumerate(audited.runs):
-        for epoch in range(audited_run.outcome.epochs):
-            each = detection_of(clean_probability(audited, epoch, run=number), truth, threshold)
-            if each is not None:
-                run = str(audited_run.folder.path)
-                found.append(AuditedEpoch(run=run, epoch=epoch, detection=each))
-    return found
-
-
-def _history(audited: AuditedRuns) -> NDArray[np.float32]:
-    """The first run's clean probability after every stored epoch, float32 ``(epochs, n)``."""
-    every = [clean_probability(audited, epoch, run=0) for epoch in range(audited.runs[0].outcome.epochs)]
-    kept = [values for values in every if not np.isnan(values).all()]
-    return np.stack(kept) if kept else np.empty((0, len(audited.rows)), np.float32)
 
 
 def _of_method(runs: Sequence[AuditedRun], table: pd.DataFrame) -> list[str]:

@@ -48,6 +48,12 @@ class Kept(Record):
     runs: tuple[str, ...]
 
 
+def refuse_existing(folder: Path) -> None:
+    """Refuse a folder to write that holds something, or is none: it would be lost."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise DataError(f"{folder} exists already; choose a new folder with {named('to')}")
+
+
 def write_keep(folder: Path, pair_ids: Int64Array, kept: Kept) -> None:
     """Write a new folder, whole or not at all.
 
@@ -59,8 +65,7 @@ def write_keep(folder: Path, pair_ids: Int64Array, kept: Kept) -> None:
     Raises:
         DataError: the folder exists and is not empty.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise DataError(f"{folder} exists already; choose a new folder with {named('to')}")
+    refuse_existing(folder)
     with atomic_folder(folder) as temporary:
         rows = ([pair] for pair in pair_ids.tolist())
         write_text(temporary / KEEP_CSV, as_csv([["pair_id"], *rows]))

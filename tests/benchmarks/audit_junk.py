@@ -111,7 +111,13 @@ def main() -> None:
             end=" ",
         )
         print(dict(Counter(each for each in reason[rows].tolist() if each)), flush=True)
-    by_hand = pd.read_csv(Path(__file__).with_name("junk_by_hand.tsv"), sep="\t", names=["kind", "text"])
+    by_hand = pd.read_csv(
+        Path(__file__).with_name("junk_by_hand.tsv"),
+        sep="\t",
+        names=["kind", "text"],
+        quoting=3,
+        keep_default_na=False,
+    )
     for kind, texts in by_hand.groupby("kind")["text"]:
         changed, rows = list(captions), np.random.default_rng(1).permutation(right)[: len(texts)]
         for row, text in zip(rows.tolist(), texts, strict=True):

@@ -245,12 +245,9 @@ def test_a_run_is_judged_with_the_text_encoder_that_is_named(
     by_default = table_of(audits["triplet"])
     named = audit(runs["triplet"], text_encoder="own-model", device="cpu", console=QUIET)
     assert 0.4 < np.corrcoef(by_default["cross_fitted"], named["cross_fitted"])[0, 1] < 0.9999
-    for options, sentence in (
-        ({"method": "lemon", "text_encoder": "tfidf"}, "LEMoN takes the embeddings of the run"),
-    ):
-        with pytest.raises(TrainingError, match=sentence):
-            write_audit([runs["triplet"]], tmp_path / "no", device="cpu", console=QUIET, **options)
-        assert not (tmp_path / "no").exists()
+    with pytest.raises(NclBenchError, match="LEMoN takes the embeddings of the run"):
+        write_audit([runs["triplet"]], tmp_path / "no", method="lemon", text_encoder="tfidf")
+    assert not (tmp_path / "no").exists()
 
 
 def test_a_run_without_estimates_is_audited_and_the_page_says_so(
@@ -400,7 +397,7 @@ def test_a_noise_file_is_asked_for_and_must_be_the_same(tmp_path: Path) -> None:
 
 
 def test_nothing_is_overwritten_and_damaged_files_are_named(audited: Path, tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="exists already; choose a new folder with to="):
+    with pytest.raises(NclBenchError, match="exists already; choose a new folder with to="):
         write_audit([audited], audited)
     broken, unsaid, none = (tmp_path / name for name in ("broken", "unsaid", "none"))
     for copy, file, content in ((broken, "pairs.parquet", "PAR1"), (unsaid, "result.json", "{}")):
@@ -408,7 +405,7 @@ def test_nothing_is_overwritten_and_damaged_files_are_named(audited: Path, tmp_p
         (copy / file).write_text(content)
     for folder, to, threshold, problem in (
         (audited, audited, 0.5, "exists already; choose a new folder with to="),
-        (audited, none, 1.0, "training needs two pairs, but 0 of 1,000 have a fit above 1;"),
+        (audited, none, 1.0, "training needs two pairs, and .* removes 1,000 of 1,000"),
         (tmp_path, none, 0.5, "does not exist, expected the result of `ncl-bench audit`"),
         (broken, none, 0.5, r"pairs\.parquet cannot be read"),
         (unsaid, none, 0.5, r"result\.json cannot be read"),
@@ -434,7 +431,7 @@ def test_the_pairs_that_the_page_exports_are_removed(audited: Path, tmp_path: Pa
         ("pair_id\n3\n1000\n", "lists pair 1000, which was not audited; give the list of this audit"),
         (
             "pair_id\n" + "\n".join(map(str, range(999))),
-            "training needs two pairs, but 1 of 1,000 are not in",
+            "training needs two pairs, and .* removes 999 of 1,000",
         ),
     ):
         (tmp_path / "bad.csv").write_text(text)
@@ -493,12 +490,6 @@ def test_the_commands_say_what_was_found_and_what_comes_next(
     applied = CliRunner().invoke(app, ["audit", "apply", "audit", "--yes", "--to", "cleaned"])
     assert "of 1,000 pairs" in applied.output
     assert sorted(path.name for path in Path("cleaned").iterdir()) == ["keep.csv", "keep.json"]
-    both = ["audit", "apply", "audit", "--threshold", "0.5", "--ids", "chosen.csv", "--to", "none"]
-    refused = CliRunner().invoke(app, both)
-    assert isinstance(refused.exception, NclBenchError)
-    assert "--threshold and --ids each say which pairs to keep; give one of them" in str(refused.exception)
-    with pytest.raises(NclBenchError, match="each say which pairs to keep; give one of them"):
-        apply_audit(Path("audit"), Path("none"), threshold=0.5, ids=Path("chosen.csv"))
 
 
 def test_a_spreadsheet_computes_no_caption(tmp_path: Path) -> None:

@@ -397,9 +397,9 @@ def test_what_cannot_be_judged_is_left_out_and_listed(given: Path) -> None:
     page = page_of(given / "audit")
     assert f"{rows[3][0]} = {rows[2][0]}" in page
     assert f"row 2 ({rows[1][0]})" in page
-    with pytest.raises(DataError, match="more rows cannot be judged; correct them, or leave strict=True out"):
+    with pytest.raises(DataError, match=r"row 2 .* correct them, or leave strict=True out"):
         find_wrong_pairs(frame, images=given / "photos", strict=True)
-    with pytest.raises(DataError, match=r"000\.png is not an image of a known format"):
+    with pytest.raises(DataError, match=r"row 1 .*is not an image of a known format"):
         find_wrong_pairs(pd.concat([frame[:1], frame[6:]]), images=given / "photos", strict=True)
     with pytest.raises(DataError, match="is the same picture as 002"):
         find_wrong_pairs(pd.concat([frame[2:4], frame[6:]]), images=given / "photos", strict=True)

@@ -16,7 +16,6 @@ from ncl_bench import load_dataset, new_dataset, new_dataset_of_features
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS, register
 from ncl_bench.data.own import Columns, SplitDraw
-from ncl_bench.data.own_tables import read_captions
 from ncl_bench.data.prepare import prepare
 from ncl_bench.data.spec import protocol_images
 from ncl_bench.errors import DataError, NclBenchError
@@ -264,11 +263,6 @@ def test_a_name_is_new_and_plain(name: str) -> None:
         new_dataset(name, "captions.csv", features="features", to="data")
 
 
-def test_a_table_with_line_ends_in_cells() -> None:
-    Path("captions.csv").write_text('image,en\na,"two,\nlines, 3 words"\n', encoding="utf-8-sig")
-    assert read_captions(Path("captions.csv")).captions == {"a": [("two, lines, 3 words",)]}
-
-
 def test_a_protocol_is_named_after_the_images_of_test() -> None:
     names = {"1k": 1000, "5fold-1k": 5000, "5k": 5000, "200": 200}
     assert {name: protocol_images(name) for name in names} == names
@@ -339,12 +333,11 @@ def test_arguments_of_the_last_release_are_taken_with_a_warning() -> None:
     assert DATASETS["pets"].tokenizers == {"en": "word"}
 
 
-@pytest.mark.parametrize(("name", "value"), [("dev", 1), ("test", 1), ("seed", 3)])
-def test_what_draws_splits_has_no_effect_beside_splits(name: str, value: int) -> None:
+def test_what_draws_splits_has_no_effect_beside_splits() -> None:
     split_files(arrays(4))
     table("image,caption", english)
-    with pytest.raises(DataError, match=f"^{name}= has no effect, as features has a file for each"):
-        new(**{name: value})
+    with pytest.raises(DataError, match=r"^seed= has no effect, as features has a file for each"):
+        new(seed=3)
     assert not Path("data/pets").exists()
 
 

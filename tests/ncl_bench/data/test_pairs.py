@@ -1,10 +1,7 @@
 """The picture, the caption and the index of a row are those that the table names."""
 
 import csv
-import io
 import json
-import re
-import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
+from support.shaded import photos, picture, shade, shard
 
 from ncl_bench.data.own_tables import read_captions
 from ncl_bench.data.pairs.columns import read_pairs
@@ -25,25 +22,11 @@ from ncl_bench.errors import DataError
 from ncl_bench.tables import as_csv, separator_of
 
 
-def picture(shade: int, kind: str = "PNG") -> bytes:
-    stream = io.BytesIO()
-    Image.new("RGB", (4, 4), (shade, 0, 0)).save(stream, kind)
-    return stream.getvalue()
-
-
-def photos(folder: Path, names: Sequence[str]) -> Path:
-    """Different pictures of these names."""
-    for shade, name in enumerate(names):
-        (folder / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / "photos" / name).write_bytes(picture(shade))
-    return folder / "photos"
-
-
 def shades(source: object, images: Path | None, work: Path, **columns: Any) -> list[int | None]:
     """The red of each row's picture; None where it has none."""
     pairs = read_pairs(source, **columns)
     found = find_pictures(pairs, images, work / "work")
-    red = [Image.open(file).convert("RGB").getpixel((0, 0))[0] for file in found.files.values()]
+    red = [shade(file) for file in found.files.values()]
     return [red[image] if image >= 0 else None for image in found.image_of.tolist()]
 
 
@@ -58,7 +41,7 @@ TEXTS = ["one", "two", "three", "four"]
 
 @pytest.mark.parametrize("column", ["key", "stored_as"])
 def test_a_column_that_names_the_files_decides_for_urls(column: str, tmp_path: Path) -> None:
-    images = photos(tmp_path, [f"00000/{n:09d}.jpg" for n in range(4)])
+    images = photos(tmp_path / "photos", [f"00000/{n:09d}.jpg" for n in range(4)])
     source = table(
         tmp_path,
         url=URLS,
@@ -71,13 +54,13 @@ def test_a_column_that_names_the_files_decides_for_urls(column: str, tmp_path: P
 
 @pytest.mark.parametrize("numbers", [[0, 1, 3], [1, 2, 3, 4], [0, 1, 2, 3, 4]])
 def test_urls_without_names_are_refused_unless_every_row_has_its_number(numbers, tmp_path: Path) -> None:
-    images = photos(tmp_path, [f"{n:09d}.jpg" for n in numbers])
+    images = photos(tmp_path / "photos", [f"{n:09d}.jpg" for n in numbers])
     with pytest.raises(DataError, match="may name the files; choose a column"):
         shades(table(tmp_path, url=URLS, caption=TEXTS), images, tmp_path)
 
 
 def test_urls_with_a_number_for_every_row(tmp_path: Path) -> None:
-    images = photos(tmp_path, [f"{n:09d}.jpg" for n in range(4)])
+    images = photos(tmp_path / "photos", [f"{n:09d}.jpg" for n in range(4)])
     source = table(tmp_path, url=URLS, caption=TEXTS)
     with pytest.raises(DataError, match=r"the number of the row may name the files; .* say --rows-in-order"):
         shades(source, images, tmp_path)
@@ -100,7 +83,7 @@ def test_urls_with_a_number_for_every_row(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_serves_the_row_that_names_it(files, names, right, tmp_path: Path) -> None:
-    images = photos(tmp_path, files)
+    images = photos(tmp_path / "photos", files)
     source = table(tmp_path, image=names, caption=TEXTS[: len(names)])
     assert shades(source, images, tmp_path) == right
 
@@ -110,13 +93,13 @@ def test_a_file_serves_the_row_that_names_it(files, names, right, tmp_path: Path
     [(["1.jpg", "1.png"], "1"), (["1.JPG", "1.Jpg"], "1.jpg"), (["a/1.jpg", "b/1.jpg"], "1.jpg")],
 )
 def test_two_files_that_fit_a_name_are_refused(files, name: str, tmp_path: Path) -> None:
-    images = photos(tmp_path, files)
+    images = photos(tmp_path / "photos", files)
     with pytest.raises(DataError, match=r"holds 2 files named"):
         shades(table(tmp_path, image=[name], caption=["one"]), images, tmp_path)
 
 
 def test_a_picture_outside_the_folder_is_not_read(tmp_path: Path) -> None:
-    images = photos(tmp_path, ["0.png", "deep/1.png"])
+    images = photos(tmp_path / "photos", ["0.png", "deep/1.png"])
     (tmp_path / "secret.png").write_bytes(picture(99))
     names = [str(tmp_path / "secret.png"), "../secret.png", str(images / "deep" / "1.png"), "0.png"]
     source = table(tmp_path, image=names, caption=TEXTS)
@@ -141,16 +124,6 @@ def test_pictures_in_rows_are_chosen_by_name_and_other_bytes_are_none(tmp_path: 
     assert shades(frame, None, tmp_path, image_column="thumbnail") == [50] * 4
     with pytest.raises(DataError, match="--image-column"):
         read_pairs(frame.rename(columns={"image": "depth"}))
-
-
-def shard(path: Path, members: Mapping[str, bytes]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w") as archive:
-        for name, content in members.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content))
-    return path
 
 
 @pytest.mark.parametrize(
@@ -181,66 +154,29 @@ def shard(path: Path, members: Mapping[str, bytes]) -> Path:
     ],
 )
 def test_shards(members: Mapping[str, bytes], tmp_path: Path) -> None:
-    source = shard(tmp_path / "shards" / "deep" / "0.tar", members)
+    source = shard(tmp_path / "shards" / "deep" / "0.tar", members.items())
     assert read_pairs(source).captions == ["one", "two"]
     assert shades(source, None, tmp_path) == [0, 1]
     assert shades(tmp_path / "shards", None, tmp_path) == [0, 1]
 
 
 def test_a_sample_without_a_picture_and_shards_without_any(tmp_path: Path) -> None:
-    source = shard(tmp_path / "0.tar", {"0.txt": b"one", "1.jpg": picture(1), "1.txt": b"two"})
+    source = shard(tmp_path / "0.tar", [("0.txt", b"one"), ("1.jpg", picture(1)), ("1.txt", b"two")])
     assert shades(source, None, tmp_path) == [None, 1]
-    source = shard(tmp_path / "1.tar", {"0.txt": b"one", "0.cls": b"1"})
+    source = shard(tmp_path / "1.tar", [("0.txt", b"one"), ("0.cls", b"1")])
     with pytest.raises(DataError, match="none is called image"):
         read_pairs(source)
 
 
 def test_captions_in_a_list_are_several_captions(tmp_path: Path) -> None:
     rows = [{"image": "0.png", "captions": ["one", "two"]}, {"image": "1.png", "captions": ["three"]}]
-    images = photos(tmp_path, ["0.png", "1.png"])
+    images = photos(tmp_path / "photos", ["0.png", "1.png"])
     (tmp_path / "rows.json").write_text(json.dumps(rows))
     found = read_pairs(tmp_path / "rows.json")
     assert (found.captions, found.row_of.tolist()) == (["one", "two", "three"], [0, 0, 1])
     assert shades(tmp_path / "rows.json", images, tmp_path) == [0, 0, 1]
     rows = pd.DataFrame({"image": [picture(0), picture(1)], "caption": [["one", "two"], ["three"]]})
     assert shades(rows, None, tmp_path) == [0, 0, 1]
-
-
-def test_captions_of_coco(tmp_path: Path) -> None:
-    content = {
-        "images": [{"id": 7, "file_name": "b.png"}, {"id": 3, "file_name": "a.png"}],
-        "annotations": [{"image_id": i, "id": n, "caption": TEXTS[n]} for n, i in enumerate([3, 7, 3])],
-    }
-    (tmp_path / "captions.json").write_text(json.dumps(content))
-    found = read_pairs(tmp_path / "captions.json")
-    assert (found.images, found.captions) == (["a.png", "b.png", "a.png"], TEXTS[:3])
-    again = save(found.form, tmp_path / "clean", np.array([1]))
-    assert read_pairs(again).captions == ["two"]
-
-
-@pytest.mark.parametrize("line", ["a.jpg,a dog runs", "https://example.org/a,dog", "17,a dog runs"])
-def test_a_first_line_that_is_a_row(line: str, tmp_path: Path) -> None:
-    (tmp_path / "captions.csv").write_text(f"{line}\nb.jpg,a cat\n")
-    with pytest.raises(DataError, match="first line holds no names"):
-        read_pairs(tmp_path / "captions.csv", *line.split(","))
-
-
-@pytest.mark.parametrize(
-    "caption",
-    [
-        "calm,with 2 dogs\nnext line",
-        "x\nwith,dogs",
-        "with,2 dogs\nmore",
-        "A dog\n\nruns,jumps,sits",
-        "2,000 dogs\nrun",
-        "一只狗,在跑\n白色",
-        "x" * 200_000,
-    ],
-)
-def test_a_quoted_caption_is_one_caption(caption: str, tmp_path: Path) -> None:
-    assert read_pairs(table(tmp_path, image=["a.jpg"], caption=[caption])).captions == [
-        " ".join(caption.split())
-    ]
 
 
 def test_a_parquet_file_whose_text_is_not_utf8_is_refused(tmp_path: Path) -> None:
@@ -309,13 +245,13 @@ def test_a_row_of_csv_begins_only_where_a_row_ends(tmp_path: Path) -> None:
 
 
 def test_a_key_that_was_read_as_a_number_names_its_file(tmp_path: Path) -> None:
-    images = photos(tmp_path, [f"00000/{n:09d}.jpg" for n in range(4)])
+    images = photos(tmp_path / "photos", [f"00000/{n:09d}.jpg" for n in range(4)])
     source = table(tmp_path, url=URLS, caption=TEXTS, key=[2, 0, 3, 1])
     assert shades(source, images, tmp_path) == [2, 0, 3, 1]
 
 
 def test_a_column_of_numbers_is_not_taken_for_names_of_files_by_chance(tmp_path: Path) -> None:
-    images = photos(tmp_path, [f"{n}.jpg" for n in range(4)])
+    images = photos(tmp_path / "photos", [f"{n}.jpg" for n in range(4)])
     few = table(tmp_path, url=URLS, caption=TEXTS, score=[1, 1, 2, 2])
     assert shades(few, images, tmp_path, rows_in_order=True) == [0, 1, 2, 3]
     ambiguous = table(tmp_path, url=URLS, caption=TEXTS, width=[3, 2, 1, 0])
@@ -330,7 +266,7 @@ def test_a_column_of_numbers_is_not_taken_for_names_of_files_by_chance(tmp_path:
 
 
 def test_a_url_beside_names_of_files_is_not_found_by_its_last_part(tmp_path: Path) -> None:
-    images = photos(tmp_path, ["0.png", "1.png"])
+    images = photos(tmp_path / "photos", ["0.png", "1.png"])
     source = table(tmp_path, image=["https://example.org/0.png", "1.png"], caption=TEXTS[:2])
     assert shades(source, images, tmp_path) == [None, 1]
 
@@ -339,7 +275,7 @@ def test_a_url_beside_names_of_files_is_not_found_by_its_last_part(tmp_path: Pat
 def test_numbers_with_a_gap_stay_whole(form: str, tmp_path: Path) -> None:
     big = 2**53 + 1
     numbers = [0, 1, None, 3] if form == "frame" else [big, big + 1, None, big + 3]
-    images = photos(tmp_path, [f"{n}.jpg" for n in numbers])
+    images = photos(tmp_path / "photos", [f"{n}.jpg" for n in numbers])
     frame = pd.DataFrame({"image": pd.array(numbers, "float" if form == "frame" else "Int64"), "text": TEXTS})
     source: object = frame
     if form == "parquet":
@@ -383,7 +319,7 @@ def test_pictures_and_texts_are_the_same_in_every_arrow_type(
 
 
 def test_a_frame_of_pictures_may_name_some_by_their_files(tmp_path: Path) -> None:
-    images = photos(tmp_path, ["0.png", "1.png"])
+    images = photos(tmp_path / "photos", ["0.png", "1.png"])
     frame = pd.DataFrame({"image": [picture(70), "1.png", picture(90)], "caption": TEXTS[:3]})
     assert shades(frame, images, tmp_path) == [70, 1, 90]
 
@@ -397,7 +333,7 @@ def test_a_format_of_a_dataset_hides_nothing(tmp_path: Path) -> None:
 
 
 def test_a_picture_without_a_text_is_a_row(tmp_path: Path) -> None:
-    images = photos(tmp_path, ["0.jpg", "1.JPG", "2.png"])
+    images = photos(tmp_path / "photos", ["0.jpg", "1.JPG", "2.png"])
     (images / "0.txt").write_text("one")
     (images / "1.TXT").write_text("two")
     (images / "readme.txt").write_text("not a caption")
@@ -409,9 +345,9 @@ def test_a_picture_without_a_text_is_a_row(tmp_path: Path) -> None:
 
 
 def test_metadata_of_subfolders_with_two_columns_of_paths(tmp_path: Path) -> None:
-    for shade, place in enumerate(("train", "test")):
+    for red, place in enumerate(("train", "test")):
         (tmp_path / "set" / place).mkdir(parents=True)
-        (tmp_path / "set" / place / "0.png").write_bytes(picture(shade))
+        (tmp_path / "set" / place / "0.png").write_bytes(picture(red))
         rows = pd.DataFrame({"file_name": ["0.png"], "image": ["0.png"], "text": [place]})
         rows.to_csv(tmp_path / "set" / place / "metadata.csv", index=False)
     captions = read_pairs(tmp_path / "set").captions
@@ -421,41 +357,6 @@ def test_metadata_of_subfolders_with_two_columns_of_paths(tmp_path: Path) -> Non
     }
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "captions"),
-    [
-        ("c.csv", 'image,caption\n0.png,"[""a"", ""b""]"\n1.png,\n2.png,"[""c""]"\n', ["a", "b", "", "c"]),
-        ("c.csv", "image,caption\n0.png,\"['a, x', 'b']\"\n", ["a, x", "b"]),
-        ("c.csv", "image| number| caption\n0.png| 0| a, x\n1.png| 0| b\n", ["a, x", "b"]),
-        ("c.csv", 'image,caption\r\n0.png,"a\r\nx"\r\n', ["a x"]),
-        ("c.token", "\n0.png#0\ta\n0.png#1\tb\n", ["a", "b"]),
-        ("c.tsv", 'image\tcaption\n0.png\t"a\n1.png\tb"\n', ['"a', 'b"']),
-        ("c.csv", "image,caption\n0.png,[a dog]\n", ["[a dog]"]),
-    ],
-)
-def test_captions_of_a_table(name: str, content: str, captions: list[str], tmp_path: Path) -> None:
-    (tmp_path / name).write_bytes(content.encode())
-    assert read_pairs(tmp_path / name).captions == captions
-
-
 def test_captions_in_bytes_are_texts() -> None:
     frame = pd.DataFrame({"image": ["0.png", "1.png"], "caption": ["Zürich".encode(), None]})
     assert read_pairs(frame).captions == ["Zürich", ""]
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "sentence"),
-    [
-        ("c.csv", "image,caption\n0.png,\"['a' 'b']\"\n", "expected a list of captions in JSON"),
-        ("c.csv", "image,caption\n0.png,17\n1.png,\n", "holds numbers such as 17"),
-        ("c.tsv", "17\ta dog\thttps://example.org/a\n", "name the column of captions with --caption-column"),
-        ("c.csv", "", "has no rows"),
-        ("c.jsonl", '{"image": "0.png", "caption": {"en": "a"}}\n', "row 1: caption holds"),
-    ],
-)
-def test_captions_that_cannot_be_read_for_certain(
-    name: str, content: str, sentence: str, tmp_path: Path
-) -> None:
-    (tmp_path / name).write_text(content)
-    with pytest.raises(DataError, match=re.escape(sentence)):
-        read_pairs(tmp_path / name)

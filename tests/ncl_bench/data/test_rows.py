@@ -5,7 +5,6 @@ import io
 import json
 import os
 import re
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
+from support.shaded import photos, picture, shade, shard
 
 from ncl_bench.data.own_tables import read_captions
 from ncl_bench.data.pairs.cells import picture as to_bytes
@@ -31,12 +31,6 @@ SPLIT = ["train"] * 8 + ["dev"] * 2 + ["test"] * 2
 TEXTS = [f"the drawing of number {n}" for n in range(N)]
 
 
-def picture(shade: int) -> bytes:
-    stream = io.BytesIO()
-    Image.new("RGB", (4, 4), (shade, 0, 0)).save(stream, "PNG")
-    return stream.getvalue()
-
-
 def pair(n: int) -> dict[str, object]:
     return {"image": {"bytes": picture(n), "path": None}, "caption": TEXTS[n]}
 
@@ -47,13 +41,6 @@ def rows(numbers: Any = range(N)) -> pd.DataFrame:
 
 def of(split: str) -> list[int]:
     return [n for n in range(N) if SPLIT[n] == split]
-
-
-def photos(folder: Path, names: list[str]) -> Path:
-    for n, name in enumerate(names):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(picture(n))
-    return folder
 
 
 def written(folder: Path, files: dict[str, Any]) -> Path:
@@ -108,20 +95,14 @@ def metadata_folder(folder: Path) -> Path:
     return folder
 
 
-def shard(path: Path, numbers: Any) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w") as archive:
-        for n in numbers:
-            for ending, content in (("png", picture(n)), ("txt", TEXTS[n].encode())):
-                entry = tarfile.TarInfo(f"{n:04}.{ending}")
-                entry.size = len(content)
-                archive.addfile(entry, io.BytesIO(content))
-    return path
+def samples(path: Path, numbers: Any) -> Path:
+    endings = (("png", picture), ("txt", lambda n: TEXTS[n].encode()))
+    return shard(path, [(f"{n:04}.{ending}", make(n)) for n in numbers for ending, make in endings])
 
 
 def shards(folder: Path) -> Path:
     for split, name in {"train": "train-0", "dev": "val-0", "test": "test-0"}.items():
-        shard(folder / f"{name}.tar", of(split))
+        samples(folder / f"{name}.tar", of(split))
     return folder
 
 
@@ -199,7 +180,7 @@ CASES = {
         splits=OFFICIAL,
         remarks=("The splits are those of the names",),
     ),
-    "val": Case(split_column({"train": "Train", "dev": "val", "test": "TEST"}), splits=OFFICIAL),
+    "val": Case(split_column({"train": "Train", "dev": "val", "test": "TEST"}, " Split"), splits=OFFICIAL),
     "validation": Case(
         split_column({"train": "restval", "dev": "Validation", "test": "test"}), splits=OFFICIAL
     ),
@@ -240,7 +221,7 @@ CASES = {
         refused="part 1 is missing",
     ),
     "a missing shard": Case(
-        lambda folder: shard(folder / "x-00001-of-00002.tar", range(3)).parent, refused="part 0 is missing"
+        lambda folder: samples(folder / "x-00001-of-00002.tar", range(3)).parent, refused="part 0 is missing"
     ),
     "leftovers with another number": Case(
         lambda folder: written(folder, HALVES | {"a/train-00000-of-00001.parquet": range(N)}),
@@ -390,7 +371,7 @@ CASES = {
         refused="explode",
     ),
     "a sample that is stored twice": Case(
-        lambda folder: shard(folder / "a.tar", [*range(N), 3]),
+        lambda folder: samples(folder / "a.tar", [*range(N), 3]),
         remarks=("1 samples of a.tar are stored twice",),
     ),
     "image_id of COCO as text": Case(
@@ -431,7 +412,7 @@ def test_a_form_is_read_as_its_names_say(case: str, tmp_path: Path) -> None:
         return
     pairs = read_pairs(source)
     found = find_pictures(pairs, None, tmp_path / ".pictures")
-    red = [Image.open(file).convert("RGB").getpixel((0, 0))[0] for file in found.files.values()]
+    red = [shade(file) for file in found.files.values()]
     numbers = [
         int(text.split()[-1].strip("'\"")) for text in pairs.captions if text[-1].strip("'\"").isdigit()
     ]
@@ -474,12 +455,30 @@ def test_a_form_is_read_as_its_names_say(case: str, tmp_path: Path) -> None:
         ("c.csv", "image,caption\n0.png,NA\n1.png,\n2.png\n", ["NA", "", ""]),
         ("c.csv", "image,caption\n0.png,0012\n1.png,a\n,\n\n", ["0012", "a"]),
         ("c.csv", 'image,caption\r\n0.png,"a\r\nb"\r\n1.png,c\r\n', ["a b", "c"]),
+        ("c.csv", 'image,caption\n0.png,"[""a"", ""b""]"\n1.png,\n2.png,"[""c""]"\n', ["a", "b", "", "c"]),
+        ("c.csv", "image,caption\n0.png,\"['a, x', 'b']\"\n", ["a, x", "b"]),
+        ("c.csv", "image| number| caption\n0.png| 0| a, x\n1.png| 0| b\n", ["a, x", "b"]),
+        ("c.token", "\n0.png#0\ta\n0.png#1\tb\n", ["a", "b"]),
+        ("c.tsv", 'image\tcaption\n0.png\t"a\n1.png\tb"\n', ['"a', 'b"']),
+        ("c.csv", "image,caption\n0.png,[a dog]\n", ["[a dog]"]),
+        *(
+            ("c.csv", f'image,caption\n0.png,"{caption}"\n', [" ".join(caption.split())])
+            for caption in (
+                "calm,with 2 dogs\nnext line",
+                "x\nwith,dogs",
+                "with,2 dogs\nmore",
+                "A dog\n\nruns,jumps,sits",
+                "2,000 dogs\nrun",
+                "一只狗,在跑\n白色",
+                "x" * 200_000,
+            )
+        ),
     ],
 )
 def test_cells_of_text_are_what_their_writer_meant(
     name: str, text: str, captions: list[str], tmp_path: Path
 ) -> None:
-    (tmp_path / name).write_text(text)
+    (tmp_path / name).write_bytes(text.encode())
     pairs = read_pairs(tmp_path / name)
     assert pairs.captions == captions
     assert read_pairs(save(pairs.form, tmp_path / "clean", np.arange(len(captions)))).captions == captions

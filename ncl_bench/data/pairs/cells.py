@@ -72,7 +72,9 @@ def picture(cell: Any) -> bytes | Path | None:
         case np.ndarray():
             from PIL import Image
 
-            cell = Image.fromarray(cell)
+            # as networks hold it, channels come first
+            first = cell.ndim == 3 and cell.shape[-1] not in (1, 3, 4)
+            cell = Image.fromarray((np.moveaxis(cell, 0, -1) if first else cell).squeeze())
     if not hasattr(cell, "save"):
         return None
     stream = io.BytesIO()

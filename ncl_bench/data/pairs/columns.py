@@ -22,10 +22,12 @@ from ncl_bench.errors import DataError, listed, named, shorten, shown
 NO_CAPTION = {
     "are a word for a missing value, such as nan": r"(nan|none|null|n/?a|<na>)",
     "look like settings of an image generator": r".*(negative prompt:|steps: \d+, sampler).*",
-    "stand between marks of a tokenizer": (
-        r"(<start>|<s>|<bos>|<sos>|\[cls\]|startseq) .* (<end>|</s>|<eos>|\[sep\]|endseq)"
+    "stand between marks, such as <start> and <end>": (
+        r"(<\S{1,20}>|\[cls\]|startseq ).*(<\S{1,20}>|\[sep\]| endseq)"
     ),
     "are printed bytes, such as b'a dog'": r"b'.*'|b\".*\"",
+    "are printed dictionaries": r"\{['\"].*\}",
+    "name a file or an address": r"https?://\S+|\S+\.(jpe?g|png|webp|gif|bmp|tiff?)",
 }
 """What captions may be that describe no picture, to the pattern of such a caption in small letters."""
 _LIST = re.compile(r"\[\s*(['\"].*['\"]\s*)?\]|\(['\"].*['\"],?\)", re.DOTALL)
@@ -134,7 +136,7 @@ def pairs_of(
         rows = _one_caption_each(rows, caption)
         captions = [" ".join(text.split()) for text in text_cells(rows, caption)]
         filled = [text for text in captions if text]
-        if filled and all(map(NUMBER.fullmatch, filled)):
+        if filled and all(re.fullmatch(r"[\d\s.,]+", text) for text in filled):
             raise DataError(
                 f"{rows.name}: column {shown(caption)} holds numbers such as {filled[0]}, expected captions; choose "
                 f"another with {named('caption_column')}"

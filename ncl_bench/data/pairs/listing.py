@@ -127,11 +127,12 @@ def _whole(folder: Path, files: Sequence[Path]) -> list[Path]:
     for path in files:
         part = PART.fullmatch(path.stem)
         name = part["name"] if part else re.sub(r"[-_.]?\d+$", "", path.stem)
-        if path.name not in METADATA and (part or split_of(name)):
-            inner = path.relative_to(folder)
-            parts = sets[split_of(inner) or "", name][
-                inner.parent, part and int(part["n"]), part and part["tail"]
-            ]
+        inner = path.relative_to(folder)
+        split = split_of(inner)
+        if path.name not in METADATA and (part or split):
+            # above the folder of a split: a configuration, or another upload
+            above = next(each for each in inner.parents if not split or split_of(each) != split)
+            parts = sets[split or "", name][above, part and int(part["n"]), part and part["tail"]]
             parts.append(int(part["part"]) if part else -1)
     for (_, name), of_name in sets.items():
         if len(of_name) > 1:

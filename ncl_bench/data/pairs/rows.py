@@ -131,7 +131,7 @@ def rows_in(path: Path) -> bool:
 def read_rows(source: Any) -> UserRows:
     """Read a file, a folder, a frame or a ``datasets.Dataset``."""
     if isinstance(source, pd.DataFrame):
-        frame = source.reset_index(drop=True).rename(columns=str)
+        frame = source.reset_index(drop=True).set_axis([*map(str, source.columns)], axis=1)
         lists = any(
             isinstance(cell, bytes | dict | list | tuple | np.ndarray) for cell in frame.to_numpy().ravel()
         )
@@ -319,7 +319,7 @@ def _pictures_with_texts(folder: Path, pictures: Sequence[Path]) -> UserRows:
         beside = (each.with_suffix(end) for ending in TEXT_ENDINGS for end in (ending, ending.upper()))
         texts = [path for path in beside if path.is_file()]
         if len(texts) > 1 or any(picture_of.setdefault(path, each) != each for path in texts):
-            others = [picture_of[texts[0]].name, each.name, *(path.name for path in texts)]
+            others = [picture_of.get(texts[0], each).name, each.name, *(path.name for path in texts)]
             raise DataError(
                 f"{each.parent} holds {listed(dict.fromkeys(others))}; keep one picture and one text"
             )
@@ -452,7 +452,7 @@ def _json(content: Any, path: Path) -> UserRows:
             )
         case [*objects] if all(isinstance(each, dict) for each in objects):
             return UserRows("", pd.DataFrame(objects, dtype=object), ".json")
-        case {"images": [*images], "annotations": [*annotations]}:
+        case {"images": [*images], "annotations": [{"caption": _}, *_] as annotations}:
             # one tool writes the ids as numbers and another as texts
             name_of = {str(each["id"]): each["file_name"] for each in images}
             rows = [
@@ -464,7 +464,7 @@ def _json(content: Any, path: Path) -> UserRows:
                 raise DataError(
                     f"{path}: {shorten((lacking or images)[0])} names no image of its own; give the file of captions"
                 )
-        case {"images": [*images]}:
+        case {"images": [{"sentences": _}, *_] as images}:
             rows = [
                 {
                     "image": "/".join(filter(None, [image.get("filepath"), image["filename"]])),
@@ -477,7 +477,7 @@ def _json(content: Any, path: Path) -> UserRows:
         case _:
             raise DataError(
                 f"{path} is no list of objects, nor Karpathy's dataset_*.json, nor lists `images` and "
-                "`annotations`; convert it to CSV with the columns image and caption"
+                "`annotations` with captions; convert it to CSV with the columns image and caption"
             )
     return UserRows("", pd.DataFrame(rows, dtype=object), ".json", content=content)
 

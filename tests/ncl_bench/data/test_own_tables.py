@@ -109,7 +109,7 @@ def test_columns_that_are_unclear_are_refused_by_name(head: str, asked: list[str
         (
             b'{"images": [{"filename": "a.jpg"}]}',
             "a.json",
-            "a.json cannot be read .*KeyError 'sentences'",
+            "a.json is no list of objects, nor Karpathy's",
         ),
         (b"[" * 100_000, "a.json", "a.json cannot be read"),
         (b"PAR1", "a.parquet", "a.parquet cannot be read"),
@@ -133,6 +133,7 @@ def test_columns_that_are_unclear_are_refused_by_name(head: str, asked: list[str
         (b'[{"image": "a", "en": "\\ud800"}]', "a.json", "surrogates not allowed"),
         (b"image,caption\n0.png,\"['a' 'b']\"\n", "c.csv", "expected a list of captions in JSON"),
         (b"image,caption\n0.png,17\n1.png,\n", "c.csv", "holds numbers such as 17"),
+        (b"image,caption\n0.png,101 2003 102\n", "c.csv", "holds numbers such as 101 2003 102"),
         (b"17\ta dog\thttps://example.org/a\n", "c.tsv", "name the column of captions with --caption-column"),
         (b"", "c.csv", "has no rows"),
         (b'{"image": "0.png", "caption": {"en": "a"}}\n', "c.jsonl", "row 1: caption holds"),

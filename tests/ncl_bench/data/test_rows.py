@@ -240,6 +240,20 @@ CASES = {
         lambda folder: written(folder, {f"{c}/train-00000-of-00001.parquet": range(N) for c in ("de", "en")}),
         refused="2 sets of one name",
     ),
+    "two configurations with folders of splits": Case(
+        lambda folder: written(
+            folder, {f"{c}/{s}/0000.parquet": of(s) for c in ("de", "en") for s in ("train", "test")}
+        ),
+        refused="2 sets of one name",
+    ),
+    "folders of splits, each with parts": Case(
+        lambda folder: written(
+            folder,
+            {f"all/train/000{n}.parquet": range(4 * n, 4 * n + 4) for n in (0, 1)}
+            | {"all/test/0000.parquet": range(8, N)},
+        ),
+        splits={"train": 8, "dev": 0, "test": 4},
+    ),
     "one part of two, by its name": Case(
         lambda folder: written(folder, {"x-00000-of-00002.parquet": range(N)}) / "x-00000-of-00002.parquet",
         remarks=("is one of 2 parts; give its folder",),
@@ -305,6 +319,18 @@ CASES = {
         ),
         remarks=("12 of 12 captions stand between marks",),
     ),
+    "marks without blanks": Case(
+        table(re.sub("(the .*)", r"<|startoftext|>\1<|endoftext|>", csv(range(N)))),
+        remarks=("12 of 12 captions stand between marks",),
+    ),
+    "dictionaries": Case(
+        table("image,caption\n" + "".join(f"{n}.png,\"{{'en': 'a dog {n}'}}\"\n" for n in range(N))),
+        remarks=("12 of 12 captions are printed dictionaries",),
+    ),
+    "names of files": Case(
+        table("image,caption\n" + "".join(f"{n}.png,{n}.png\n" for n in range(N))),
+        remarks=("12 of 12 captions name a file",),
+    ),
     "bytes": Case(
         table(re.sub("(the .*)", r"b'\1'", csv(range(N)))), remarks=("12 of 12 captions are printed bytes",)
     ),
@@ -356,6 +382,14 @@ CASES = {
             folder / "x.parquet",
         )[-1]
     ),
+    "arrays with the channels first": Case(
+        lambda folder: pd.DataFrame(
+            {
+                "image": [np.stack([np.full((8, 8), red, np.uint8) for red in (n, 0, 0)]) for n in range(N)],
+                "caption": TEXTS,
+            }
+        )
+    ),
     "a feature of arrays": Case(
         lambda folder: datasets.Dataset.from_dict(
             {"image": [np.full((4, 4, 3), [n, 0, 0], np.uint8) for n in range(N)], "caption": TEXTS},
@@ -384,6 +418,16 @@ CASES = {
             ),
             "c.json",
         )
+    ),
+    "a text and a caption of one picture": Case(
+        lambda folder: written(folder, {"0.png": picture(0), "0.txt": "a", "0.caption": "b"}),
+        refused="0.png, 0.txt, 0.caption; keep one picture and one text",
+    ),
+    "boxes of COCO": Case(
+        table(
+            json.dumps({"images": [{"id": 0, "file_name": "0.png"}], "annotations": [{"bbox": []}]}), "c.json"
+        ),
+        refused="lists `images` and `annotations` with captions",
     ),
     "Label Studio": Case(table(LABEL_STUDIO, "c.json"), refused="Label Studio; export it as CSV or JSON-MIN"),
     "XML of CVAT": Case(

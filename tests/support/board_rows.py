@@ -1,13 +1,12 @@
 """Rows of the leaderboard: all of this checkout, read once, and rows that no file holds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import leaderboard
-from leaderboard.board import Content, compared, read_content
+from leaderboard.board import compared, read_content
 from leaderboard.entries import Entry
 from ncl_bench.evaluation.metrics import RECALLS
 
@@ -15,13 +14,13 @@ CONDITION = {"dataset": "flickr30k", "protocol": "1k", "noise_unit": "caption", 
 
 
 @cache
-def whole_board() -> Content:
+def whole_board():
     """All rows of this checkout and of the papers, which take seconds to read; nobody may change them."""
     return read_content(Path(leaderboard.__file__).parent, published=True)
 
 
 @cache
-def measured_board() -> Content:
+def measured_board():
     """The same without the rows of papers, ranked among themselves."""
     whole = whole_board()
     seeds = tuple(entry for entry in whole.seeds if entry.status != "reported")
@@ -37,7 +36,7 @@ def measured_board() -> Content:
     )
 
 
-def row(recalls: float | Sequence[float] | Mapping[str, float], **fields: Any) -> Entry:
+def row(recalls, **fields):
     """A printed row of a single network.
 
     Args:

@@ -5,7 +5,7 @@ sentence. The default suite draws the same cases each time, the slow one new one
 """
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ ODD = (b"\x00", b"\xff" * 8, b"\xff\xff\xff\x7f", (2**62).to_bytes(8, "little"),
 
 
 @st.composite
-def damaged(draw: st.DrawFn, seeds: Sequence[bytes], tokens: Sequence[bytes] = ()) -> bytes:
+def damaged(draw, seeds, tokens=()):
     """A good file after some edits, or arbitrary bytes.
 
     Args:
@@ -75,7 +75,7 @@ def damaged(draw: st.DrawFn, seeds: Sequence[bytes], tokens: Sequence[bytes] = (
     return bytes(content)
 
 
-def assert_damage_is_refused(seeds: Sequence[bytes], read: Read, tokens: Sequence[bytes] = ()) -> None:
+def assert_damage_is_refused(seeds, read, tokens=()):
     """Assert that the first good file is read, and that damaged ones are read or refused in one sentence.
 
     Args:
@@ -87,13 +87,13 @@ def assert_damage_is_refused(seeds: Sequence[bytes], read: Read, tokens: Sequenc
 
     @settings(max_examples=25, database=None, suppress_health_check=list(HealthCheck))
     @given(content=damaged(seeds, tokens))
-    def one(content: bytes) -> None:
+    def one(content):
         was_read(read, content)
 
     one()
 
 
-def was_read(read: Read, content: bytes) -> bool:
+def was_read(read, content):
     """Whether reading went well; a refusal must be one sentence of ours, and nothing else may be raised."""
     try:
         read(content)
@@ -105,7 +105,7 @@ def was_read(read: Read, content: bytes) -> bool:
     return True
 
 
-def assert_refused(read: Read, content: bytes, sentence: str) -> None:
+def assert_refused(read, content, sentence):
     """Assert that this file is refused with these words."""
     with pytest.raises(NclBenchError) as error:
         read(content)
@@ -113,14 +113,14 @@ def assert_refused(read: Read, content: bytes, sentence: str) -> None:
     assert str(error.value).isprintable()
 
 
-def npy(array: Any) -> bytes:
+def npy(array):
     """An array as the bytes of its file."""
     stream = io.BytesIO()
     np.save(stream, array)
     return stream.getvalue()
 
 
-def npy_header(text: str, version: bytes = b"\x01\x00") -> bytes:
+def npy_header(text, version=b"\x01\x00"):
     """The head of an ``.npy`` file that says anything."""
     width = 2 if version == b"\x01\x00" else 4
     return b"\x93NUMPY" + version + len(text).to_bytes(width, "little") + text.encode()

@@ -1,15 +1,10 @@
 """The doubles of the trainer's step and batches, and of networks, in the tests of methods."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
-
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from baselines.kit.backbone import Encoded, Output
 from baselines.kit.batches import Batch
-from baselines.kit.method import Method
 
 
 class Steps:
@@ -30,31 +25,29 @@ class Steps:
         calls: modules, batch and terms of every step.
     """
 
-    def __init__(
-        self, method: Method, rate: float | Sequence[float] | None = None, gradient_clip: float = 2.0
-    ) -> None:
+    def __init__(self, method, rate=None, gradient_clip=2.0):
         modules = list(method.trained_modules())
         self.update = rate is not None
         rates = [rate or 1.0] * len(modules) if rate is None or isinstance(rate, float) else rate
         self.optimizers = {
             module: method.make_optimizer(module, lr) for module, lr in zip(modules, rates, strict=True)
         }
-        self.losses: list[float] = []
-        self.norms: list[float] = []
-        self.gradients: dict[str, Tensor] = {}
+        self.losses = []
+        self.norms = []
+        self.gradients = {}
         self.gradient_clip = gradient_clip
-        self.calls: list[tuple[list[nn.Module], Batch, dict[str, float]]] = []
+        self.calls = []
 
     def __call__(
         self,
-        modules: nn.Module | Sequence[nn.Module],
-        loss: Tensor,
-        batch: Batch,
+        modules,
+        loss,
+        batch,
         *,
-        clip: bool | nn.Module = True,
-        learning_rate: float | None = None,
-        **terms: Tensor,
-    ) -> None:
+        clip=True,
+        learning_rate=None,
+        **terms,
+    ):
         modules = [modules] if isinstance(modules, nn.Module) else list(modules)
         weights = {m: [w for g in self.optimizers[m].param_groups for w in g["params"]] for m in modules}
         for module in modules:
@@ -74,7 +67,7 @@ class Steps:
             self.optimizers[module].step()
 
     @property
-    def terms(self) -> dict[str, float]:
+    def terms(self):
         """Terms of the last step."""
         return self.calls[-1][2]
 
@@ -95,18 +88,16 @@ class StoredBatches:
 
     seed = 5
 
-    def __init__(
-        self, *batches: Batch, n_pairs: int = 0, batch_size: int = 0, **own: Sequence[Batch]
-    ) -> None:
+    def __init__(self, *batches, n_pairs=0, batch_size=0, **own):
         self.batches, self.own = batches, own
         every = [*batches, *(batch for some in own.values() for batch in some)]
         self.pair_ids = torch.arange(n_pairs) if n_pairs else torch.cat([b.pair_ids for b in every]).unique()
         self.batch_size = batch_size or len(every[0])
         self.shown_images = torch.arange(int(self.pair_ids.max()) + 1)
-        self.asked: list[tuple[object, ...]] = []
-        self.reads: list[tuple[list[int], ...]] = []
+        self.asked = []
+        self.reads = []
 
-    def shuffled(self, *purpose: object, pair_ids: Tensor | None = None, **_: int) -> Iterator[Batch]:
+    def shuffled(self, *purpose, pair_ids=None, **_):
         self.asked.append(purpose)
         own = self.own.get(str(purpose[0]), self.batches)
         for batch in self.own.get("_".join(map(str, purpose)), own):
@@ -114,24 +105,24 @@ class StoredBatches:
             if kept.all() or kept.sum() > 1:
                 yield batch if kept.all() else rows_of(batch, kept)
 
-    def covering(self, *purpose: object) -> Iterator[Batch]:
+    def covering(self, *purpose):
         return self.shuffled(*purpose)
 
-    def endless(self, *purpose: object, pair_ids: Tensor | None = None) -> Iterator[Batch]:
+    def endless(self, *purpose, pair_ids=None):
         while True:
             yield from self.shuffled(*purpose, pair_ids=pair_ids)
 
-    def read(self, *pairs: Tensor) -> Batch:
+    def read(self, *pairs):
         self.reads.append(tuple(ids.tolist() for ids in pairs))
         return bare_batch(pairs[0])
 
 
-def rows_of(batch: Batch, rows: Tensor) -> Batch:
+def rows_of(batch, rows):
     """Some pairs of a batch."""
     return Batch(*(x[rows] if len(x) else x for x in vars(batch).values()))
 
 
-def bare_batch(pair_ids: Tensor | int) -> Batch:
+def bare_batch(pair_ids):
     """Pairs by number, without features and tokens."""
     empty = torch.empty(0)
     return Batch(
@@ -144,31 +135,31 @@ class StandIn(nn.Module):
 
     logit_scale = None
 
-    def encode(self, batch: Batch) -> tuple[Any, Any]:
+    def encode(self, batch):
         return batch, batch
 
-    def compare(self, images: Any, captions: Any) -> Tensor:
+    def compare(self, images, captions):
         return self.given(images)
 
-    def given(self, batch: Batch) -> Tensor:
+    def given(self, batch):
         raise NotImplementedError
 
-    def forward(self, batch: Batch) -> Output:
+    def forward(self, batch):
         return self.output(batch, *self.encode(batch))
 
-    def output(self, batch: Batch, images: Any, captions: Any) -> Output:
+    def output(self, batch, images, captions):
         return Output(self.compare(images, captions), images, captions, torch.zeros(len(batch)))
 
 
 class FixedSimilarities(StandIn):
     """A network whose only weights are the similarities; it keeps the batch it was given."""
 
-    def __init__(self, similarities: np.ndarray | Tensor, *, fixed_regions: bool = False) -> None:
+    def __init__(self, similarities, *, fixed_regions=False):
         super().__init__()
         self.weight = nn.Parameter(torch.as_tensor(similarities).clone())
         self.fixed_regions = fixed_regions
 
-    def given(self, batch: Batch) -> Tensor:
+    def given(self, batch):
         self.batch = batch
         return self.weight
 
@@ -176,19 +167,19 @@ class FixedSimilarities(StandIn):
 class GivenEmbeddings(StandIn):
     """A network for batches that hold their embeddings, whose similarities are stored; it keeps what it compared."""
 
-    def __init__(self, similarities: Tensor) -> None:
+    def __init__(self, similarities):
         super().__init__()
         self.register_buffer("similarities", similarities)
-        self.compared: list[Encoded] = []
+        self.compared = []
 
-    def encode(self, batch: Batch) -> tuple[Encoded, Encoded]:
+    def encode(self, batch):
         images = self.encode_images(batch.image_features, batch.image_lengths)
         return images, Encoded(batch.caption_tokens, batch.caption_lengths)
 
-    def encode_images(self, image_features: Tensor, image_lengths: Tensor) -> Encoded:
+    def encode_images(self, image_features, image_lengths):
         return Encoded(image_features, image_lengths)
 
-    def compare(self, images: Encoded, captions: Encoded) -> Tensor:
+    def compare(self, images, captions):
         self.compared.append(captions)
         return self.similarities
 
@@ -196,9 +187,9 @@ class GivenEmbeddings(StandIn):
 class OwnPairs(StandIn):
     """A network whose similarities only say which pairs they belong to."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(()))
 
-    def given(self, batch: Batch) -> Tensor:
+    def given(self, batch):
         return self.weight * batch.pair_ids.float().repeat(len(batch), 1)

@@ -2,25 +2,24 @@
 
 import csv
 import hashlib
-from pathlib import Path
 
 import numpy as np
 import torch
 from PIL import Image, ImageDraw
-from torch import Tensor, nn
+from torch import nn
 
 from baselines.encoders import Encoder
 
 SIZE = 16
 
 
-def drawing(number: int, sides: tuple[int, int] = (24, 20)) -> Image.Image:
+def drawing(number, sides=(24, 20)):
     """A picture of four coloured quarters, another one for every number."""
     quarters = np.random.default_rng(number).integers(0, 256, (2, 2, 3), dtype=np.uint8)
     return Image.fromarray(quarters).resize(sides, Image.Resampling.NEAREST)
 
 
-def draw(folder: Path, n: int) -> list[str]:
+def draw(folder, n):
     """Files ``000.png`` and so on; returns their names."""
     folder.mkdir(parents=True, exist_ok=True)
     names = [f"{number:03}.png" for number in range(n)]
@@ -34,7 +33,7 @@ COLOURS = {"red": "红色", "green": "绿色", "blue": "蓝色", "yellow": "黄�
 SIDES = {"left": "左边", "right": "右边"}
 
 
-def describe(folder: Path, n: int) -> None:
+def describe(folder, n):
     """Draw a coloured shape beside a grey one in ``photos/000.png`` and so on, with captions in ``captions.csv``."""
     random = np.random.default_rng(0)
     (folder / "photos").mkdir(parents=True)
@@ -65,7 +64,7 @@ class TinyNetwork(nn.Module):
 
     num_features = 5
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.stem = nn.Conv2d(3, 5, 4, stride=4)
         with torch.no_grad():
@@ -73,11 +72,11 @@ class TinyNetwork(nn.Module):
             self.stem.weight.copy_(torch.from_numpy(weights))
             self.stem.bias.zero_()
 
-    def forward_features(self, pictures: Tensor) -> Tensor:
+    def forward_features(self, pictures):
         return self.stem(pictures)
 
 
-def tiny_encoder(weights: str = "tiny") -> Encoder:
+def tiny_encoder(weights="tiny"):
     """An encoder of 16 x 16 pixels."""
     return Encoder(
         "tiny",

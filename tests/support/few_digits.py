@@ -2,10 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,14 +20,13 @@ from baselines.training.run_folder import RunFolder
 from baselines.training.train import Trainer, TrainingProgress
 from ncl_bench.cli import main
 from ncl_bench.data.load import load_dataset
-from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import NclBenchError
 
 TINY = {"name": "vse_infinity", "embed_size": 16, "word_dim": 8}
 TINY_SGR = {"name": "sgr", "embed_size": 8, "word_dim": 8, "sim_dim": 8, "sgr_steps": 1}
 
 
-def few_digits_recipe(method: str, **options: object) -> dict[str, object]:
+def few_digits_recipe(method, **options):
     """A method's recipe on digits, made small: every registered method has one that trains in seconds.
 
     The backbone is tiny VSE-infinity, or tiny SGR for a method that has no recipe on VSE-infinity; closed forms have a
@@ -54,31 +50,31 @@ def few_digits_recipe(method: str, **options: object) -> dict[str, object]:
 
 
 def digits_job(
-    method: dict[str, Any],
-    noise_ratio: float = 0.4,
+    method,
+    noise_ratio=0.4,
     *,
-    recipe: dict[str, Any] | None = None,
-    **options: Any,
-) -> TrainingJob:
+    recipe=None,
+    **options,
+):
     """A run of a method on tiny VSE-infinity in batches of 100, where ``recipe`` does not say otherwise."""
     content = {"dataset": "digits", "batch_size": 100, "backbone": TINY, "method": method, **(recipe or {})}
     return TrainingJob(Recipe.from_dict(content), noise_ratio=noise_ratio, **options)
 
 
-def trained(job: TrainingJob, folder: Path, **options: Any) -> Trainer:
+def trained(job, folder, **options):
     """A run on the CPU up to its end, without a word."""
     trainer = Trainer(job, RunFolder(folder), "cpu", **options)
     trainer.run(TrainingProgress(len(trainer.plans), Console(quiet=True)))
     return trainer
 
 
-def load_few(name: str, *, n_pairs: int = 1000, **options) -> PairedDataset:
+def load_few(name, *, n_pairs=1000, **options):
     """``load_dataset``, but train has its first pairs only."""
     dataset = load_dataset(name, **options)
     return dataset.subset(np.arange(n_pairs)) if options["split"] == "train" else dataset
 
 
-def run_command(arguments: Sequence[str]) -> None:
+def run_command(arguments):
     """``ncl-bench`` with these arguments on few digits; for a process of its own."""
     torch.set_num_threads(1)
     baselines.training.job.load_dataset = load_few
@@ -86,7 +82,7 @@ def run_command(arguments: Sequence[str]) -> None:
     main()
 
 
-def cut_short(whole: Path, to: Path) -> None:
+def cut_short(whole, to):
     """Copy a finished run as if it had been stopped while the newest checkpoint was written."""
     shutil.copytree(whole, to)
     newest = max((to / "checkpoints").iterdir())
@@ -94,7 +90,7 @@ def cut_short(whole: Path, to: Path) -> None:
     (to / "training.json").unlink()
 
 
-def outcome(folder: Path) -> dict[str, object]:
+def outcome(folder):
     """Weights, metrics, and everything that the last checkpoint holds, comparable bit by bit."""
     names = ["best.safetensors", "history.json", "training.json"]
     names += [f"estimates/{path.name}" for path in sorted(folder.glob("estimates/*"))]
@@ -102,7 +98,7 @@ def outcome(folder: Path) -> dict[str, object]:
     return {name: (folder / name).read_bytes() for name in names} | flat("state", newest)
 
 
-def flat(name: str, value: object) -> dict[str, object]:
+def flat(name, value):
     """Nested containers of tensors as one dictionary of bytes and plain values."""
     if isinstance(value, torch.Tensor):
         return {name: value.numpy().tobytes()}
@@ -115,17 +111,17 @@ def flat(name: str, value: object) -> dict[str, object]:
 class InThisProcess:
     """In the place of the pool of processes that runs the cells of a sweep."""
 
-    def __init__(self, n_workers: int, initializer: object, arguments: tuple) -> None:
+    def __init__(self, n_workers, initializer, arguments):
         baselines.training.sweep._shares = arguments[0]
 
-    def __enter__(self) -> "InThisProcess":
+    def __enter__(self):
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, *error):
         baselines.training.sweep._shares = None
 
-    def submit(self, function: Callable, *arguments: object) -> Future:
-        future: Future = Future()
+    def submit(self, function, *arguments):
+        future = Future()
         try:
             future.set_result(function(*arguments))
         except NclBenchError as error:

@@ -1,7 +1,6 @@
 """Flickr8K in its published layout with a few drawn photographs, and features in place of the encoder's."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 from PIL import Image
@@ -15,18 +14,18 @@ STRAY = "2258277193_586949ec62.jpg.1"
 """Has captions, and is no photograph."""
 
 
-def names(split: str) -> list[str]:
+def names(split):
     """File names of a split, in the order of its list, which is not that of the alphabet."""
     first = 100 * list(IMAGES).index(split)
     return [f"{(first + 37 * i) % 1000:03}_{split}.jpg" for i in reversed(range(IMAGES[split]))]
 
 
-def caption(name: str, number: int) -> str:
+def caption(name, number):
     """A caption as published: words and full stop apart."""
     return f"A dog of {name.removesuffix('.jpg')} runs , view {number} ."
 
 
-def make_texts(folder: Path) -> Path:
+def make_texts(folder):
     """What is in Flickr8k_text.zip."""
     folder.mkdir(parents=True, exist_ok=True)
     everyone = sorted(name for split in IMAGES for name in names(split))
@@ -37,7 +36,7 @@ def make_texts(folder: Path) -> Path:
     return folder
 
 
-def make_judgements(folder: Path) -> None:
+def make_judgements(folder):
     """Judgements of all pairs of a test image and caption number 2 of a test image, as in Flickr8k_text.zip."""
     everyone = names("test")
     pairs = [(image, f"{of}#2") for image in everyone for of in everyone]
@@ -54,7 +53,7 @@ def make_judgements(folder: Path) -> None:
         (folder / name).write_text("\n".join(rows) + "\n")
 
 
-def make_photographs(folder: Path) -> Path:
+def make_photographs(folder):
     """What is in Flickr8k_Dataset.zip; one photograph is in no list."""
     folder = folder / "Flicker8k_Dataset"
     folder.mkdir(parents=True)
@@ -64,7 +63,7 @@ def make_photographs(folder: Path) -> Path:
     return folder
 
 
-def make_features(folder: Path, **changes: object) -> Path:
+def make_features(folder, **changes):
     """Random numbers where ``ncl-bench features`` writes features, and what it says of them."""
     folder = folder / "features"
     folder.mkdir(parents=True)
@@ -94,7 +93,7 @@ def make_features(folder: Path, **changes: object) -> Path:
     return folder
 
 
-def make(folder: Path, **changes: object) -> Path:
+def make(folder, **changes):
     """All but the photographs; returns what to give as ``--from``."""
     make_features(make_texts(folder), **changes)
     make_judgements(folder)

@@ -2,9 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable
 from multiprocessing import forkserver, get_context
-from multiprocessing.process import BaseProcess
 
 import pytest
 
@@ -25,7 +23,7 @@ context.set_forkserver_preload(
 )
 
 
-def process(function: Callable[..., object], *arguments: object) -> BaseProcess:
+def process(function, *arguments):
     """Make a process of the server, which begins with ``start()``."""
     # the server looks for modules on PYTHONPATH alone, and skips what it does not find
     with pytest.MonkeyPatch.context() as patch:

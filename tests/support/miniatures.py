@@ -1,35 +1,32 @@
 """Miniature downloads in the published layouts: few images, few features, every file name and quirk."""
 
 import zipfile
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
 from ncl_bench.data import cc152k, coco, flickr30k, now
-from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.data.vocabulary import Vocabulary, vocabulary_json
 
 IMAGES = {"train": 12, "dev": 4, "test": 3}
-SPECS: dict[str, DatasetSpec] = {
+SPECS = {
     module.SPEC.name: replace(module.SPEC, images=IMAGES, n_regions=3, feature_dim=4)
     for module in (flickr30k, coco, cc152k, now)
 }
 WORDS = ["a", "dog", "runs", "over", "the", "green", "field", "'stop", "sign", "isn't", "red", "."]
 
 
-def features(rows: int, seed: int, dtype: str = "float32") -> np.ndarray:
+def features(rows, seed, dtype="float32"):
     """Features of unique images."""
     return np.random.default_rng(seed).standard_normal((rows, 3, 4)).astype(dtype)
 
 
-def caption(seed: int) -> str:
+def caption(seed):
     """A caption of a few words."""
     return " ".join(np.random.default_rng(seed).choice(WORDS, 6)).capitalize()
 
 
-def make_scan(folder: Path, name: str) -> Path:
+def make_scan(folder, name):
     """Flickr30K or MS-COCO as SCAN published them: dev and test store every image five times."""
     folder = folder / {"flickr30k": "f30k_precomp", "coco": "coco_precomp"}[name]
     folder.mkdir(parents=True)
@@ -44,7 +41,7 @@ def make_scan(folder: Path, name: str) -> Path:
     return folder
 
 
-def make_cc152k(folder: Path) -> Path:
+def make_cc152k(folder):
     """CC152K as NCR published it; the second caption of train begins with a stray quotation mark."""
     folder = folder / "cc152k_precomp"
     folder.mkdir(parents=True)
@@ -57,7 +54,7 @@ def make_cc152k(folder: Path) -> Path:
     return folder
 
 
-def make_now(folder: Path, name: str = "h5100k_precomp") -> Path:
+def make_now(folder, name="h5100k_precomp"):
     """Noise of Web: three tokenizations as ids, vocabularies in a folder beside them, more ids than words."""
     (folder / name).mkdir(parents=True)
     (folder / "vocab").mkdir()
@@ -75,14 +72,14 @@ def make_now(folder: Path, name: str = "h5100k_precomp") -> Path:
     return folder
 
 
-def make(folder: Path, name: str) -> Path:
+def make(folder, name):
     """The download of a dataset; returns what to give as ``--from``."""
     if name == "cc152k":
         return make_cc152k(folder)
     return make_now(folder) if name == "now" else make_scan(folder, name)
 
 
-def zipped(folder: Path, target: Path, compression: int = zipfile.ZIP_DEFLATED) -> Path:
+def zipped(folder, target, compression=zipfile.ZIP_DEFLATED):
     """A zip file of everything in a folder."""
     with zipfile.ZipFile(target, "w", compression) as archive:
         for path in sorted(folder.rglob("*")):
@@ -91,7 +88,7 @@ def zipped(folder: Path, target: Path, compression: int = zipfile.ZIP_DEFLATED) 
     return target
 
 
-def write_lines(path: Path, lines: Sequence[str], end: str = "\n") -> None:
+def write_lines(path, lines, end="\n"):
     """A UTF-8 text file."""
     path.write_bytes("".join(f"{line}{end}" for line in lines).encode())
 

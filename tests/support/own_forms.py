@@ -4,8 +4,6 @@ import gzip
 import io
 import json
 import tarfile
-from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import datasets
 import numpy as np
@@ -19,24 +17,24 @@ ORDER = np.random.default_rng(1).permutation(N).tolist()
 """Rows are in this order, so that none is found by its place."""
 
 
-def png(number: int) -> bytes:
+def png(number):
     stream = io.BytesIO()
     drawing(number).save(stream, "PNG")
     return stream.getvalue()
 
 
-def photos(folder: Path, names: list[str]) -> Path:
+def photos(folder, names):
     for number, name in enumerate(names):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(png(number))
     return folder
 
 
-def frame(image: str = "image", caption: str = "caption", names: list[str] = NAMES) -> pd.DataFrame:
+def frame(image="image", caption="caption", names=NAMES):
     return pd.DataFrame({image: [names[n] for n in ORDER], caption: [TEXTS[n] for n in ORDER]})
 
 
-def table(folder: Path, name: str) -> Path:
+def table(folder, name):
     path, rows = folder / name, frame()
     if name.endswith(".parquet"):
         rows.to_parquet(path)
@@ -49,38 +47,38 @@ def table(folder: Path, name: str) -> Path:
     return path
 
 
-def beside(name: str) -> Callable[[Path], tuple[Path, Path | None]]:
+def beside(name):
     return lambda folder: (table(folder, name), photos(folder / "photos", NAMES))
 
 
-def written(name: str, text: str) -> Callable[[Path], tuple[Path, Path | None]]:
-    def make(folder: Path) -> tuple[Path, Path | None]:
+def written(name, text):
+    def make(folder):
         (folder / name).write_text(text)
         return folder / name, photos(folder / "photos", NAMES)
 
     return make
 
 
-def karpathy() -> str:
+def karpathy():
     images = [{"filename": NAMES[n], "sentences": [{"raw": TEXTS[n]}]} for n in ORDER]
     splits = ["test", "val", *["train"] * (N - 2)]
     return json.dumps({"images": [each | {"split": s} for each, s in zip(images, splits, strict=True)]})
 
 
-def coco() -> str:
+def coco():
     images = [{"id": n, "file_name": NAMES[n]} for n in range(N)]
     return json.dumps(
         {"images": images, "annotations": [{"image_id": n, "caption": TEXTS[n]} for n in ORDER]}
     )
 
 
-def metadata(folder: Path) -> tuple[Path, Path | None]:
+def metadata(folder):
     photos(folder / "set", NAMES)
     frame("file_name", "text").to_csv(folder / "set" / "metadata.csv", index=False)
     return folder / "set", None
 
 
-def two_folders(folder: Path) -> tuple[Path, Path | None]:
+def two_folders(folder):
     """Files of the same names in two folders."""
     half = N // 2
     for start, place in ((0, "one"), (half, "two")):
@@ -93,14 +91,14 @@ def two_folders(folder: Path) -> tuple[Path, Path | None]:
     return folder / "set", None
 
 
-def texts(folder: Path) -> tuple[Path, Path | None]:
+def texts(folder):
     photos(folder / "set", NAMES)
     for name, text in zip(NAMES, TEXTS, strict=True):
         (folder / "set" / name).with_suffix(".txt").write_text(text)
     return folder / "set", None
 
 
-def shards(folder: Path) -> tuple[Path, Path | None]:
+def shards(folder):
     (folder / "set").mkdir()
     for number in range(2):
         with tarfile.open(folder / "set" / f"{number:05}.tar", "w") as archive:
@@ -112,13 +110,13 @@ def shards(folder: Path) -> tuple[Path, Path | None]:
     return folder / "set", None
 
 
-def in_parquet(folder: Path) -> tuple[Path, Path | None]:
+def in_parquet(folder):
     cells = [{"bytes": png(n), "path": None} for n in ORDER]
     pd.DataFrame({"image": cells, "text": [TEXTS[n] for n in ORDER]}).to_parquet(folder / "pairs.parquet")
     return folder / "pairs.parquet", None
 
 
-def parts(folder: Path) -> tuple[Path, Path | None]:
+def parts(folder):
     (folder / "set" / "data").mkdir(parents=True)
     for number in range(2):
         rows = {"image": [png(n) for n in ORDER[number::2]], "text": [TEXTS[n] for n in ORDER[number::2]]}
@@ -126,7 +124,7 @@ def parts(folder: Path) -> tuple[Path, Path | None]:
     return folder / "set", None
 
 
-def saved(folder: Path) -> tuple[Path, Path | None]:
+def saved(folder):
     cells = [{"bytes": png(n), "path": None} for n in ORDER]
     features = datasets.Features({"image": datasets.Image(), "text": datasets.Value("string")})
     rows = {"image": cells, "text": [TEXTS[n] for n in ORDER]}
@@ -134,14 +132,14 @@ def saved(folder: Path) -> tuple[Path, Path | None]:
     return folder / "set", None
 
 
-def urls(folder: Path) -> tuple[Path, Path | None]:
+def urls(folder):
     """Files are named by the number of their row."""
     lines = [f"{TEXTS[n]}\thttps://example.org/{n}.png" for n in range(N)]
     (folder / "pairs.tsv").write_text("\n".join(lines) + "\n")
     return folder / "pairs.tsv", photos(folder / "photos", [f"{n:09}.png" for n in range(N)])
 
 
-def keys(folder: Path) -> tuple[Path, Path | None]:
+def keys(folder):
     """As img2dataset writes them, in order of completion."""
     rows = frame("key", names=[f"{n:09}" for n in range(N)])
     rows["url"] = [f"https://example.org/{n}.png" for n in ORDER]
@@ -149,14 +147,14 @@ def keys(folder: Path) -> tuple[Path, Path | None]:
     return folder / "pairs.parquet", photos(folder / "photos", [f"00000/{n:09}.png" for n in range(N)])
 
 
-def packed(folder: Path) -> tuple[Path, Path | None]:
+def packed(folder):
     path = table(folder, "captions.csv")
     (folder / "captions.csv.gz").write_bytes(gzip.compress(path.read_bytes()))
     path.unlink()
     return folder / "captions.csv.gz", photos(folder / "photos", NAMES)
 
 
-FORMS: Mapping[str, Callable[[Path], tuple[Path, Path | None]]] = {
+FORMS = {
     "`captions.csv`": beside("captions.csv"),
     "`captions.csv.gz`": packed,
     "`captions.tsv`": beside("captions.tsv"),

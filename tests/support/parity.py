@@ -3,18 +3,15 @@
 Arrays of a float64 run end in ``__f64``. Tolerances are those of the index beside the golden files.
 """
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import torch
-from support.doubles import Steps
 from support.rounding import assert_near
 from torch import Tensor, nn
 
 from baselines.backbones import BACKBONES, build_backbone
-from baselines.kit.backbone import Backbone, Encoded
 from baselines.kit.batches import Batch
 from baselines.kit.losses import hinge_costs
 from baselines.published.weights import network_from
@@ -40,13 +37,13 @@ NOISE = 1e-4
 """Largest entry of a gradient that vanishes in exact arithmetic, where float32 shows rounding alone."""
 
 
-def tensor(array: np.ndarray, dtype: torch.dtype | None = None) -> Tensor:
+def tensor(array, dtype=None):
     """An array as a tensor of its own; floating-point numbers in ``dtype``."""
     found = torch.from_numpy(np.array(array))
     return found.to(dtype) if dtype is not None and found.is_floating_point() else found
 
 
-def names_between(stored: Arrays, start: str, end: str = "") -> list[str]:
+def names_between(stored, start, end=""):
     """What stands between ``start`` and ``end`` in the names of arrays; at least one."""
     last = -len(end) or None
     found = [name[len(start) : last] for name in stored if name.startswith(start) and name.endswith(end)]
@@ -54,9 +51,7 @@ def names_between(stored: Arrays, start: str, end: str = "") -> list[str]:
     return found
 
 
-def state_of(
-    stored: Arrays, prefix: str = "", dtype: torch.dtype | None = None, suffix: str = ""
-) -> dict[str, Tensor]:
+def state_of(stored, prefix="", dtype=None, suffix=""):
     """Published name to tensor, of the arrays named ``prefix`` + published name + ``suffix``."""
     return {
         name: tensor(stored[prefix + name + suffix], dtype)
@@ -65,12 +60,12 @@ def state_of(
     }
 
 
-def network_of(backbone: str, state: State, **options: Any) -> Backbone:
+def network_of(backbone, state, **options):
     """A network in evaluation mode with published weights and, as in the golden runs, without dropout."""
     return without_dropout(network_from(backbone, state, **options)).eval()
 
 
-def without_dropout(network: Backbone) -> Backbone:
+def without_dropout(network):
     """The network itself, its dropout rates set to zero."""
     for module in network.modules():
         if isinstance(module, nn.Dropout):
@@ -79,14 +74,14 @@ def without_dropout(network: Backbone) -> Backbone:
 
 
 def batch_of(
-    stored: Arrays,
-    prefix: str = "in.",
-    dtype: torch.dtype | None = None,
+    stored,
+    prefix="in.",
+    dtype=None,
     *,
-    regions: str = "",
-    ids: Tensor | int = 0,
-    order: np.ndarray | None = None,
-) -> Batch:
+    regions="",
+    ids=0,
+    order=None,
+):
     """A stored batch.
 
     Args:
@@ -109,10 +104,10 @@ def batch_of(
     return Batch(*arrays, ids + torch.arange(len(images)) if isinstance(ids, int) else ids)
 
 
-def network_batches(stored: "Stored", letters: str) -> dict[str, list[Batch]]:
+def network_batches(stored, letters):
     """The stored batches of each letter, in order; pairs are numbered from 0 through all of them."""
     names = stored.names("batch.", ".images")
-    found: dict[str, list[Batch]] = {letter: [] for letter in letters}
+    found = {letter: [] for letter in letters}
     first = 0
     for name in sorted(names, key=lambda x: (letters.index(x[0]), int(x[1:]))):
         found[name[0]].append(stored.batch(f"batch.{name}.", ids=first))
@@ -120,13 +115,13 @@ def network_batches(stored: "Stored", letters: str) -> dict[str, list[Batch]]:
     return found
 
 
-def encoded(network: Backbone, batch: Batch) -> tuple[Encoded, Encoded]:
+def encoded(network, batch):
     """A batch in the joint space."""
     images = network.encode_images(batch.image_features, batch.image_lengths)
     return images, network.encode_captions(batch.caption_tokens, batch.caption_lengths)
 
 
-def gradients_of(network: nn.Module) -> dict[str, Tensor]:
+def gradients_of(network):
     """Name to gradient; zero where none arrived."""
     return {
         name: torch.zeros_like(weight) if weight.grad is None else weight.grad
@@ -135,19 +130,19 @@ def gradients_of(network: nn.Module) -> dict[str, Tensor]:
 
 
 def assert_weights(
-    found: Mapping[str, Tensor],
-    build: Callable[[dict[str, Tensor]], nn.Module],
-    base: State,
-    wanted: State,
+    found,
+    build,
+    base,
+    wanted,
     *,
-    relative: float,
-    absolute: float = 0.0,
-    of_all: float = 0.0,
-    noise: float | None = None,
-    vanishing: Sequence[str] = (),
-    some: bool = False,
-    left_out: Container[str] = (),
-) -> None:
+    relative,
+    absolute=0.0,
+    of_all=0.0,
+    noise=None,
+    vanishing=(),
+    some=False,
+    left_out=(),
+):
     """Compare numbers of every parameter, gradients for example, with arrays under published names.
 
     An array may deviate by ``relative`` times its largest entry, by ``of_all`` times the largest entry of all wanted
@@ -204,16 +199,16 @@ def assert_weights(
 
 
 def assert_gradients(
-    network: Backbone,
-    backbone: str,
-    base: State,
-    wanted: State,
-    options: Mapping[str, Any] | None = None,
-    **allowed: Any,
-) -> None:
+    network,
+    backbone,
+    base,
+    wanted,
+    options=None,
+    **allowed,
+):
     """Compare the gradients of a network with these options; see :func:`assert_weights`."""
 
-    def build(state: dict[str, Tensor]) -> Backbone:
+    def build(state):
         return network_of(backbone, state, **options or {})
 
     assert_weights(gradients_of(network), build, base, wanted, **allowed)
@@ -227,62 +222,58 @@ class Stored(dict[str, np.ndarray]):
         end: of the names of results: empty for float32, ``__f64`` for float64.
     """
 
-    def __init__(self, arrays: Arrays, end: str) -> None:
+    def __init__(self, arrays, end):
         super().__init__(arrays)
         self.end, self.double = end, bool(end)
         self.dtype = torch.float64 if end else torch.float32
 
-    def __call__(self, name: str) -> Tensor:
+    def __call__(self, name):
         """An input."""
         return tensor(self[name], self.dtype)
 
-    def leaf(self, name: str) -> Tensor:
+    def leaf(self, name):
         """An input with a gradient."""
         return self(name).requires_grad_()
 
-    def has(self, name: str) -> bool:
+    def has(self, name):
         """Whether a result is stored."""
         return name + self.end in self
 
-    def names(self, start: str, end: str = "") -> list[str]:
+    def names(self, start, end=""):
         """What stands between start and end in the names of inputs; see :func:`names_between`."""
         return names_between(self, start, end)
 
-    def results(self, start: str, end: str) -> list[str]:
+    def results(self, start, end):
         """The same in the names of results."""
         return names_between(self, start, end + self.end)
 
-    def near(
-        self, found: Any, name: str, single: float = 1e-4, double: float = 1e-8, *, scale: float = 1.0
-    ) -> None:
+    def near(self, found, name, single=1e-4, double=1e-8, *, scale=1.0):
         """Compare with a result; see :func:`assert_near`, whose tolerance is of 1 for smaller entries too."""
         want = self[name + self.end]
         assert_near(found, want, double if self.double else single, scale=scale, name=name)
 
-    def equal(self, found: Any, name: str) -> None:
+    def equal(self, found, name):
         """Compare with a result that has no rounding."""
         np.testing.assert_array_equal(found, self[name], err_msg=name)
 
-    def state(self, prefix: str = "") -> dict[str, Tensor]:
+    def state(self, prefix=""):
         """Published name to weight."""
         return state_of(self, prefix, self.dtype)
 
-    def wanted(self, prefix: str) -> dict[str, Tensor]:
+    def wanted(self, prefix):
         """Published name to gradient or weight that the run gave; empty where none is stored."""
         some = any(name.startswith(prefix) and name.endswith(self.end) for name in self)
         return state_of(self, prefix, self.dtype, self.end) if some else {}
 
-    def batch(self, prefix: str = "in.", **options: Any) -> Batch:
+    def batch(self, prefix="in.", **options):
         """See :func:`batch_of`."""
         return batch_of(self, prefix, self.dtype, **options)
 
-    def network(self, backbone: str, prefix: str = "", **options: Any) -> Backbone:
+    def network(self, backbone, prefix="", **options):
         """A stored network; see :func:`network_of`."""
         return network_of(backbone, self.state(prefix), **options)
 
-    def near_gradients(
-        self, network: Backbone, prefix: str, base: State, backbone: str, slope: float = 1e-3, **allowed: Any
-    ) -> bool:
+    def near_gradients(self, network, prefix, base, backbone, slope=1e-3, **allowed):
         """Compare the gradients of a network, if any are stored; see :func:`assert_weights`.
 
         Args:
@@ -305,17 +296,17 @@ class Stored(dict[str, np.ndarray]):
 
     def near_step(
         self,
-        step: Steps,
-        start: str,
-        base: State | None = None,
-        backbone: str = "sgr",
+        step,
+        start,
+        base=None,
+        backbone="sgr",
         *,
-        single: float = 1e-4,
-        double: float = 1e-8,
-        slope: float = 1e-3,
-        terms: Mapping[str, Any] = MappingProxyType({}),
-        **allowed: Any,
-    ) -> None:
+        single=1e-4,
+        double=1e-8,
+        slope=1e-3,
+        terms=MappingProxyType({}),
+        **allowed,
+    ):
         """Compare the last step: loss, length of the gradient, and gradients.
 
         Args:
@@ -338,14 +329,14 @@ class Stored(dict[str, np.ndarray]):
 
 
 def assert_matrix_losses(
-    stored: Stored,
-    losses: Mapping[str, Callable[[Tensor], Tensor]],
+    stored,
+    losses,
     *,
-    value: float = 2e-6,
-    slope: float = 2e-4,
-    scale: float = 1e-3,
-    tied: Container[str] = (),
-) -> None:
+    value=2e-6,
+    slope=2e-4,
+    scale=1e-3,
+    tied=(),
+):
     """Compare losses of every stored matrix of similarities, and their gradients.
 
     Args:
@@ -368,15 +359,13 @@ def assert_matrix_losses(
                 stored.near(scores.grad, f"{name}.grad", slope, scale=scale)
 
 
-def assert_trajectory(
-    losses: Sequence[float], want: np.ndarray, first: float = 1e-4, later: float = 1e-2
-) -> None:
+def assert_trajectory(losses, want, first=1e-4, later=1e-2):
     """Compare the losses of several optimiser steps, in which rounding grows."""
     assert_near(losses, want, later)
     assert_near(losses[:2], want[:2], first)
 
 
-def published_loss(similarities: Tensor, *, hardest: bool) -> Tensor:
+def published_loss(similarities, *, hardest):
     """Hinge costs at margin 0.2, summed over the batch: of the hardest negatives, or of all."""
     captions, images = hinge_costs(similarities, 0.2)
     if hardest:
@@ -385,10 +374,10 @@ def published_loss(similarities: Tensor, *, hardest: bool) -> Tensor:
 
 
 def five_steps(
-    parameters: Sequence[nn.Parameter],
-    loss: Callable[[], Tensor],
-    after: Callable[[int], Any] = lambda step: None,
-) -> tuple[list[float], list[float]]:
+    parameters,
+    loss,
+    after=lambda step: None,
+):
     """Losses and lengths of the gradient (before it is clipped at 2) over five steps of Adam."""
     optimizer = torch.optim.Adam(parameters, lr=2e-3)
     losses, lengths = [], []
@@ -403,7 +392,7 @@ def five_steps(
     return losses, lengths
 
 
-def weighted_gradients(network: nn.Module, result: Tensor) -> dict[str, Tensor]:
+def weighted_gradients(network, result):
     """Name to gradient of the entries' sum under random weights, where there is one."""
     network.zero_grad()
     generator = torch.Generator().manual_seed(2)
@@ -411,7 +400,7 @@ def weighted_gradients(network: nn.Module, result: Tensor) -> dict[str, Tensor]:
     return {name: p.grad for name, p in network.named_parameters() if p.grad is not None}
 
 
-def small_network(name: str, seed: int = 0, **options: Any) -> Backbone:
+def small_network(name, seed=0, **options):
     """A fresh network on 16 x 66 features with 40 words, in double precision and evaluation mode."""
     torch.manual_seed(seed)
     config = BACKBONES[name].Config(**{"embed_size": 32, "word_dim": 12, **options})
@@ -424,9 +413,7 @@ REGIONS = (16, 5, 16, 1, 12, 16)
 """Of captions and images of different lengths."""
 
 
-def small_batch(
-    n_images: int = len(REGIONS), lengths: Sequence[int] = LENGTHS, regions: Sequence[int] | None = None
-) -> Batch:
+def small_batch(n_images=6, lengths=LENGTHS, regions=None):
     """Random features and tokens for :func:`small_network`; there may be other numbers of captions and images."""
     generator = torch.Generator().manual_seed(1)
     features = torch.rand(n_images, 16, 66, generator=generator, dtype=torch.float64)

@@ -6,12 +6,10 @@ to itself, or one fixed number for arrays of any size, therefore fails on some m
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 Results = Callable[[], Mapping[str, Tensor]]
 
@@ -20,9 +18,7 @@ ROUNDINGS = 1000
 networks add about as many terms (16 regions of 66 numbers), and each may be rounded another way."""
 
 
-def assert_near(
-    found: Any, want: Any, tolerance: float | None = None, *, scale: float = 0.0, name: str = ""
-) -> None:
+def assert_near(found, want, tolerance=None, *, scale=0.0, name=""):
     """Assert that no entry is further from the wanted one than ``tolerance`` times the largest wanted entry.
 
     Args:
@@ -55,7 +51,7 @@ def assert_near(
     )
 
 
-def assert_equals_loop(network: nn.Module, fast: Results, loop: Results) -> None:
+def assert_equals_loop(network, fast, loop):
     """Assert that a fast implementation equals a slow loop as well as the precision can tell.
 
     The measure is the loop itself: how far each of its arrays moves when every weight moves by one rounding. Two
@@ -69,7 +65,7 @@ def assert_equals_loop(network: nn.Module, fast: Results, loop: Results) -> None
     """
     state = {name: x.clone() for name, x in network.state_dict().items()}
 
-    def results(of: Results) -> dict[str, Tensor]:
+    def results(of):
         found = {name: x.detach().clone().double() for name, x in of().items()}
         network.load_state_dict(state)
         return found
@@ -91,7 +87,7 @@ def assert_equals_loop(network: nn.Module, fast: Results, loop: Results) -> None
         assert deviation <= allowed, f"{name}: deviates by {deviation:.1e}, the loop moves by {movement:.1e}"
 
 
-def as_doubles(values: Any) -> NDArray[np.float64]:
+def as_doubles(values):
     """A tensor, array, number or list as an array of float64."""
     if isinstance(values, Tensor):
         values = values.detach().cpu().double().numpy()

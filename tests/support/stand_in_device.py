@@ -7,20 +7,16 @@ without saying that it need not wait.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from types import TracebackType
-from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
 
 DEVICE = torch.device("meta")
-aten: Any = torch.ops.aten
+aten = torch.ops.aten
 
 SHAPED_BY_VALUES = {"nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive", "bincount"}
 READ = {"_local_scalar_dense", "equal"}
@@ -34,8 +30,8 @@ class OnDevice(Tensor):
     held: Tensor
 
     @staticmethod
-    def __new__(cls, held: Tensor) -> "OnDevice":
-        found: OnDevice = Tensor._make_wrapper_subclass(
+    def __new__(cls, held):
+        found = Tensor._make_wrapper_subclass(
             cls,
             held.size(),
             strides=held.stride(),
@@ -47,10 +43,10 @@ class OnDevice(Tensor):
         return found
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
         raise RuntimeError(f"{func} outside of `StandIn`")
 
-    def tolist(self) -> Any:
+    def tolist(self):
         """By way of the host."""
         return self.cpu().tolist()
 
@@ -62,21 +58,21 @@ class StandIn(TorchDispatchMode):
         waits: how often the host has waited, by cause.
     """
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.waits: Counter[str] = Counter()
+        self.waits = Counter()
 
-    def __enter__(self) -> "StandIn":
+    def __enter__(self):
         self._functions = _FromHost(self)
         self._functions.__enter__()
         super().__enter__()
         return self
 
-    def __exit__(self, kind: Any, error: Any, trace: TracebackType | None) -> None:
+    def __exit__(self, kind, error, trace):
         super().__exit__(kind, error, trace)
         self._functions.__exit__(kind, error, trace)
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
         name = func.overloadpacket.__name__
         flat = list(tensors((args, kwargs)))
@@ -99,9 +95,7 @@ class StandIn(TorchDispatchMode):
         wrapped = with_tensors(out, OnDevice)
         return return_and_correct_aliasing(func, args, kwargs, wrapped) if here and aliases(func) else wrapped
 
-    def _count(
-        self, name: str, flat: list[Tensor], args: Any, kwargs: Any, here: bool, to_device: bool
-    ) -> None:
+    def _count(self, name, flat, args, kwargs, here, to_device):
         if name == "_to_copy":
             if here and not to_device:
                 self.waits["download"] += 1
@@ -127,7 +121,7 @@ class StandIn(TorchDispatchMode):
             raise RuntimeError(f"{name} mixes tensors of the device and of the host")
 
 
-def tensors(nested: Any) -> Iterator[Tensor]:
+def tensors(nested):
     """All tensors in nested containers."""
     if isinstance(nested, Tensor):
         yield nested
@@ -136,7 +130,7 @@ def tensors(nested: Any) -> Iterator[Tensor]:
             yield from tensors(child)
 
 
-def with_tensors(nested: Any, change: Callable[[Tensor], Tensor]) -> Any:
+def with_tensors(nested, change):
     """Nested containers with every tensor changed."""
     if isinstance(nested, Tensor):
         return change(nested)
@@ -148,7 +142,7 @@ def with_tensors(nested: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 @cache
-def aliases(func: Any) -> bool:
+def aliases(func):
     """Whether an operation returns its argument, or a view of it."""
     return any(found.alias_info is not None for found in func._schema.returns)
 
@@ -156,11 +150,11 @@ def aliases(func: Any) -> bool:
 class _FromHost(TorchFunctionMode):
     """Tensors made on the device from values of the host: the one thing that no operation shows."""
 
-    def __init__(self, stand_in: StandIn) -> None:
+    def __init__(self, stand_in):
         super().__init__()
         self._stand_in = stand_in
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
         target = kwargs.get("device")
         if func not in (torch.tensor, torch.as_tensor) or target is None or torch.device(target) != DEVICE:
@@ -170,7 +164,7 @@ class _FromHost(TorchFunctionMode):
 
 
 @contextmanager
-def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+def stand_in(monkeypatch):
     """The device, and no autocast on it, which torch has for devices that are there alone."""
     autocast = torch.autocast
     monkeypatch.setattr(torch, "autocast", lambda kind, *rest, **named: autocast("cpu", enabled=False))

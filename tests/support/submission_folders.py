@@ -2,12 +2,9 @@
 
 import hashlib
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import yaml
-from numpy.typing import NDArray
 
 from ncl_bench.data import DATASETS
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
@@ -16,7 +13,7 @@ N_IMAGES, EACH = 200, 5
 DIM = 16
 
 
-def embeddings(seed: int = 0, noise: float = 0.5) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def embeddings(seed=0, noise=0.5):
     """Embeddings of 200 images and their 1,000 captions, of which most find their image."""
     random = np.random.default_rng(seed)
     images = random.normal(size=(N_IMAGES, DIM))
@@ -24,24 +21,24 @@ def embeddings(seed: int = 0, noise: float = 0.5) -> tuple[NDArray[np.float32], 
     return images.astype(np.float32), captions.astype(np.float32)
 
 
-def similarities(seed: int = 0, noise: float = 0.5) -> NDArray[np.float32]:
+def similarities(seed=0, noise=0.5):
     """Dot products of the embeddings, rounded to float32 from float64."""
     images, captions = embeddings(seed, noise)
     return (images.astype(np.float64) @ captions.astype(np.float64).T).astype(np.float32)
 
 
-def order(split: str = "test") -> str:
+def order(split="test"):
     """The order fingerprint of a split of digits."""
     return DATASETS["digits"].order_fingerprints[split]
 
 
-def write_array(folder: Path, name: str, array: NDArray[Any]) -> dict[str, str]:
+def write_array(folder, name, array):
     """Write an array and say what a submission states about it."""
     np.save(folder / name, array)
     return {"file": name, "sha256": hashlib.sha256((folder / name).read_bytes()).hexdigest()}
 
 
-def scores_of_form(folder: Path, form: str, seed: int = 0, split: str = "test") -> dict[str, Any]:
+def scores_of_form(folder, form, seed=0, split="test"):
     """Write the similarities of a seed in one of the forms."""
     scores = similarities(seed)
     if form == "matrix":
@@ -53,9 +50,9 @@ def scores_of_form(folder: Path, form: str, seed: int = 0, split: str = "test") 
     return {"form": form, "similarity": "dot", "images": images, "captions": captions}
 
 
-def statement(scores: dict[str, Any], ratio: float = 0.4) -> dict[str, Any]:
+def statement(scores, ratio=0.4):
     """Content of submission.yaml."""
-    noise: dict[str, Any] = {"unit": "none", "ratio": 0.0}
+    noise = {"unit": "none", "ratio": 0.0}
     if ratio:
         _, drawn = DATASETS["digits"].draw_noise(noise_ratio=ratio, noise_unit="caption")
         facts = ("seed", "sha256", "realised_ratio")
@@ -82,19 +79,19 @@ def statement(scores: dict[str, Any], ratio: float = 0.4) -> dict[str, Any]:
     }
 
 
-def write_statement(folder: Path, content: dict[str, Any]) -> None:
+def write_statement(folder, content):
     """Write submission.yaml."""
     (folder / "submission.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
 
 
-def write_folder(folder: Path, form: str = "matrix", seed: int = 0) -> Path:
+def write_folder(folder, form="matrix", seed=0):
     """Write a good submission folder."""
     folder.mkdir(parents=True, exist_ok=True)
     write_statement(folder, statement({"test": scores_of_form(folder, form, seed)}))
     return folder
 
 
-def write_matrix(folder: Path, scores: NDArray[Any], ratio: float = 0.4, **stated: Any) -> Path:
+def write_matrix(folder, scores, ratio=0.4, **stated):
     """Write a submission folder of these similarities, with these changes of what is stated."""
     folder.mkdir(parents=True, exist_ok=True)
     matrix = write_array(folder, "test.npy", scores)
@@ -102,10 +99,10 @@ def write_matrix(folder: Path, scores: NDArray[Any], ratio: float = 0.4, **state
     return folder
 
 
-def read_json(path: Path) -> Any:
+def read_json(path):
     """Parse JSON that holds no NaN."""
 
-    def refuse(constant: str) -> None:
+    def refuse(constant):
         raise ValueError(constant)
 
     return json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)

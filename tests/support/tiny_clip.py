@@ -1,8 +1,5 @@
 """CLIP in a size for tests: OpenCLIP's own code with random weights, and images that the tests draw."""
 
-from pathlib import Path
-from typing import Any
-
 import torch
 from safetensors.torch import save_file
 
@@ -14,7 +11,7 @@ from baselines.kit.batches import Batch
 
 open_clip = import_beside("open_clip")
 
-MODEL: dict[str, Any] = {
+MODEL = {
     "embed_dim": 32,
     "vision_cfg": {"image_size": 32, "patch_size": 8, "layers": 1, "width": 32, "head_width": 16},
     "text_cfg": {"context_length": 56, "width": 32, "heads": 2, "layers": 1},
@@ -26,7 +23,7 @@ WORDS = 49_408
 START, END = 49_406, 49_407
 
 
-def tiny_clip(seed: int = 0, words: int = WORDS, **options: Any) -> CLIP:
+def tiny_clip(seed=0, words=WORDS, **options):
     """A fresh network."""
     torch.manual_seed(seed)
     config = CLIPConfig.model_validate({"model": MODEL, **options})
@@ -35,7 +32,7 @@ def tiny_clip(seed: int = 0, words: int = WORDS, **options: Any) -> CLIP:
     return network
 
 
-def clip_batch(n: int, seed: int = 1) -> Batch:
+def clip_batch(n, seed=1):
     """Random images and captions of random lengths."""
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.randint(4, 12, (n,), generator=generator)
@@ -47,7 +44,7 @@ def clip_batch(n: int, seed: int = 1) -> Batch:
     return Batch(patches, torch.full((n,), 16), tokens[:, : lengths.max()], lengths, torch.arange(n))
 
 
-def random_weights(path: Path, seed: int = 5) -> Path:
+def random_weights(path, seed=5):
     """A safetensors file of weights of :data:`MODEL` under OpenCLIP's names."""
     save_file(tiny_clip(seed).towers.state_dict(), path)
     return path

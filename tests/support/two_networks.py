@@ -1,15 +1,10 @@
 """What the tests of methods with two networks share: stored networks, batches of three sets, comparisons."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import torch
 from numpy.random import RandomState
-from support.doubles import Steps, StoredBatches, bare_batch
-from support.parity import Stored, tensor
-from torch import Tensor
+from support.doubles import StoredBatches, bare_batch
+from support.parity import tensor
 
-from baselines.kit.batches import Batch
 from baselines.kit.method import Setting
 from baselines.kit.mixture import min_max_normalised, mixture_posterior
 
@@ -21,7 +16,7 @@ class SetsInTurn(StoredBatches):
         sets: the pairs of each.
     """
 
-    def __init__(self, clean: Sequence[Batch], middle: Sequence[Batch], noisy: Sequence[Batch]) -> None:
+    def __init__(self, clean, middle, noisy):
         super().__init__(clean=clean, middle=middle, noisy=noisy)
         none = torch.empty(0, dtype=torch.int64)
         self.sets = tuple(
@@ -29,20 +24,20 @@ class SetsInTurn(StoredBatches):
         )
 
 
-def stored_batches(stored: Stored, name: str) -> list[Batch]:
+def stored_batches(stored, name):
     """The batches of a set, in order."""
     numbers = sorted(int(number) for number in stored.names(f"batch.{name}"))
     return [bare_batch(tensor(stored[f"batch.{name}{number}"])) for number in numbers]
 
 
-def on_both_networks(method: type[Any], stored: Stored, **options: Any) -> Any:
+def on_both_networks(method, stored, **options):
     """A method whose networks are the stored ones, A and B."""
     both = iter([stored.network("sgr", f"{letter}.") for letter in "AB"])
     n_pairs = sum(len(stored[f"batch.{name}.images"]) for name in stored.names("batch.", ".images"))
     return method(method.Config(**options), Setting(n_pairs, 1, 1, lambda: next(both)))
 
 
-def assert_mixtures(stored: Stored, case: str) -> list[Tensor]:
+def assert_mixtures(stored, case):
     """Compare the mixtures over the losses of networks A and B, drawn from one stream; return the stored posteriors."""
     random = RandomState(int(stored[f"{case}.np_seed"]))
     for network in "AB":
@@ -55,14 +50,14 @@ def assert_mixtures(stored: Stored, case: str) -> list[Tensor]:
     return [tensor(stored[f"{case}.prob_{network}"]) for network in "AB"]
 
 
-def assert_turns(method: Any, step: Steps, stored: Stored, name: str) -> None:
+def assert_turns(method, step, stored, name):
     """Compare which network took each step, on how many pairs."""
     numbers = {network: k for k, network in enumerate(method.networks)}
     stored.equal([numbers[modules[0]] for modules, _, _ in step.calls], f"{name}network")
     stored.equal([len(batch) for _, batch, _ in step.calls], f"{name}batch_size")
 
 
-def assert_similarities(method: Any, batch: Batch, stored: Stored, name: str) -> None:
+def assert_similarities(method, batch, stored, name):
     """Compare the similarities of either network after its steps; they are stored in double precision."""
     for network, letter in zip(method.networks, "AB" if stored.double else "", strict=stored.double):
         with torch.no_grad():

@@ -143,7 +143,7 @@ def test_what_lemon_cannot_read_is_refused(tmp_path: Path) -> None:
         ((files[0], "--dataset", "digits", "--method", "lemon"), "--dataset is for LEMoN on two files"),
         ((*files, "--method", "lemon"), "is an array, expected the folder of a finished run"),
         ((*files, "--noise-ratio", "0.4"), "a run records its noise; leave --noise-ratio"),
-        ((*files, "--dataset", "digits", "--method", "lemon"), "all zero in row 3"),
+        ((*files, "--dataset", "digits", "--method", "lemon"), "norm 0 in row 3"),
         ((*files[::-1], "--dataset", "digits", "--method", "lemon"), "captions.npy holds float32 of shape"),
     ):
         done = CliRunner().invoke(app, ["audit", *arguments, "--to", str(tmp_path / "to")])

@@ -77,7 +77,9 @@ def built(
     """
     content = read_content(root, published=published, progress=progress)
     measured = measured_tables(content)
-    files = site_files(content, measured_pages(content, measured), CARDS, links, cost_chart(measured))
+    files = site_files(
+        content, measured_pages(content, measured), CARDS, links, cost_chart(measured, content.rows)
+    )
     files[ROWS] = csv_text(content.rows)
     files["data/sources.bib"] = bibtex_text(content.papers)
     for board in boards(content.rows):
@@ -89,7 +91,7 @@ def _of_root(root: Path, content: Content, measured: Iterable[MeasuredTable], fi
     text, sha256 = readme(root), evidence_sha256(root)
     frame = frame_text(content.seeds, content.rows, sha256) if content.papers else ""
     new = with_tables(text or _TITLE, tables(content), sha256)
-    chart = cost_chart(measured, standalone=True)
+    chart = cost_chart(measured, content.rows, standalone=True)
     return Built(len(content.rows), files, new, frame, f"{chart}\n" if chart else "", rows_in(text) != sha256)
 
 

@@ -597,10 +597,11 @@ def _ablation(ours: Mapping[str, Row], content: Content) -> AblationTable:
     )
 
 
-def cost_chart(tables: Iterable[MeasuredTable], *, standalone: bool = False) -> str:
+def cost_chart(tables: Iterable[MeasuredTable], rows: Iterable[Row], *, standalone: bool = False) -> str:
     """rSum against cost of the methods and controls of the first measured table; empty without one.
 
-    A row without a recorded cost, such as a closed form, is a level. Preliminary rows and further draws are left out.
+    A row without a recorded cost, such as a closed form, is a level, also with its correction for hubs, which takes no
+    step either. Preliminary rows and further draws are left out.
     """
     conditions = ((table, one) for table in tables for one in table.conditions)
     table, shown = next(
@@ -608,7 +609,12 @@ def cost_chart(tables: Iterable[MeasuredTable], *, standalone: bool = False) -> 
     )
     if table is None or shown is None:
         return ""
-    points, levels = [], []
+    points = []
+    levels = [
+        (f"{row.method}, {row.correction}", row.r_sum or 0.0)
+        for row in rows
+        if row.condition == shown and row.closed_form and row.correction and not row.preliminary
+    ]
     for line in table.lines:
         row = line.rows.get(shown.slug)
         if row is None or row.preliminary or row.kind == "draws":
@@ -653,7 +659,7 @@ def measured_pages(content: Content, tables: Sequence[MeasuredTable]) -> dict[st
         "budget_curves": budget_curves,
         "seeds_for_a_rank": SEEDS_FOR_A_RANK,
         "groups": (METHODS, CONTROLS),
-        "chart": markup(cost_chart(tables)),
+        "chart": markup(cost_chart(tables, content.rows)),
     }
     gain = {"tables": [table for table in tables if table.gains]}
     ablations = {"tables": ablation_tables(content)}

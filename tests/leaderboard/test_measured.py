@@ -213,7 +213,7 @@ def page_of(content: Content) -> str:
 
 def test_the_figure_of_cost_shows_methods_and_controls_with_their_numbers(whole_board: Content) -> None:
     tables = measured_tables(whole_board)
-    root = ElementTree.fromstring(cost_chart(tables, standalone=True))
+    root = ElementTree.fromstring(cost_chart(tables, whole_board.rows, standalone=True))
     shown = [title.text or "" for title in root.iter("{http://www.w3.org/2000/svg}title")]
     assert shown[0] == "rSum against cost, Flickr8K, 1K test, 40 % caption noise"
     rows = {
@@ -224,8 +224,10 @@ def test_the_figure_of_cost_shows_methods_and_controls_with_their_numbers(whole_
     sps, cca = rows["SPS"], rows["CCA"]
     assert f"SPS: {sps.plain_steps:.1f}, {sps.r_sum:.1f}" in shown
     assert f"CCA: {cca.r_sum:.1f}" in shown
+    corrected = next(row for row in whole_board.rows if row.file == f"{cca.file}-csls")
+    assert f"CCA, CSLS: {corrected.r_sum:.1f}" in shown
     assert not any("draws" in title for title in shown)
-    assert cost_chart([]) == ""
+    assert cost_chart([], []) == ""
 
 
 def test_what_papers_print_of_detection_stands_apart(root: Path, tmp_path: Path) -> None:

@@ -47,13 +47,6 @@ LineName = TypeVar("LineName", str, tuple[str, ...])
 Setting = Annotated[LongText, Matching(r"[a-z0-9_.]+=.*", "a recipe option and its value, NAME=VALUE")]
 
 
-DERIVED = (
-    *("r_sum", "n_seeds", "label", "differs", "tuned", "printed_gap", "quoted_as", "dev"),
-    *("comparable", "preliminary", "ranked"),
-)
-"""What a row adds to the fields of its entry."""
-
-
 class Condition(Record):
     """Setting within which numbers are comparable.
 
@@ -80,10 +73,14 @@ class Condition(Record):
         return "" if self.noise_ratio is None else f"{100 * self.noise_ratio:g}"
 
     @property
+    def data(self) -> str:
+        """Dataset and protocol, such as ``Flickr30K, 1K test``."""
+        return f"{DATASETS[self.dataset].title}, {protocol_title(self.protocol)}"
+
+    @property
     def title(self) -> str:
         """The condition in words, such as ``Flickr30K, 1K test, 40 % caption noise``."""
-        text = f" ({self.text})" if self.text else ""
-        return f"{DATASETS[self.dataset].title}, {protocol_title(self.protocol)}, {self.short}{text}"
+        return f"{self.data}, {self.short}{f' ({self.text})' if self.text else ''}"
 
     @property
     def short(self) -> str:
@@ -214,9 +211,8 @@ class Entry(Record):
     doubts: tuple[LongText, ...] = ()  # reasons not to trust the number; an entry with doubts is not ranked
 
     def flat(self) -> dict[str, Any]:
-        """The entry as one flat row: its condition's fields, its own, the six recalls, and :data:`DERIVED`."""
-        fields = {**dict(self.condition), "slug": self.condition.slug} | dict(self) | self.recalls.values
-        return fields | {name: getattr(self, name) for name in DERIVED}
+        """The entry as one flat row: its condition's fields, its own, the six recalls, and ``r_sum``."""
+        return {**dict(self.condition), **dict(self), **self.recalls.values, "r_sum": self.r_sum}
 
     @property
     def category(self) -> str:

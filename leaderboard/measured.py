@@ -23,7 +23,6 @@ from leaderboard.rendering import markup
 from leaderboard.results import CLEAN_SUFFIX, MEAN_OF_TWO, shipped_ablations
 from ncl_bench.data import DATASETS
 from ncl_bench.data.pair_labels import FEWEST, read_pair_labels
-from ncl_bench.data.spec import protocol_title
 from ncl_bench.evaluation.submission import DetectedPairs
 from ncl_bench.papers import Family, Paper
 
@@ -283,12 +282,11 @@ def _table(rows: Sequence[Row], beside: str, content: Content) -> MeasuredTable:
         return row is None or row.preliminary, -(row.r_sum or 0.0 if row else -1.0), line.title
 
     lines.sort(key=order)
-    dataset, protocol, text = first.condition.dataset, first.condition.protocol, first.condition.text
-    name = "-".join(filter(None, (dataset, protocol, text, beside, str(first.budget))))
-    where = f"{DATASETS[dataset].title}, {protocol_title(protocol)}, {beside}"
+    shared = first.condition
+    name = "-".join(filter(None, (shared.dataset, shared.protocol, shared.text, beside, str(first.budget))))
     return MeasuredTable(
         slug=name.lower().replace("∞", "-infinity").replace(" ", "-"),
-        title=f"{where}, {first.budget:,} steps per network",
+        title=f"{shared.data}, {beside}, {first.budget:,} steps per network",
         options=options,
         conditions=conditions,
         reference=reference,
@@ -447,28 +445,25 @@ def printed_drops(ours: Row, rows: Iterable[Row], papers: Mapping[str, Paper]) -
     """
     usable = [
         row
-        for row in sorted(rows, key=attrgetter("number"))
-        if row.status == "reported" and row.ranked
-        if (row.family, row.features) == (ours.family, ours.features)
-        if row.condition.noise_ratio in (0.0, REFERENCE[1])
+        for row in rows
+        if (row.family, row.features, row.status) == (ours.family, ours.features, "reported")
+        if row.condition.noise_ratio in (0.0, REFERENCE[1]) and row.ranked
     ]
-    found: dict[tuple[str, str], list[str]] = {}
     models = grouped(
-        usable,
+        sorted(usable, key=attrgetter("number")),
         lambda row: (
             *(row.source, row.method, row.backbone, row.networks),
             *(row.condition.dataset, row.condition.protocol),
         ),
     )
-    for of_unit in ({row.condition.noise_unit: row for row in group} for group in models.values()):
-        clean = of_unit.pop("none", None)
-        for unit, noisy in of_unit.items():
-            if clean is None:
-                continue
-            where = noisy.condition
-            place = f"{DATASETS[where.dataset].title}, {protocol_title(where.protocol)}, {noisy.backbone}"
-            said = (f"{place}, {UNIT_TITLES[unit]}", f"{drop(clean, noisy):.1f}")
-            found.setdefault(said, []).append(papers[noisy.source].short.split(",")[0])
+    found: dict[tuple[str, str], list[str]] = {}
+    for group in models.values():
+        of_unit = {row.condition.noise_unit: row for row in group}
+        if clean := of_unit.pop("none", None):
+            for unit, noisy in of_unit.items():
+                where = f"{noisy.condition.data}, {noisy.backbone}, {UNIT_TITLES[unit]}"
+                said = where, f"{drop(clean, noisy):.1f}"
+                found.setdefault(said, []).append(papers[noisy.source].short.split(",")[0])
     return [
         (f"{where} ({', '.join(dict.fromkeys(sources))})", float(percent))
         for (where, percent), sources in found.items()

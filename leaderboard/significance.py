@@ -163,10 +163,8 @@ class SignificanceTest:
         pairs = np.triu_indices(len(groups), 1)
         v = pair_variances(groups, self._fold(rows[0], groups[0]))
         of_seeds = np.stack([v.spread[pairs[0]], v.spread[pairs[1]]])
-        return [
-            (points, simulated_power(points, of_seeds, v.images[pairs], n_seeds, groups[0].shape[1]))
-            for points in DIFFERENCES
-        ]
+        shares = simulated_power(DIFFERENCES, of_seeds, v.images[pairs], n_seeds, groups[0].shape[1])
+        return list(zip(DIFFERENCES, shares, strict=True))
 
     def _of_one(self, row: Entry) -> OfOneRun:
         """Variance over seeds of a row with one result: the largest of its method's rows on the dataset.
@@ -286,12 +284,12 @@ def largest_differences(
 
 
 def simulated_power(
-    points: float, of_seeds: Float64Array, of_images: Float64Array, n_seeds: int, n_images: int
-) -> float:
+    points: Sequence[float], of_seeds: Float64Array, of_images: Float64Array, n_seeds: int, n_images: int
+) -> list[float]:
     """Share of simulated comparisons of two methods that are significant; each has the variances of a random pair.
 
     Args:
-        points: true difference of rSum.
+        points: true differences of rSum, each for a share.
         of_seeds: float64 ``(2, n_pairs)``, variance of the two methods' rSum over their seeds.
         of_images: float64 ``(n_pairs,)``, variance over images of the difference of the two methods.
         n_seeds: seeds of each method.
@@ -301,10 +299,10 @@ def simulated_power(
     pair = random.integers(len(of_images), size=TRIALS)
     of_images = of_images[pair]
     models = np.sqrt(of_seeds[:, pair, None]) * random.standard_normal((2, TRIALS, n_seeds))
-    difference = points + np.sqrt(of_images) * random.standard_normal(TRIALS)
+    difference = np.array(points)[:, None] + np.sqrt(of_images) * random.standard_normal(TRIALS)
     difference += models[0].mean(axis=1) - models[1].mean(axis=1)
     spread = models.var(axis=2, ddof=1) / n_seeds
     variance = spread.sum(axis=0) + of_images
     freedom = variance**2 / ((spread**2).sum(axis=0) / (n_seeds - 1) + of_images**2 / (n_images - 1))
     limit = stdtrit(freedom, 0.5 + CONFIDENCE / 200) * np.sqrt(variance)
-    return float(np.mean(np.abs(difference) > limit))
+    return [float(share) for share in np.mean(np.abs(difference) > limit, axis=1)]

@@ -189,7 +189,7 @@ def _index(content: Content, shown: Sequence[Board]) -> dict[str, Any]:
         "shown_first": _shown_first(rows),
         "copied": copied,
         "counts": [(name, of_status[name]) for name in STATUSES],
-        "lines": [(title, list(group)) for title, group in groupby(conditions, _dataset_title)],
+        "lines": [(title, list(group)) for title, group in groupby(conditions, attrgetter("data"))],
         "papers": content.papers,
         "seeds_for_a_rank": SEEDS_FOR_A_RANK,
         "strangers": _without_common_word(conditions),
@@ -251,10 +251,6 @@ def _answers(board: Board) -> list[Answer]:
     return found
 
 
-def _dataset_title(condition: Condition) -> str:
-    return f"{DATASETS[condition.dataset].title}, {protocol_title(condition.protocol)}"
-
-
 def _dataset(spec: DatasetSpec, content: Content, shown: Sequence[Board], cards: Path) -> dict[str, Any]:
     return {
         "spec": spec,
@@ -271,7 +267,7 @@ def _method(key: str, family: Family, content: Content) -> dict[str, Any]:
     rows = [row for row in content.rows if row.family == key]
     source = content.papers.get(family.source)
     datasets = groupby(
-        grouped(rows, lambda row: row.condition).values(), lambda group: _dataset_title(group[0].condition)
+        grouped(rows, lambda row: row.condition).values(), lambda group: group[0].condition.data
     )
     return {
         "family": family,

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from ncl_bench.errors import SubmissionError, unknown_name
+from ncl_bench.errors import SubmissionError
 from ncl_bench.names import Link, LongText, Name, ShownText, Text
 from ncl_bench.schema import Record, checked
 from ncl_bench.tables import read_table
@@ -178,16 +178,7 @@ def _recipe_backbone(printed: str) -> str:
 
 def read_families(path: Path = METHODS_FILE) -> dict[str, Family]:
     """Read the families of methods.yaml by key, in the file's order; no two claim one name."""
-    families: dict[str, Family] = {}
-    claimed: dict[str, str] = {}
-    for key, content in read_yaml(path).items():
-        families[key] = checked(Family, content, f"{path}: {key}")
-        for name in {*families[key].names, key}:
-            if claimed.setdefault(name, key) != key:
-                raise SubmissionError(
-                    f"{path}: {name!r} is claimed by {claimed[name]} and {key}; name it once"
-                )
-    return families
+    return {key: checked(Family, content, f"{path}: {key}") for key, content in read_yaml(path).items()}
 
 
 def family_of(method: str, families: Mapping[str, Family]) -> str:
@@ -261,10 +252,7 @@ class Rule(Record):
 
     @field_validator("where")
     @classmethod
-    def _names_columns(cls, value: dict[str, Any]) -> dict[str, Any]:
-        unknown = next((name for name in value if name not in PRINTED_COLUMNS), None)
-        if unknown is not None:
-            raise ValueError(unknown_name("column", unknown, PRINTED_COLUMNS))
+    def _lists(cls, value: dict[str, Any]) -> dict[str, Any]:
         return {name: each if isinstance(each, list) else [each] for name, each in value.items()}
 
     def applies(self, row: PrintedLine) -> bool:
@@ -322,41 +310,28 @@ def read_rows(folder: Path = PUBLISHED) -> dict[str, PrintedLine]:
 
 
 def read_printed(families: Mapping[str, Family], folder: Path = PUBLISHED) -> list[Printed]:
-    """Read the printed rows with their papers and remarks, in the file's order.
-
-    Raises:
-        SubmissionError: a file does not fit its schema, a row names an unknown method or source, or a remark fits no
-            row.
-    """
-    papers, rows, rules = read_papers(folder), read_rows(folder), _read_rules(folder)
+    """Read the printed rows with their papers and remarks, in the file's order."""
+    papers, rows, rules = read_papers(folder), read_rows(folder), read_rules(folder)
     originals = _by_original(rows.values())
-    keys: dict[str, str] = {}
-    unused, found = set(rules), []
-    for where, row in rows.items():
-        if row.source not in papers:
-            raise SubmissionError(f"{where}: source {row.source!r} is not in sources.yaml; add it there")
-        key = keys.get(row.method) or family_of(row.method, families)
-        if not key:
-            raise SubmissionError(
-                f"{where}: method {row.method!r} is in no family of methods.yaml; name it in one"
-            )
-        keys[row.method] = key
-        fitting = _fitting(row, where, rules, originals)
-        unused -= set(fitting)
-        found.append(Printed(where, row, papers[row.source], key, families[key], (*fitting.values(),)))
-    for n in sorted(unused):
-        raise SubmissionError(
-            f"{folder / 'notes.yaml'}: rule {n} fits no line of results.csv; "
-            f"correct its `where`, {rules[n].where}"
+    keys = {method: family_of(method, families) for method in {row.method for row in rows.values()}}
+    return [
+        Printed(
+            where,
+            row,
+            papers[row.source],
+            keys[row.method],
+            families[keys[row.method]],
+            _fitting(row, rules, originals),
         )
-    return found
+        for where, row in rows.items()
+    ]
 
 
-def _read_rules(folder: Path) -> dict[int, Rule]:
-    """Read the remarks of notes.yaml by their number."""
+def read_rules(folder: Path = PUBLISHED) -> list[Rule]:
+    """Read the remarks of notes.yaml, in the file's order."""
     path = folder / "notes.yaml"
     listed = checked(_Rules, read_yaml(path), str(path)).rules
-    return {n: checked(Rule, rule, f"{path}: rule {n}") for n, rule in enumerate(listed, start=1)}
+    return [checked(Rule, rule, f"{path}: rule {n}") for n, rule in enumerate(listed, start=1)]
 
 
 _Originals = Mapping[Original, Sequence[PrintedLine]]
@@ -371,39 +346,19 @@ def _by_original(rows: Iterable[PrintedLine]) -> _Originals:
     return originals
 
 
-def _fitting(
-    row: PrintedLine, where: str, rules: Mapping[int, Rule], originals: _Originals
-) -> dict[int, Rule]:
+def _fitting(row: PrintedLine, rules: Iterable[Rule], originals: _Originals) -> tuple[Rule, ...]:
     """The remarks that apply to a row."""
-    return {
-        n: rule
-        for n, rule in rules.items()
-        if rule.applies(row) and (rule.same_as is None or _repeats(row, rule.same_as, originals, where))
-    }
-
-
-def _repeats(row: PrintedLine, original: Original, originals: _Originals, where: str) -> bool:
-    """Whether a row repeats the six recalls of another paper's row for the same dataset, protocol and ratio.
-
-    Raises:
-        SubmissionError: it does, but states another noise unit.
-    """
-    names = ("dataset", "protocol", "noise_ratio", *_RECALLS)
-    found = next(
-        (
-            each
-            for each in originals.get(original, ())
-            if all(getattr(each, name) == getattr(row, name) for name in names)
-        ),
-        None,
+    return tuple(
+        rule
+        for rule in rules
+        if rule.applies(row) and (rule.same_as is None or _repeats(row, originals.get(rule.same_as, ())))
     )
-    if found and found.noise_unit != row.noise_unit:
-        printed = f"{original.method} in {original.source}, {original.table}"
-        raise SubmissionError(
-            f"{where}: noise_unit is {row.noise_unit!r}, but the six recalls are those of {printed}, under "
-            f"{found.noise_unit!r}; correct one of the two"
-        )
-    return found is not None
+
+
+def _repeats(row: PrintedLine, others: Iterable[PrintedLine]) -> bool:
+    """Whether a row repeats the six recalls of another paper's row for the same dataset, protocol and ratio."""
+    names = ("dataset", "protocol", "noise_ratio", *_RECALLS)
+    return any(all(getattr(each, name) == getattr(row, name) for name in names) for each in others)
 
 
 @cache
@@ -440,12 +395,12 @@ def best_published(dataset: str) -> Mapping[str, float]:
     sums = {
         where: total for where, row in rows.items() if row.dataset == dataset and (total := recall_sum(row))
     }
-    doubts = {n: rule for n, rule in _read_rules(PUBLISHED).items() if rule.doubt}
+    doubts = [rule for rule in read_rules() if rule.doubt]
     originals = _by_original(rows.values())
     best: dict[str, float] = {}
     for where in sorted(sums, key=sums.__getitem__, reverse=True):
         row = rows[where]
-        if row.protocol not in best and not _fitting(row, where, doubts, originals):
+        if row.protocol not in best and not _fitting(row, doubts, originals):
             best[row.protocol] = sums[where]
     return best
 

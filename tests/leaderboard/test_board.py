@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.board_rows import CONDITION, row
+from support.board_rows import row
 
 from leaderboard.board import Differ, board_of, compared, merge_seeds, with_look_alikes
 from leaderboard.entries import Condition, Entry, Row
@@ -117,11 +117,6 @@ def test_incomparable_rows_are_divided(fields: dict[str, Any], division: str) ->
     assert entry(400, **fields).category == division
 
 
-def test_each_division_has_a_first_rank_of_its_own() -> None:
-    found = ranks(entry(400), entry(500, networks="ensemble"), entry(450, networks="ensemble"))
-    assert found == [("M400", 1), ("M500", 1), ("M450", 2)]
-
-
 def test_each_pretrained_encoder_has_a_first_rank_of_its_own() -> None:
     clip, align = ({"features": "pretrained", "encoder": name} for name in ("CLIP ViT-B/32", "ALIGN"))
     found = ranks(entry(400, **clip), entry(500, **align), entry(390, **clip))
@@ -139,15 +134,6 @@ def test_a_name_that_only_looks_like_another_one_says_so() -> None:
         "",
         "The name looks like Max",
         "",
-    ]
-
-
-def test_row_files_are_never_mixed() -> None:
-    image = entry(410, condition=CONDITION | {"noise_unit": "image"})
-    found = ranked_rows(image, entry(400))
-    assert [(row.condition.noise_unit, row.rank, row.number) for row in found] == [
-        ("caption", 1, 1),
-        ("image", 1, 0),
     ]
 
 

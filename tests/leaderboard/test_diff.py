@@ -84,16 +84,6 @@ def test_new_changed_and_removed_rows_and_moved_ranks_are_named(
     assert re.search(r"### Ranks that moved \(2\)\n\n- CRCL.*: rank 1 → 2", text)
 
 
-def test_a_row_of_another_paper_and_code_is_not_hidden_by_one_of_the_same_name(
-    board: Path, small_board: Path, make: Maker, tmp_path: Path
-) -> None:
-    """It had the key of the standing row, which it could pass on the board without a line in the difference."""
-    add(make(tmp_path / "new", difficulty=1.0, seed=7, code="https://example.org/mine"), board)
-    text = moved(small_board, board).markdown()
-    assert "### New rows (1)\n\n- CRCL, `VSE∞`" in text
-    assert "Changed rows" not in text
-
-
 def test_an_edited_remark_is_shown_in_one_line(board: Path, small_board: Path) -> None:
     path = cell_file(board, "crcl.*caption-40")
     text = path.read_text(encoding="utf-8")
@@ -178,15 +168,6 @@ def test_a_column_that_the_code_of_the_change_drops_moves_every_row(
 )
 def test_a_text_of_a_stranger_links_calls_and_renders_nothing(text: str, markdown: str) -> None:
     assert in_markdown(text) == markdown
-
-
-def test_a_long_list_is_cut(small_board: Path, built_site: dict[str, str], tmp_path: Path) -> None:
-    lines = "".join(f"m{n},submission,c{n}\n" for n in range(1000))
-    files = {**built_site, ROWS: f"method,source,file\n{lines}"}
-    text = moved(small_board, small_board, site_of(files, tmp_path)).markdown()
-    assert "### New rows (1,000)\n" in text
-    assert "- and 800 more\n" in text
-    assert text.count("\n- m") == 200
 
 
 def test_a_site_that_is_none_is_refused(

@@ -25,7 +25,20 @@ def test_a_printed_sum_that_rounding_does_not_explain_is_shown(printed: float, g
     assert entry(printed_r_sum=printed).printed_gap == (None if gap is None else pytest.approx(gap))
 
 
-MARKUP = ["<script>", "A<b>", 'A" onclick="x', "A\n", "", "=1+1", "x" * 81, "\u202eA", "A`b`"]
+MARKUP = [
+    "<script>",
+    "A<b>",
+    'A" onclick="x',
+    "A\n",
+    "",
+    "=1+1",
+    "x" * 81,
+    "\u202eA",
+    "A`b`",
+    "N^",
+    "N†",
+    "N[",
+]
 ODD_LETTERS = {
     "ＮＣＲ": "write 'NCR'",
     "N\u200dCR": "control character U\\+200D",
@@ -51,17 +64,6 @@ def test_what_no_row_may_hold_is_refused(fields: dict[str, Any], message: str) -
         entry(**fields)
 
 
-def test_published_names_are_accepted() -> None:
-    for name in ("VSE∞ (GPO)", "SGR*", "CCR&CCS", "PCME++", "GSC-SGR (batch 32)", "ALIGN+OSA"):
-        assert entry(method=name).method == name
-
-
 def test_falling_recalls_are_named() -> None:
     assert Recalls(i2t_r1=10, i2t_r5=5).falling == "i2t_r5 < i2t_r1"
     assert Recalls(i2t_r10=50, t2i_r1=40).falling == ""
-
-
-def test_doubtful_rows_and_ablations_take_no_rank() -> None:
-    assert entry().ranked
-    assert not entry(doubts=("no",)).ranked
-    assert not entry(kind="ablation").ranked

@@ -1,6 +1,5 @@
 import csv
 import re
-import shutil
 from collections import defaultdict
 from pathlib import Path
 
@@ -11,9 +10,17 @@ from leaderboard.entries import Entry, Row
 from leaderboard.results import read_published
 from leaderboard.significance import SignificanceTest
 from ncl_bench.data import DATASETS
-from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.metrics import RECALLS
-from ncl_bench.papers import PUBLISHED, family_of, read_families, read_papers, read_rows
+from ncl_bench.papers import (
+    PUBLISHED,
+    PrintedLine,
+    family_of,
+    read_families,
+    read_papers,
+    read_printed,
+    read_rows,
+    read_rules,
+)
 
 
 @pytest.fixture(scope="module")
@@ -122,14 +129,6 @@ def test_numbers_in_remarks_stand_in_the_table(entries: list[Entry]) -> None:
     assert quoted <= known
 
 
-def test_noise_of_unknown_unit_stays_unknown(entries: list[Entry]) -> None:
-    units = {entry.condition.noise_unit for entry in entries}
-    assert units == {"none", "caption", "image", "unknown", "natural"}
-    assert sum(entry.condition.noise_unit == "unknown" for entry in entries) == sum(
-        f["noise_unit"] == "unknown" for f in facts()
-    )
-
-
 def test_noise_units_that_a_table_leaves_out_are_those_of_the_rows_that_it_repeats(
     entries: list[Entry],
 ) -> None:
@@ -206,44 +205,19 @@ def test_names_find_their_family_in_any_case() -> None:
     assert family_of("my own", families) == ""
 
 
-@pytest.mark.parametrize(
-    ("file", "old", "new", "message"),
-    [
-        (
-            "results.csv",
-            "ncr2021,Table 1,SCAN",
-            "nobody,Table 1,SCAN",
-            r"results.csv line \d+: source 'nobody'",
-        ),
-        ("results.csv", "SCAN,SCAN,flickr30k", "NEW,SCAN,flickr30k", r"results.csv line \d+: method 'NEW'"),
-        ("results.csv", "67.4", "167.4", r"results.csv line \d+: recalls.i2t_r1"),
-        ("results.csv", "67.4", "6x", r"results.csv line \d+: i2t_r1"),
-        ("notes.yaml", "method: NCR-single", "method: NCR-double", "rule \\d+ fits no line of results.csv"),
-        ("notes.yaml", "kind: clean", "kind: magic", "rule \\d+: kind"),
-        ("notes.yaml", "rules:", "rules: []\nmore:", "notes.yaml: unknown key 'more'"),
-        ("notes.yaml", "noise_unit: [", "place: 1, noise_unit: [", "rule 1: where: unknown column 'place'"),
-        (
-            "results.csv",
-            "source,table",
-            "source,place",
-            "results.csv line 2: unknown key 'place'",
-        ),
-        (
-            "results.csv",
-            "ugncl2024,Table 1,SCAN,SCAN,flickr30k,1k,caption",
-            "ugncl2024,Table 1,SCAN,SCAN,flickr30k,1k,unknown",
-            "results.csv line \\d+: noise_unit is 'unknown', but the six recalls are those of SCAN in ncr2021, Table 1",
-        ),
-    ],
-)
-def test_a_damaged_table_is_refused_with_file_and_place(
-    tmp_path: Path, file: str, old: str, new: str, message: str
-) -> None:
-    shutil.copytree(PUBLISHED, tmp_path / "published")
-    path = tmp_path / "published" / file
-    path.write_text(path.read_text(encoding="utf-8").replace(old, new, 1), encoding="utf-8")
-    with pytest.raises(SubmissionError, match=message):
-        read_published(read_families(), tmp_path / "published")
+def test_every_remark_fits_a_row_and_rows_that_repeat_another_state_its_unit() -> None:
+    printed, rules = read_printed(read_families()), read_rules()
+    assert {str(rule) for each in printed for rule in each.rules} == {str(rule) for rule in rules}
+    assert {name for rule in rules for name in rule.where} <= {*PrintedLine.model_fields}
+    recalls = {}
+    for row in (each.row for each in printed):
+        place = (row.source, row.table, row.method, row.dataset, row.protocol, row.noise_ratio)
+        recalls.setdefault(place, set()).add(row.noise_unit)
+    for each in printed:
+        for same in filter(None, (rule.same_as for rule in each.rules)):
+            row = each.row
+            place = (same.source, same.table, same.method, row.dataset, row.protocol, row.noise_ratio)
+            assert row.noise_unit in recalls[place], each.where
 
 
 def test_what_looks_like_a_formula_is_read_as_it_was(tmp_path: Path) -> None:

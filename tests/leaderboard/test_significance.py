@@ -185,7 +185,7 @@ def test_a_rank_interval_counts_rows_that_are_surely_better_or_worse(ranked_boar
 
 def power(points: float, of_images: float) -> float:
     """Of two methods with a standard deviation of 8 over three seeds."""
-    return simulated_power(points, np.full((2, 1), 64.0), np.array([of_images]), 3, 1000)
+    return simulated_power([points], np.full((2, 1), 64.0), np.array([of_images]), 3, 1000)[0]
 
 
 def test_the_power_is_that_of_the_test_itself() -> None:

@@ -80,10 +80,6 @@ def test_a_gap_names_what_the_two_rows_do_differently(printed: Content) -> None:
     assert any(told in line for line in lines)
 
 
-def test_without_a_number_of_ours_there_is_no_gap(printed: Content) -> None:
-    assert method_page(printed, [], "ncr") == []
-
-
 def test_a_board_has_a_column_of_eccv_caption_where_a_row_has_it(printed: Content) -> None:
     paper = first(printed, lambda e: e.condition.protocol == "5k" and e.recalls.r_sum and e.kind == "method")
     sides = ({"i2t_map_at_r": 20.0, "t2i_map_at_r": 30.0}, {"i2t_map_at_r": 22.0, "t2i_map_at_r": 31.0})
@@ -119,14 +115,6 @@ def test_the_first_page_says_which_datasets_have_rows_of_papers_alone(printed: C
     assert line in site_files(printed, {}, CARDS)["index.html"]
     mine = ours(next(entry for entry in printed.seeds if entry.condition.dataset == "coco"), -1.0, 0)
     assert line.replace("MS-COCO, ", "") in site_files(with_rows(printed, [mine]), {}, CARDS)["index.html"]
-
-
-def test_the_header_has_the_links_that_a_build_knows(printed: Content) -> None:
-    links = [("Documentation", "docs/index.html"), ("Repository", "https://example.org/code")]
-    pages = site_files(printed, measured_pages(printed, measured_tables(printed)), CARDS, links)
-    assert '<a href="../docs/index.html">Documentation</a>' in pages["methods/ncr.html"]
-    assert '<a href="https://example.org/code">Repository</a>' in pages["methods/ncr.html"]
-    assert ">Documentation<" not in site_files(printed, {}, CARDS)["index.html"]
 
 
 def judged(printed: Content, agreements: dict[str, float], drawn: dict[str, Agreement]) -> str:

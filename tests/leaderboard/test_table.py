@@ -5,7 +5,6 @@ import io
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from leaderboard.board import Content, board_of, boards, read_content
 from leaderboard.entries import Entry
 from leaderboard.exports import PaperTable, cited, latex_text, markdown_text, paper_csv, paper_tables
 from leaderboard.frame import FRAME, frame_text
-from leaderboard.own_rows import boards_for, chosen_boards, noise_name, only_mine, with_mine
+from leaderboard.own_rows import boards_for, chosen_boards, only_mine, with_mine
 from leaderboard.significance import SignificanceTest
 from ncl_bench.cli import app
 from ncl_bench.errors import NclBenchError, SubmissionError
@@ -41,12 +40,6 @@ def tables_of(*entries: Entry) -> list[PaperTable]:
 
 def markdown(*entries: Entry) -> str:
     return markdown_text(tables_of(*entries), PAPERS)
-
-
-def test_a_heading_does_not_leave_its_comment() -> None:
-    (table,) = tables_of(entry("A", 50, 70, 80, 40, 60, 70))
-    text = latex_text([replace(table, title="CLIP\n\\input{/etc/passwd}")])
-    assert text.splitlines()[0] == "% CLIP \\input{/etc/passwd}; needs booktabs"
 
 
 def test_the_best_ranked_number_of_each_column_is_bold() -> None:
@@ -203,15 +196,6 @@ def test_two_submissions_of_one_seed_are_refused(small_board: Path, make: Maker,
     mine = [make(tmp_path / str(difficulty), method="Mine", difficulty=difficulty) for difficulty in (1, 2)]
     with pytest.raises(SubmissionError, match="repeats seed 0 of Mine; name one submission per seed"):
         with_mine(read_content(small_board, published=False), mine, small_board)
-
-
-def test_coco_has_a_table_for_each_protocol(printed: Content) -> None:
-    for chosen, found in (("", ["5fold-1k", "5k"]), ("5k", ["5k"])):
-        assert [
-            board.condition.protocol for board in boards_for(printed.rows, "coco", "caption-20", chosen)
-        ] == found
-    names = {noise_name(row.condition) for row in printed.rows}
-    assert {"none", "natural", "caption-20", "image-80", "unknown-50"} <= names
 
 
 def test_the_command_prints_every_format(

@@ -126,17 +126,9 @@ replace_bytes("has sha256", lambda content: content[:-1] + b"\x01", "another_has
 
 # A carriage return in ``notes`` was accepted and then ended every later `leaderboard diff` with a traceback.
 state("notes holds the control character U+000D; remove it", "carriage_return", notes="a\rb")
-state("method holds the control character U+001B; remove it", "escape_sequence", method="\x1b[2J")
 state("hardware holds the control character U+202E; remove it", "text_turned_around", hardware="\u202eUPC")
 state("method is 'a\\nb': it has a line break", "name_of_two_lines", method="a\nb")
 state("pretrained_encoder is", "command_of_latex", pretrained_encoder="CLIP\n\\input{/etc/passwd}")
-state("method holds the invisible character U+3164; remove it", "filler", method="N\u3164CR")
-for number, sign in enumerate("^†["):
-    state(
-        f"method is 'N{sign}': it holds '{sign}'; a name has Latin letters",
-        f"sign_{number}",
-        method=f"N{sign}",
-    )
 state(
     "code is 'https://a:b@example.org': a link begins with http",
     "password",
@@ -350,23 +342,6 @@ def test_bad_input_is_one_sentence(
     assert words in sentence
     assert len(sentence) < 700
     assert sorted(tmp_path.rglob("*")) == before
-
-
-@pytest.mark.parametrize("name", ["wrong_noise_hash", "transposed", "link_out", "other_order", "yaml_bomb"])
-def test_check_refuses_without_counting(
-    name: str, run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ncl_bench.evaluation.ranks.count_ranks", None)
-    form, words, mutation = CASES[name]
-    folder = tmp_path / "submission"
-    folder.mkdir()
-    content = statement({"test": scores_of_form(folder, form)})
-    mutation(folder, content)
-    if content:
-        write_statement(folder, content)
-    ran = run("submission", "check", folder)
-    assert ran.code == 2
-    assert words in ran.err
 
 
 def test_a_folder_or_a_dataset_is_needed(run: Callable[..., Any], tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from oracles.ranks import metrics_by_definition, ranks_by_definition
 
 import ncl_bench
 from ncl_bench.data import DATASETS
-from ncl_bench.errors import DataError, ScoresError
+from ncl_bench.errors import ScoresError
 from ncl_bench.evaluation.call import evaluate
 from ncl_bench.evaluation.protocol import check_matrix, expected_shape, protocols_of, selection_images
 from ncl_bench.evaluation.results import Evaluation
@@ -115,13 +115,6 @@ def test_folds_divide_the_test_split(name: str) -> None:
 def test_wrong_scores_are_refused(scores: NDArray[np.generic], words: str) -> None:
     with pytest.raises(ScoresError, match=words):
         evaluate(scores, dataset="digits")
-
-
-def test_unknown_names_are_refused() -> None:
-    with pytest.raises(DataError, match=r"flickr9k.*flickr30k"):
-        evaluate(trained_scores(), dataset="flickr9k")
-    with pytest.raises(ScoresError, match=r"train.*test, dev"):
-        evaluate(trained_scores(), dataset="digits", split="train")
 
 
 def test_evaluating_leaves_torch_unloaded() -> None:

@@ -66,12 +66,6 @@ def test_a_file_of_another_kind_is_not_written(
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("array", [np.zeros((2, 3), np.int32), np.zeros(3, np.float32)])
-def test_only_float_matrices_are_written(tmp_path: Path, array: NDArray[np.generic]) -> None:
-    with pytest.raises(ScoresError, match="expected a matrix of floats"):
-        write_scores(tmp_path / "test.npy", array)
-
-
 def test_what_evaluate_takes_is_written(tmp_path: Path, scores: NDArray[np.float32]) -> None:
     class Tensor:  # as torch's, which numpy asks for its values
         def __array__(self, dtype: object = None, copy: object = None) -> NDArray[np.float32]:

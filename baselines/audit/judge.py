@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from baselines.audit.cca import (
     COMPONENTS,
@@ -60,8 +61,9 @@ FOLDS_OF_OFFSETS = 3
 FEWEST_FOR_SHARE, MOST_OF_AN_IMAGE = 1_000, 5
 """Different pairs below which wrong ones are ordered but not counted: what fits is learned from the pairs themselves.
 Five of an image count on average. Half of the pairs must have no reason that says something against the caption."""
-VIEWS, LEMON_VIEW = 4, 1
-"""Cosine corrected for hubs, LEMoN, and the logarithms of the lengths of caption and image."""
+LEMON_VIEW = 1
+"""Views: the cosine corrected for hubs, LEMoN, the logarithms of the lengths of caption and image, and where pictures
+have several captions, the mean cosine of a caption with the others of its picture."""
 HUBS = 10
 """Pairs of other folds that say how near an item is to everything (CSLS, see :func:`ncl_bench.without_hubs`)."""
 OBTAINED = (
@@ -110,6 +112,42 @@ class _Measured:
     better: Int64Array
     gain: NDArray[np.float32]
     fold: Int64Array
+
+
+@dataclass(frozen=True)
+class Others:
+    """Captions of pictures that have several: what the others say of one.
+
+    Attributes:
+        captions: ``(n, t)``, of length one.
+        image_of: int64 ``(n,)``, numbers of the images from 0.
+        sums: float ``(n_images, t)``, of the captions of each image.
+        counts: int64 ``(n_images,)``, captions of each image.
+    """
+
+    captions: Vectors
+    image_of: Int64Array
+    sums: Vectors
+    counts: Int64Array
+
+    @classmethod
+    def of(cls, captions: Vectors, image_of: Int64Array) -> "Others | None":
+        """None where most pictures have one caption."""
+        from sklearn.preprocessing import normalize
+
+        number, counts = np.unique(image_of, return_inverse=True, return_counts=True)[1:]
+        if np.median(counts) < 2:
+            return None
+        n, units = len(image_of), normalize(captions)
+        of_image = csr_array((np.ones(n), (number, np.arange(n))), (len(counts), n))
+        return cls(units, number, of_image @ units, counts)
+
+    def agree(self, pairs: Int64Array, captions: Int64Array) -> NDArray[np.float32]:
+        """Mean cosine of captions with those of a pair's picture but for the pair's own; 0 where it has no other."""
+        image = self.image_of[pairs]
+        others = self.sums[image] - self.captions[pairs]
+        summed = (others * self.captions[captions]).sum(axis=1)
+        return np.asarray(summed / np.maximum(self.counts[image] - 1, 1), np.float32)
 
 
 @dataclass(frozen=True)
@@ -235,7 +273,8 @@ def judge_pairs(
         fitted.insert(0, _as_they_are(*placed, image_of, seed))
     if one_space:
         fitted.insert(0, _as_they_are(images[image_of], texts, image_of, seed))
-    found = _judged(fitted, image_of, reasons_of(captions, image_of, images), seed, advance)
+    reasons = reasons_of(captions, image_of, images)
+    found = _judged(fitted, image_of, Others.of(texts, image_of), reasons, seed, advance)
     if encoder == TFIDF:
         better = f" {advice(captions)}" if text_encoder is None else ""
         found = replace(found, unseen=f"{found.unseen} {OF_TFIDF}{better}")
@@ -345,7 +384,8 @@ def judge_embeddings(
         _as_they_are(images, captions, image_of, seed),
         partial(_fitted, images[first], number, captions, seed),
     ]
-    return _judged(fitted, image_of, np.full(len(image_of), "", object), seed, advance)
+    others = Others.of(captions, image_of)
+    return _judged(fitted, image_of, others, np.full(len(image_of), "", object), seed, advance)
 
 
 def _as_they_are(
@@ -366,6 +406,7 @@ def _vectors(vectors: NDArray[np.floating], pairs: Int64Array) -> NDArray[np.flo
 def _judged(
     fits: Sequence[Fits],
     image_of: Int64Array,
+    others: Others | None,
     reasons: NDArray[np.object_],
     seed: int,
     advance: Advance,
@@ -376,6 +417,7 @@ def _judged(
         fits: ways to place both sides in one space, the first of which is used for too few pairs. Otherwise the one
             that best tells the given pairs from planted ones (AUROC, cross-fitted) is.
         image_of: int64 ``(n,)``.
+        others: captions of each picture, where pictures have several.
         reasons: of each pair, found by rules.
         seed: of the draws.
         advance: called with the number of pairs done.
@@ -388,7 +430,7 @@ def _judged(
         # the bar counts pairs once, however many ways are tried
         counting = advance if fitted is fits[-1] else lambda amount: None
         folds = fitted(0)
-        found = _measured(folds, image_of, np.random.default_rng(seed), counting)
+        found = _measured(folds, image_of, others, np.random.default_rng(seed), counting)
         scores = suspicion(found.given, found.planted, found.fold)
         told = told_apart(*scores)
         if told > best:
@@ -432,7 +474,11 @@ def weighted_quantile(values: NDArray[np.floating], weights: NDArray[np.floating
 
 
 def _measured(
-    folds: Sequence[Fold], image_of: Int64Array, random: np.random.Generator, advance: Advance
+    folds: Sequence[Fold],
+    image_of: Int64Array,
+    others: Others | None,
+    random: np.random.Generator,
+    advance: Advance,
 ) -> _Measured:
     """Measure all pairs, and their images with captions of other images."""
     n = len(image_of)
@@ -441,7 +487,8 @@ def _measured(
     # small sets need more draws for an estimate of chance that is as smooth
     draws = max(1, min(MOST_DRAWS, CHANCE // n))
     cosine = np.empty(n, np.float32)
-    given, planted = np.empty((n, VIEWS), np.float32), np.empty((n, draws, VIEWS), np.float32)
+    n_views = 4 if others is None else 5
+    given, planted = np.empty((n, n_views), np.float32), np.empty((n, draws, n_views), np.float32)
     better, number_of_fold = np.full((n, BETTER), -1, np.int64), np.empty(n, np.int64)
     gain = np.full((n, BETTER), -np.inf, np.float32)
     for number, fold in enumerate(folds):
@@ -472,7 +519,8 @@ def _measured(
             lengths = (np.log(np.linalg.norm(side, axis=1) + 1e-12) for side in (y, x[image]))
             hubs = [mean_of_highest(side, min(HUBS, m)) for side in (units @ near[1].T, texts @ near[0].T)]
             fits = 1 - found.distance
-            views = np.stack([fits - (hubs[0][image] + hubs[1]) / 2, -found.score, *lengths], axis=1)
+            beside = [] if others is None else [others.agree(block[image], np.concatenate([block, drawn]))]
+            views = np.stack([fits - (hubs[0][image] + hubs[1]) / 2, -found.score, *lengths, *beside], axis=1)
             given[block], planted[block] = views[:r], views[r:].reshape(r, draws, -1)
             cosine[block] = fits[:r]
             better[block], gain[block] = _better(

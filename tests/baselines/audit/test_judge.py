@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 from sklearn.metrics import average_precision_score
 
 from baselines.audit.cca import caption_vectors, cross_fitted, pooled
-from baselines.audit.judge import FEWEST_FOR_SHARE, PROJECTIONS, judge_embeddings, judge_pairs
+from baselines.audit.judge import FEWEST_FOR_SHARE, PROJECTIONS, Others, judge_embeddings, judge_pairs
 from baselines.audit.reasons import REPEATED
 from baselines.audit.sentences import MINILM
 from baselines.kit.cca import Moments, unit
@@ -120,6 +120,20 @@ def test_embeddings_are_judged_with_several_captions_an_image(tmp_path: Path) ->
     np.testing.assert_allclose(found.table["similarity"], cosine, atol=1e-5)
     named = found.better[wrong[0]]
     assert (image_of[named[named >= 0]] != image_of[wrong[0]]).all()
+
+
+@pytest.mark.parametrize("form", [np.asarray, csr_array])
+def test_the_other_captions_of_a_picture_are_what_a_loop_finds(form) -> None:
+    image_of = np.array([0, 0, 3, 3, 3, 5])
+    units = unit(np.random.default_rng(0).standard_normal((6, 4)))
+    pairs, captions = np.array([0, 2, 5, 4]), np.array([0, 5, 1, 4])
+    expected = []
+    for pair, caption in zip(pairs, captions, strict=True):
+        beside = [row for row in range(6) if image_of[row] == image_of[pair] and row != pair]
+        expected.append(np.mean([units[row] @ units[caption] for row in beside]) if beside else 0)
+    others = Others.of(form(3 * units), image_of)
+    np.testing.assert_allclose(others.agree(pairs, captions), expected, atol=1e-6)
+    assert Others.of(form(units), np.arange(6)) is None
 
 
 @pytest.mark.parametrize("share", [0.0, 0.005, 0.03, 0.1, 0.4])

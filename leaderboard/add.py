@@ -1,11 +1,12 @@
 """Add submissions: check and evaluate each again, then write its seed and ranks into the files of its row."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from leaderboard.entries import anchor
-from leaderboard.evidence import read_ranks, write_ranks
+from leaderboard.evidence import read_pairs, read_ranks, write_ranks
 from leaderboard.results import check_header, condition_of, refuse_copies
 from leaderboard.row_files import (
     REPRODUCED,
@@ -119,7 +120,8 @@ def new_row(
     evaluation = report.splits["test"]
     record = record.model_copy(update={"eccv": evaluation.eccv, "cxc": evaluation.cxc})
     places = tuple(anchor(condition_of(header, protocol), name) for protocol in evaluation.protocols)
-    return NewRow(folder, header, record, counted["test"], places)
+    ranks = replace(counted["test"], pairs=read_pairs(folder, opened.spec))
+    return NewRow(folder, header, record, ranks, places)
 
 
 def write_rows(

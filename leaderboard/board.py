@@ -239,7 +239,7 @@ def merge(entries: Sequence[Entry]) -> Entry:
     # one per seed, in one order, so that curve k belongs to run k
     joined = {
         name: tuple(one for entry in entries for one in getattr(entry, name))
-        for name in ("curves", "found", "runs", "trained_on", "notes")
+        for name in ("curves", "found", "separated", "runs", "trained_on", "notes")
     }
     # machines and remarks are mostly the same for all seeds: each is shown once
     once = {name: tuple(dict.fromkeys(joined[name])) for name in ("trained_on", "notes")}

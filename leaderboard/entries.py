@@ -9,6 +9,7 @@ from pydantic import Field
 
 from ncl_bench.data import DATASETS
 from ncl_bench.data.spec import protocol_title
+from ncl_bench.evaluation.detection import Separation
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.evaluation.submission import DetectedPairs, Percent, TrainingCurve
 from ncl_bench.names import Link, LongText, Name, OptionalName, ShownText
@@ -206,6 +207,8 @@ class Entry(Record):
     found: tuple[
         DetectedPairs, ...
     ] = ()  # wrong pairs found by the method, per training seed that recorded them
+    # how well they are found by what the scored networks say of every training pair, by its name, per training seed
+    separated: tuple[dict[str, Separation], ...] = ()
     trained_on: tuple[LongText, ...] = ()  # versions of torch and devices
     notes: tuple[LongText, ...] = ()
     doubts: tuple[LongText, ...] = ()  # reasons not to trust the number; an entry with doubts is not ranked

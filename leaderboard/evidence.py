@@ -4,7 +4,9 @@
 known, ``s0_whole_i2t_ties`` says how much ties raise each rank. Where people judged pairs of the test split,
 ``s0_judged_expert`` holds what they say in the order of the scores, without the pairs themselves, and
 ``s0_crossed_pairs``, ``_images`` and ``_captions`` what a test over images and captions needs; rows added by earlier
-versions lack these three. Sizes are checked before an array is decompressed.
+versions lack these three. ``s0_trained_similarity`` and ``s0_trained_clean_probability`` hold what the networks say of
+every training pair, from which the detection of wrong pairs follows; rows of other code lack them. Sizes are checked
+before an array is decompressed.
 
 The YAML file of a row is written after its ranks and decides which seeds the row has. Arrays of other seeds are left by
 an addition that was stopped in between: they are not read, and the next addition to the row drops or replaces them.
@@ -27,6 +29,7 @@ from ncl_bench.evaluation.metrics import hits_per_image
 from ncl_bench.evaluation.people import TIED
 from ncl_bench.evaluation.protocol import expected_shape, fold_size, ranks_under, split_fold_size
 from ncl_bench.evaluation.ranks import Counted, Ranks
+from ncl_bench.evaluation.submission import PAIRS_FILE
 from ncl_bench.files import write_bytes
 from ncl_bench.foreign import reading
 from ncl_bench.npy import read_npz_array
@@ -34,6 +37,8 @@ from ncl_bench.npy import read_npz_array
 _DTYPES = (np.dtype("<u2"), np.dtype("<u4"))
 _SAID = (np.dtype("u1"),)
 _PLACES, _INFLUENCES = (np.dtype("<u2"),), (np.dtype("<f4"),)
+_HALF = (np.dtype("<f2"),)
+OF_PAIRS = "similarity", "clean_probability"
 _ROUNDING = 1e-3
 """Share of the largest influence by which float32 influences may miss a sum of 0."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -69,6 +74,8 @@ def arrays_of(counted: Counted) -> Iterator[tuple[str, NDArray[np.generic]]]:
         yield f"judged_{kind}", said
     for kind, values in counted.crossed.items():
         yield f"crossed_{kind}", values
+    for kind, of_pairs in counted.pairs.items():
+        yield f"trained_{kind}", of_pairs
     for kind, ranks in (("whole", counted.whole), ("folds", counted.folds)):
         if ranks is None:
             continue
@@ -105,9 +112,31 @@ def read_ranks(path: Path, seeds: Sequence[str], spec: DatasetSpec) -> dict[str,
             )
             judged = _judged(arrays, f"s{seed}_judged", spec)
             crossed = _crossed(arrays, f"s{seed}_crossed", judged, n_queries)
-            found[seed] = Counted(
-                whole, within[0] if within else None, None, "", judged=judged, crossed=crossed
-            )
+            pairs = _of_pairs(arrays, f"s{seed}_trained_", spec.n_captions("train"))
+            of_folds = within[0] if within else None
+            found[seed] = Counted(whole, of_folds, None, "", judged=judged, crossed=crossed, pairs=pairs)
+    return found
+
+
+def read_pairs(folder: Path, spec: DatasetSpec) -> dict[str, NDArray[np.float16]]:
+    """What a submission's networks say of every training pair, by name; empty if it does not say so."""
+    path = folder / PAIRS_FILE
+    if not path.is_file():
+        return {}
+    with reading(path, SubmissionError, fix="score the run again"), zipfile.ZipFile(path) as archive:
+        return _of_pairs(_Arrays(path, archive), "", spec.n_captions("train"))
+
+
+def _of_pairs(arrays: "_Arrays", prefix: str, n_pairs: int) -> dict[str, NDArray[np.float16]]:
+    """What networks say of every training pair, by name, of those that the file has."""
+    found = {
+        kind: arrays.read(f"{prefix}{kind}", n_pairs, _HALF)
+        for kind in OF_PAIRS
+        if arrays.has(f"{prefix}{kind}")
+    }
+    for kind, values in found.items():
+        if not np.isfinite(values).all():  # an order of NaN would be a number all the same
+            raise SubmissionError(f"{arrays.path}: {prefix}{kind} is not finite; {_AGAIN}")
     return found
 
 

@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 from baselines.recipes import Ablation, AblationLine
 from leaderboard.board import Content, mean, ranked, with_rank_intervals
 from leaderboard.entries import SEEDS_FOR_A_RANK, UNIT_TITLES, Condition, Place, Row, grouped, title_of
+from leaderboard.evidence import OF_PAIRS
 from leaderboard.figures import budget_curves, epoch_curves, forest, scatter
 from leaderboard.rendering import markup
 from leaderboard.results import CLEAN_SUFFIX, MEAN_OF_TWO, shipped_ablations
 from ncl_bench.data import DATASETS
 from ncl_bench.data.pair_labels import FEWEST, read_pair_labels
+from ncl_bench.evaluation.detection import Separation
 from ncl_bench.evaluation.submission import DetectedPairs
 from ncl_bench.papers import Family, Paper
 
@@ -489,6 +491,18 @@ def detection(row: Row) -> dict[str, float] | None:
     }
 
 
+def separations(row: Row) -> dict[str, dict[str, float]]:
+    """AUROC and average precision of what the scored networks say of the training pairs, means over seeds, by name."""
+    shared = [name for name in OF_PAIRS if row.separated and all(name in one for one in row.separated)]
+    return {
+        name: {
+            measure: statistics.fmean(getattr(one[name], measure) for one in row.separated)
+            for measure in Separation.model_fields
+        }
+        for name in shared
+    }
+
+
 def found_pairs(row: Row) -> list[float | None]:
     """Wrong pairs found at the method's own threshold, mean over seeds, in the order of the page's columns."""
     names = ("accuracy", "precision", "recall", "f1", "average_precision_wrong")
@@ -641,6 +655,7 @@ def measured_pages(content: Content, tables: Sequence[MeasuredTable]) -> dict[st
     detected = {
         "tables": [table for table in tables if table.detected],
         "epoch_curves": epoch_curves,
+        "separated": [(row, separations(row)) for row in content.rows if row.separated],
         "printed": content.printed_detection,
         "labelled": _labelled(),
         "fewest": FEWEST,

@@ -8,7 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import yaml
+from numpy.typing import NDArray
 
 from baselines.recipes import AblationLine, ablations, on_dataset
 from leaderboard.entries import Condition, Entry, Run, Status
@@ -27,6 +29,7 @@ from leaderboard.row_files import (
 from ncl_bench.data import DATASETS, dataset_spec
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import NclBenchError, SubmissionError
+from ncl_bench.evaluation.detection import separation
 from ncl_bench.evaluation.difference import Hits
 from ncl_bench.evaluation.evaluate import check_noise
 from ncl_bench.evaluation.metrics import RECALLS
@@ -168,6 +171,7 @@ def read_measured(
     found = Measured([], {}, {})
     owners: dict[str, tuple[str, RowFile]] = {}
     checked: set[tuple[str, StatedNoise]] = set()
+    truths: dict[tuple[str, StatedNoise], NDArray[np.bool_] | None] = {}
     with progress("evaluate results", len(results.files)) as advance:
         for name, file in results.files.items():
             path = root / "results" / name
@@ -181,16 +185,27 @@ def read_measured(
                 status: Status = (
                     "reproduced" if record.key in results.reproduced.get(name, ()) else "submitted"
                 )
-                evaluated = entries_of(file.header, record, counted[record.key], families, status, name)
+                one = counted[record.key]
+                noise = spec.name, file.header.noise
+                if one.pairs and noise not in truths:
+                    truths[noise], _ = check_noise(path, file.header.noise, spec)
+                evaluated = entries_of(file.header, record, one, families, status, name)
                 for entry, answered in evaluated:
                     found.hits[name, record.key, entry.condition.protocol] = answered
-                    found.entries.append(entry)
-                one = counted[record.key]
+                    found.entries.append(_with_separations(entry, one, truths.get(noise)))
                 if (agreement := agreement_of(one.judged, one.crossed)) is not None:
                     found.agreements[name, record.key] = agreement
             advance(1)
     _add_draws(found, results.files)
     return found
+
+
+def _with_separations(entry: Entry, counted: Counted, truth: NDArray[np.bool_] | None) -> Entry:
+    """Add how well the wrong training pairs are found by what the networks say of each."""
+    if truth is None or not counted.pairs:
+        return entry
+    said = {name: separation(values.astype(np.float32), truth) for name, values in counted.pairs.items()}
+    return entry.model_copy(update={"separated": (said,)})
 
 
 def _add_draws(found: Measured, files: Mapping[str, RowFile]) -> None:

@@ -240,19 +240,24 @@ def _compute(finished: Sequence[FinishedRun]) -> dict[str, Any]:
     }
 
 
-def _found(finished: FinishedRun) -> DetectedPairs | None:
-    """Compare the last division of a run with the truth; None without a division, or if no seed draws the noise."""
-    job, folder, noise = finished.job, finished.folder, finished.run.noise
-    last = finished.outcome.epochs - 1
+def pairs_to_judge(finished: FinishedRun) -> PairedDataset | None:
+    """The training pairs of a run; None if no seed draws their noise, or if the run left some out."""
+    job, noise = finished.job, finished.run.noise
     if noise.unit is None or noise.seed is None:
         return None
     # pairs that were left out keep the estimate that they began with
     if finished.run.keep is not None or job.recipe.clean_only:
         return None
-    if not folder.estimates_file(last).is_file():
+    return replace(job, noise_ratio=noise.ratio, noise_unit=noise.unit, noise_seed=noise.seed).load("train")
+
+
+def _found(finished: FinishedRun) -> DetectedPairs | None:
+    """Compare the last division of a run with the truth; None without a division, or if no seed draws the noise."""
+    job, folder, noise = finished.job, finished.folder, finished.run.noise
+    last = finished.outcome.epochs - 1
+    train = pairs_to_judge(finished) if folder.estimates_file(last).is_file() else None
+    if train is None:
         return None
-    noisy = replace(job, noise_ratio=noise.ratio, noise_unit=noise.unit, noise_seed=noise.seed)
-    train = noisy.load("train")
     kept = folder.read_estimates(last, len(train))
     if CLEAN_PROBABILITY not in kept:
         return None

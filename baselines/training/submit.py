@@ -12,25 +12,35 @@ from functools import partial
 from hashlib import sha256
 from math import inf
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from rich.console import Console
 from safetensors.torch import load
 from torch import nn
 
+from baselines.kit.batches import in_blocks
 from baselines.kit.distributed import device_for, from_first_rank, rank
 from baselines.kit.method import Method
+from baselines.methods import METHODS
 from baselines.training.hubs import corrected
 from baselines.training.job import FinishedRun, TrainingJob, build_method, initial_network
 from baselines.training.scoring import Float32Array, RankingScores, embed, score
-from baselines.training.statement import statement_of, statement_of_zero_shot
+from baselines.training.statement import (
+    CLEAN_PROBABILITY,
+    pairs_to_judge,
+    statement_of,
+    statement_of_zero_shot,
+)
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError, named
 from ncl_bench.evaluation.protocol import recalls_of
 from ncl_bench.evaluation.submission import (
+    PAIRS_FILE,
     SUBMISSION_FILE,
     ArrayFile,
     Correction,
@@ -48,6 +58,7 @@ from ncl_bench.progress import bar, opening_line
 LARGEST_HEADER = 1_000_000
 """Bytes of the header of a safetensors file, at most: some hundred for every tensor."""
 SCORES_FILE = "test.npy"
+PAIRS_AT_ONCE = 256
 EMBEDDINGS_FILES = ("test_images.npy", "test_captions.npy")
 
 Arrays = Mapping[str, Float32Array]
@@ -120,7 +131,37 @@ def submit(
         lambda scores, last, correction: statement_of(
             finished, test, len(networks), scores, last, correction
         ),
+        pair_estimates(finished, networks, torch_device, console if rank() == 0 else Console(quiet=True)),
     )
+
+
+def pair_estimates(
+    finished: Sequence[FinishedRun], networks: Networks, device: torch.device, console: Console | None
+) -> dict[str, NDArray[np.float16]]:
+    """What the scored networks say of every training pair, float16 ``(n_pairs,)``; empty if no seed draws the noise.
+
+    Returns:
+        ``similarity`` of its image and caption and, for one run of a method that estimates it, ``clean_probability``.
+    """
+    recipe = finished[0].job.recipe
+    train = pairs_to_judge(finished[0])
+    # a method that is told some clean pairs trains on other pairs than these
+    if train is None or METHODS[recipe.method["name"]].extra_clean_data(recipe.method_config):
+        return {}
+    similarity, image_of = np.empty(len(train), np.float32), train.caption_to_image
+    backbones, maps = zip(*networks, strict=True)
+    with bar("compare pairs", len(train), console) as advance:
+        for rows in in_blocks(np.argsort(image_of, kind="stable"), PAIRS_AT_ONCE):  # an image is encoded once
+            images, of_row = np.unique(image_of[rows], return_inverse=True)
+            found = score(backbones, train, images, rows, device=device, rank_by=maps)
+            if rank() == 0:
+                similarity[rows] = found[of_row, np.arange(len(rows))]
+            advance(len(rows))
+    values = {"similarity": similarity}
+    if len(finished) == 1:
+        kept = finished[0].folder.read_estimates(finished[0].outcome.best_epoch, len(train))
+        values |= {name: x for name, x in kept.items() if name == CLEAN_PROBABILITY}
+    return {name: x.astype(np.float16) for name, x in values.items()}
 
 
 def submit_zero_shot(
@@ -218,6 +259,7 @@ def _submitted(
     console: Console | None,
     last_epoch: Callable[[Arrays, bool, Console | None], float | None],
     describe: Callable[[Scores, float | None, Correction | None], Submission],
+    pairs: Mapping[str, NDArray[np.float16]] = MappingProxyType({}),
 ) -> Submission:
     """Score test and write the folder, whole or not at all."""
     console = console if rank() == 0 else Console(quiet=True)
@@ -241,7 +283,7 @@ def _submitted(
         from_first_rank(check)
         last = last_epoch(arrays, correction is not None, console)
         return from_first_rank(
-            lambda: _written(to, arrays, lambda scores: describe(scores, last, correction))
+            lambda: _written(to, arrays, pairs, lambda scores: describe(scores, last, correction))
         )
 
 
@@ -281,7 +323,12 @@ def _r_sum(matrix: Float32Array, test: PairedDataset) -> float:
     return round(recalls_of(matrix, dataset_spec(test.name), "test")["r_sum"], 4)
 
 
-def _written(to: Path, arrays: Arrays, describe: Callable[[Scores], Submission]) -> Submission:
+def _written(
+    to: Path,
+    arrays: Arrays,
+    pairs: Mapping[str, NDArray[np.float16]],
+    describe: Callable[[Scores], Submission],
+) -> Submission:
     """Write the folder of a submission, whole or not at all."""
     # a submission without its scores, or the reverse, would be refused and could not be scored again
     with atomic_folder(to) as folder:
@@ -289,6 +336,8 @@ def _written(to: Path, arrays: Arrays, describe: Callable[[Scores], Submission])
         for name, values in arrays.items():
             np.save(folder / name, values)
             files.append(ArrayFile(file=name, sha256=sha256_of_file(folder / name)))
+        if pairs:
+            np.savez_compressed(folder / PAIRS_FILE, **pairs)  # type: ignore[arg-type]
         submission = describe(
             MatrixScores(matrix=files[0])
             if len(files) == 1

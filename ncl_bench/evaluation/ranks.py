@@ -72,6 +72,7 @@ class Counted:
             :func:`ncl_bench.evaluation.people.in_order`; empty where people judged no pairs.
         crossed: what tests of that agreement over images and captions need, see
             :func:`ncl_bench.evaluation.people.crossing`; empty where it is not known.
+        pairs: what the scored networks say of each training pair, float16 ``(n_pairs,)`` by name; empty if not known.
     """
 
     whole: Ranks
@@ -82,6 +83,7 @@ class Counted:
     directions: Mapping[str, "Counted"] = field(default_factory=dict)
     judged: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
     crossed: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
+    pairs: Mapping[str, NDArray[np.float16]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

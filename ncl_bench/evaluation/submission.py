@@ -20,6 +20,9 @@ from ncl_bench.schema import FileName, Matching, Precision, Record, Sha256, chec
 from ncl_bench.yaml import read_yaml
 
 SUBMISSION_FILE = "submission.yaml"
+PAIRS_FILE = "pairs.npz"
+"""What the scored networks say of each training pair, float16 ``(n_train_captions,)``: ``similarity``, and the method's
+``clean_probability``; optional, beside the statement."""
 FILL_IN = "FILL-IN"
 """Placeholder in a template for values only the submitter knows."""
 NOTHING = ("none", "no", "n/a", "null", "-")

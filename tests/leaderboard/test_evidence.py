@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.damaged import npy
 
-from leaderboard.evidence import read_ranks, write_ranks
+from leaderboard.evidence import read_pairs, read_ranks, write_ranks
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.ranks import Counted, Ranks
@@ -188,3 +188,23 @@ def test_arrays_of_another_seed_are_not_read(tmp_path: Path) -> None:
     np.testing.assert_array_equal(only[1].whole.i2t, ranks(seed=0).i2t)
     with pytest.raises(SubmissionError, match="no item named 's2_whole_i2t"):
         read_ranks(tmp_path / "a.npz", ["0", "1", "2"], DIGITS)
+
+
+@pytest.mark.parametrize("names", [("similarity",), ("similarity", "clean_probability")])
+def test_what_networks_say_of_training_pairs_comes_back(names: tuple[str, ...], tmp_path: Path) -> None:
+    said = np.random.default_rng(0).random((len(names), 10_000)).astype(np.float16)
+    pairs = dict(zip(names, said, strict=True))
+    write_ranks(tmp_path / "a.npz", {"0": Counted(ranks(), None, None, "", pairs=pairs)})
+    np.savez(tmp_path / "pairs.npz", **pairs)
+    for found in (read_ranks(tmp_path / "a.npz", ["0"], DIGITS)["0"].pairs, read_pairs(tmp_path, DIGITS)):
+        assert found.keys() == pairs.keys()
+        assert all(np.array_equal(found[name], pairs[name]) for name in names)
+
+
+@pytest.mark.parametrize(
+    "values", [np.zeros(9_999, np.float16), np.zeros(10_000), np.full(10_000, np.nan, np.float16)]
+)
+def test_what_is_not_said_of_every_pair_is_refused(values: np.ndarray, tmp_path: Path) -> None:
+    np.savez(tmp_path / "pairs.npz", similarity=values)
+    with pytest.raises(SubmissionError, match=r"pairs\.npz"):
+        read_pairs(tmp_path, DIGITS)

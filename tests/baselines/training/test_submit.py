@@ -20,13 +20,13 @@ from baselines.kit.distributed import device_for
 from baselines.training.job import FinishedRun, hidden_correspondence
 from baselines.training.run_folder import RunFolder, machine_of
 from baselines.training.scoring import score
-from baselines.training.submit import submit
+from baselines.training.submit import chosen_method, submit
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.vocabulary import Vocabulary
 from ncl_bench.errors import TrainingError
 from ncl_bench.evaluation.call import evaluate
 from ncl_bench.evaluation.detection import detection
-from ncl_bench.evaluation.submission import Training, read_submission
+from ncl_bench.evaluation.submission import PAIRS_FILE, Training, read_submission
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +114,16 @@ def test_a_run_of_so_many_steps_states_its_compute_and_the_last_epoch_beside_the
         called_clean = trainer.folder.read_estimates(epoch, 1000)["clean_probability"] > 0.5
         assert left == pytest.approx((called_clean & ~truth).sum() / max(1, called_clean.sum()), abs=1e-4)
     assert read_submission(tmp_path / "to").training == training
+    with np.load(tmp_path / "to" / PAIRS_FILE) as said:
+        best = trainer.folder.read_estimates(trainer.folder.read_outcome().best_epoch, 1000)[
+            "clean_probability"
+        ]
+        assert np.array_equal(said["clean_probability"], best.astype(np.float16))
+        networks = chosen_method(FinishedRun.read(tmp_path / "run"), torch.device("cpu")).networks
+        train = trainer.train_split
+        scores = score(networks, train, np.arange(train.n_images), np.arange(1000))
+        own = scores[train.caption_to_image, np.arange(1000)]  # the images that the captions are shown with
+        np.testing.assert_allclose(said["similarity"], own, atol=2e-3)
     # where another epoch was the best one, its scores say nothing of the last
     outcome = trainer.folder.read_outcome().model_copy(update={"best_epoch": 0})
     (tmp_path / "run" / "training.json").write_text(outcome.model_dump_json())
@@ -135,6 +145,7 @@ def test_a_control_on_the_clean_pairs_states_no_detection_as_it_was_given_the_tr
     assert training.curve is not None
     assert training.curve.dev
     assert training.curve.auroc == ()
+    assert not (tmp_path / "to" / PAIRS_FILE).exists()
 
 
 @pytest.mark.usefixtures("few_pairs")

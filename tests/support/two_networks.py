@@ -1,12 +1,10 @@
 """What the tests of methods with two networks share: stored networks, batches of three sets, comparisons."""
 
 import torch
-from numpy.random import RandomState
 from support.doubles import StoredBatches, bare_batch
 from support.parity import tensor
 
 from baselines.kit.method import Setting
-from baselines.kit.mixture import min_max_normalised, mixture_posterior
 
 
 class SetsInTurn(StoredBatches):
@@ -37,17 +35,12 @@ def on_both_networks(method, stored, **options):
     return method(method.Config(**options), Setting(n_pairs, 1, 1, lambda: next(both)))
 
 
-def assert_mixtures(stored, case):
-    """Compare the mixtures over the losses of networks A and B, drawn from one stream; return the stored posteriors."""
-    random = RandomState(int(stored[f"{case}.np_seed"]))
-    for network in "AB":
-        normalised = min_max_normalised(stored[f"{case}.loss_{network}"])
-        if (key := f"{case}.norm_loss_{network}") in stored:
-            stored.near(normalised, key, 1e-6)
-        found = mixture_posterior(normalised, larger_mean=False, random_state=random)
-        # EM repeats the rounding of exp and log, which differs between versions of NumPy
-        stored.near(found, f"{case}.prob_{network}", 5e-6)
-    return [tensor(stored[f"{case}.prob_{network}"]) for network in "AB"]
+def mixtures_of(stored):
+    """The stored posteriors of networks A and B by case; the tests of mixtures compare them."""
+    return {
+        case: [tensor(stored[f"{case}.prob_{network}"]) for network in "AB"]
+        for case in stored.names("", ".np_seed")
+    }
 
 
 def assert_turns(method, step, stored, name):
@@ -63,3 +56,13 @@ def assert_similarities(method, batch, stored, name):
         with torch.no_grad():
             found = network.eval()(batch).similarities
         stored.near(found, f"{name}sims_{letter}", 0, 1e-6)
+
+
+def near_trajectory(method, step, losses, labels, batch, stored, start):
+    """Compare turns, losses, lengths of gradients, the labels of each step, and similarities at the end."""
+    assert_turns(method, step, stored, start)
+    stored.near(losses, f"{start}loss", 1e-2, 1e-5)
+    stored.near(step.norms, f"{start}grad_norm", 3e-2, 1e-5)
+    for number, given in enumerate(labels):
+        stored.near(given[:, None], f"{start}labels{number}", 5e-3, 1e-6)
+    assert_similarities(method, batch, stored, start)

@@ -24,30 +24,27 @@ from baselines.kit.mixture import (
     two_means,
 )
 
-CASES = ("separated", "overlapping", "heavy_tail", "few_outliers")
+GAUSSIAN = ("C_ncr_gmm", "Q_bicro_mixture", "S_cream_division", "T_sps_division", "X_in2r_division")
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_posteriors_match_the_published_code(case, golden):
-    stored = golden("C_ncr_gmm")
-    state = np.random.RandomState(int(stored[f"{case}.np_seed"]))  # one stream, network A first
-    for network in "AB":
-        losses = stored[f"{case}.loss_{network}"]
-        normalised = min_max_normalised(losses)
-        assert_near(normalised, stored[f"{case}.norm_loss_{network}"], 1e-6, scale=1)
-        posterior = clean_posterior(tensor(losses), random_state=state)
-        assert_near(posterior, stored[f"{case}.prob_{network}"], 1e-5, scale=1)
-        division = is_clean(posterior, 0.5)
-        assert np.array_equal(division, stored[f"{case}.pred_{network}"])
-
-
-def test_divisions_match_the_published_code(golden):
-    stored = golden("C_ncr_gmm")
-    cases = [name for name in stored if name.startswith("split_prob.") and name.endswith(".prob")]
-    assert cases
-    for name in cases:
-        division = is_clean(tensor(stored[name]), 0.5)
-        assert np.array_equal(division, stored[name.replace(".prob", ".pred")]), name
+@pytest.mark.parametrize("file", GAUSSIAN)
+def test_posteriors_and_divisions_match_the_published_code(file, single):
+    stored = single(file)
+    for case in stored.names("", ".np_seed"):
+        state = np.random.RandomState(int(stored[f"{case}.np_seed"]))  # one stream, network A first
+        start = case.removesuffix(".gmm")
+        for network in "AB":
+            losses = stored[f"{start}.loss_{network}"]
+            if (key := f"{start}.norm_loss_{network}") in stored:
+                stored.near(min_max_normalised(losses), key, 1e-6)
+            posterior = clean_posterior(tensor(losses), random_state=state)
+            # EM repeats the rounding of exp and log, which differs between versions of NumPy
+            stored.near(posterior, f"{case}.prob_{network}", 1e-5)
+            if (key := f"{case}.pred_{network}") in stored:
+                stored.equal(is_clean(posterior, 0.5), key)
+    for name in [name for name in stored if name.startswith("split_prob.") and name.endswith(".prob")]:
+        if file == "C_ncr_gmm":  # BiCro's code sorts a column along its rows
+            stored.equal(is_clean(tensor(stored[name]), 0.5), name.replace(".prob", ".pred"))
 
 
 @pytest.mark.filterwarnings("error")

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from numpy.random import RandomState
 from support.doubles import GivenEmbeddings, Steps, StoredBatches
 from support.parity import assert_matrix_losses, network_batches, tensor
 from support.rounding import assert_near
@@ -15,7 +14,7 @@ from baselines.kit.backbone import Encoded, overall
 from baselines.kit.batches import Batch
 from baselines.kit.losses import hardest_triplet, mean_triplet, soft_margin
 from baselines.kit.method import EpochPlan, Setting
-from baselines.kit.mixture import BetaMixture, fitted_for, is_clean, min_max_normalised, mixture_posterior
+from baselines.kit.mixture import BetaMixture, fitted_for, min_max_normalised
 from baselines.methods.bicro import (
     BiCro,
     BiCroConfig,
@@ -87,17 +86,6 @@ def test_mixtures_of_losses_match_the_published_code(network, single):
         repaired = divided(beta_posterior(losses), 0.5).numpy()
         assert set(np.flatnonzero(repaired != pred)) <= {losses.argmin().item()}
         assert repaired[losses.argmin()] or not np.isnan(want[losses.argmin()])
-
-
-def test_gaussian_mixtures_match_the_published_code(single):
-    stored = single("Q_bicro_mixture")
-    for case in stored.names("", ".gmm.np_seed"):
-        random = RandomState(int(stored[f"{case}.gmm.np_seed"]))
-        for network in "AB":  # from one stream
-            normalised = stored[f"{case}.norm_loss_{network}"]
-            found = torch.from_numpy(mixture_posterior(normalised, larger_mean=False, random_state=random))
-            stored.near(found, f"{case}.gmm.prob_{network}", 1e-5)
-            stored.equal(is_clean(found, 0.5), f"{case}.gmm.pred_{network}")
 
 
 def test_mixtures_and_divisions_of_given_values_match_the_published_code(single):

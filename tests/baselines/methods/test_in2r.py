@@ -9,7 +9,7 @@ import torch
 from support.doubles import FixedSimilarities, Steps, StoredBatches, bare_batch
 from support.parity import encoded, network_batches, network_of
 from support.rounding import assert_near
-from support.two_networks import assert_mixtures, assert_similarities
+from support.two_networks import assert_similarities, mixtures_of
 from torch import nn
 from torch.nn import functional
 
@@ -183,15 +183,14 @@ def plain_method(n_pairs, **options):
 
 def test_mixtures_divisions_and_what_is_stored_match_the_published_code(single):
     stored = single("X_in2r_division")
-    for case in stored.names("", ".np_seed"):
-        probabilities = dict(zip("AB", assert_mixtures(stored, case), strict=True))
+    for case, both in mixtures_of(stored).items():
         methods = {}
         for faults in ("published", "repaired"):
             method = methods[faults] = plain_method(len(stored[f"{case}.loss_A"]), faults=faults)
-            for memory, probability in zip(method.clean_probability, probabilities.values(), strict=True):
+            for memory, probability in zip(method.clean_probability, both, strict=True):
                 memory.values.copy_(probability)
         batches = StoredBatches(bare_batch(method.setting.n_pairs))
-        for k, (network, probability) in enumerate(probabilities.items()):
+        for k, (network, probability) in enumerate(zip("AB", both, strict=True)):
             stored.equal(exceeds(probability, 0.5), f"{case}.clean_{network}")
             threshold = methods["published"].storing_threshold(k, batches)
             stored.near(threshold, f"{case}.mean_{network}", 1e-6)

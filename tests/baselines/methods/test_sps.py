@@ -9,9 +9,8 @@ from support.doubles import GivenEmbeddings, OwnPairs, Steps, bare_batch
 from support.parity import network_batches, tensor
 from support.two_networks import (
     SetsInTurn,
-    assert_mixtures,
-    assert_similarities,
-    assert_turns,
+    mixtures_of,
+    near_trajectory,
     on_both_networks,
     stored_batches,
 )
@@ -67,9 +66,8 @@ def test_cosines_and_geometry_match_the_published_code(precise):
 def test_mixtures_and_divisions_match_the_published_code(single):
     """As published, where strictly clean pairs may be noisy as well, and repaired, where every pair is in one set."""
     stored, given = single("T_sps_division"), {}
-    for case in stored.names("", ".np_seed"):
-        for network, probability in zip("AB", assert_mixtures(stored, case), strict=True):
-            given[f"{case}.{{}}_{network}"] = probability
+    for case, both in mixtures_of(stored).items():
+        given |= {f"{case}.{{}}_A": both[0], f"{case}.{{}}_B": both[1]}
     for case in stored.names("direct.", ".prob"):
         given[f"direct.{case}.{{}}"] = tensor(stored[f"direct.{case}.prob"])
     for key, probability in given.items():
@@ -239,12 +237,7 @@ def test_trajectory_matches_the_published_code(case, precise, monkeypatch):
     watched("train_step", lambda network, batch, labels, step: labels)
     watched("proxy_step", lambda network, strict, noisy, proxies, labels, step: labels)
     method.train_epoch(EpochPlan(0, int(stored[f"{start}epoch"]), "train", 1.0), batches, step)
-    assert_turns(method, step, stored, start)
-    stored.near(losses_of(step), f"{start}loss", 1e-2, 1e-5)
-    stored.near(step.norms, f"{start}grad_norm", 3e-2, 1e-5)
-    for number, given in enumerate(labels):
-        stored.near(given[:, None], f"{start}labels{number}", 5e-3, 1e-6)
-    assert_similarities(method, sets["s"][0], stored, start)
+    near_trajectory(method, step, losses_of(step), labels, sets["s"][0], stored, start)
 
 
 @pytest.mark.parametrize(("empty", "kinds"), [("clean", [0, 2] * 4), ("noisy", [0, 1, 0, 1, 0, 0])])

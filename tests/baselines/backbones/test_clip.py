@@ -2,6 +2,7 @@
 
 import io
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -166,39 +167,35 @@ def test_subsets_and_first_images_keep_captions_and_images_together():
     assert part.image_features.shape == (7, 16, 192)
 
 
+def in_order(batches):
+    """Images of all pairs, by pair."""
+    ids, images = (torch.cat(x) for x in zip(*((b.pair_ids, b.image_features) for b in batches), strict=True))
+    return images[ids.argsort()].numpy()
+
+
 def test_training_crops_by_seed_epoch_and_pair_and_evaluation_never():
     view = CLIP.inputs(CLIPConfig(model=MODEL, smallest_crop=0.5), TRAIN).subset(np.arange(40))
-    whole = dict(zip(range(40), view.image_features[view.caption_to_image], strict=True))
+    whole = view.image_features[view.caption_to_image]
 
     def images(epoch, seed=0):
         batches = TrainingBatches(view, batch_size=16, seed=seed)
         batches.epoch_key = ("train", epoch)
-        return {
-            int(pair): image.numpy()
-            for batch in batches.shuffled("train")
-            for pair, image in zip(batch.pair_ids, batch.image_features, strict=True)
-        }
+        return in_order(batches.shuffled("train"))
 
-    first, again, later, other = images(0), images(0), images(1), images(0, seed=1)
-    assert all(np.array_equal(first[pair], again[pair]) for pair in first)
-    for changed in (first, later, other):
-        assert not any(np.array_equal(changed[pair], whole[pair]) for pair in changed)
-    assert not any(np.array_equal(first[pair], later[pair]) for pair in first)
-    assert not any(np.array_equal(first[pair], other[pair]) for pair in first)
+    first = images(0)
+    np.testing.assert_array_equal(images(0), first)
+    for one, other in combinations((whole, first, images(1), images(0, seed=1)), 2):
+        assert (one != other).any(axis=(1, 2)).all()
     assert not np.array_equal(first[0], first[1])  # two captions of one image
     batches = TrainingBatches(view, batch_size=16, seed=0)
-    for batch in batches.covering("divide"):
-        for pair, image in zip(batch.pair_ids.tolist(), batch.image_features.numpy(), strict=True):
-            np.testing.assert_array_equal(image, whole[pair])
-    read = batches.read(torch.tensor([5]))
-    np.testing.assert_array_equal(read.image_features[0].numpy(), whole[5])
+    np.testing.assert_array_equal(in_order(batches.covering("divide")), whole)
+    np.testing.assert_array_equal(batches.read(torch.tensor([5])).image_features[0], whole[5])
 
 
 def test_a_smallest_crop_of_one_changes_no_image():
     view = CLIP.inputs(CLIPConfig(model=MODEL, smallest_crop=1), TRAIN).subset(np.arange(20))
-    batch = next(TrainingBatches(view, batch_size=20, seed=0).shuffled("train"))
-    expected = view.image_features[view.caption_to_image[batch.pair_ids.numpy()]]
-    np.testing.assert_array_equal(batch.image_features.numpy(), expected)
+    found = in_order(TrainingBatches(view, batch_size=20, seed=0).shuffled("train"))
+    np.testing.assert_array_equal(found, view.image_features[view.caption_to_image])
 
 
 @given(st.integers(1, 500), st.integers(1, 500), st.floats(0.01, 1), st.integers(0, 2**31))
@@ -217,10 +214,15 @@ def test_a_damaged_image_is_named():
         patches[np.array([0])]
 
 
-def test_grey_of_16_bits_keeps_its_brightness():
+def file_of(mode, size, colour=0):
     stream = io.BytesIO()
-    Image.new("I;16", (4, 4), 77 * 256 + 3).save(stream, "PNG")
-    patches = ImagePatches([stream.getvalue()], np.array(["grey"]), pixels_as_they_are, 4, 4, 1.0)
+    Image.new(mode, size, colour).save(stream, "TIFF")
+    return stream.getvalue()
+
+
+def test_grey_of_16_bits_keeps_its_brightness():
+    grey = file_of("I;16", (4, 4), 77 * 256 + 3)
+    patches = ImagePatches([grey], np.array(["grey"]), pixels_as_they_are, 4, 4, 1.0)
     assert (patches[np.array([0])] == 77).all()
 
 
@@ -230,11 +232,8 @@ def pixels_as_they_are(image):
 
 def test_images_of_any_mode_and_shape_are_read():
     view = CLIP.inputs(tiny_clip().config, TRAIN)
-    files = []
-    for mode, size in (("L", (40, 20)), ("RGBA", (20, 41)), ("P", (33, 33)), ("CMYK", (1, 50))):
-        stream = io.BytesIO()
-        Image.new(mode, size).save(stream, "TIFF")
-        files.append(stream.getvalue())
+    shapes = {"L": (40, 20), "RGBA": (20, 41), "P": (33, 33), "CMYK": (1, 50)}
+    files = [file_of(*each) for each in shapes.items()]
     patches = replace(view.image_features, files=files, image_ids=np.arange(4))
     assert patches[np.arange(4)].shape == (4, 16, 192)
     assert np.isfinite(patches.augmented(np.arange(4), [(row,) for row in range(4)])).all()

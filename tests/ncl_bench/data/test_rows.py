@@ -69,6 +69,14 @@ def dataset(numbers: Any) -> datasets.Dataset:
     return datasets.Dataset.from_list([pair(n) for n in numbers], features=features)
 
 
+def arrays() -> datasets.Dataset:
+    features = datasets.Features(
+        {"image": datasets.Array3D((4, 4, 3), "uint8"), "caption": datasets.Value("string")}
+    )
+    cells = [np.full((4, 4, 3), [n, 0, 0], np.uint8) for n in range(N)]
+    return datasets.Dataset.from_dict({"image": cells, "caption": TEXTS}, features=features)
+
+
 def dataset_dict(folder: Path) -> datasets.DatasetDict:
     names = {"train": "train", "dev": "validation", "test": "test"}
     return datasets.DatasetDict({name: dataset(of(split)) for split, name in names.items()})
@@ -390,13 +398,24 @@ CASES = {
             }
         )
     ),
-    "a feature of arrays": Case(
-        lambda folder: datasets.Dataset.from_dict(
-            {"image": [np.full((4, 4, 3), [n, 0, 0], np.uint8) for n in range(N)], "caption": TEXTS},
-            features=datasets.Features(
-                {"image": datasets.Array3D((4, 4, 3), "uint8"), "caption": datasets.Value("string")}
+    "a feature of arrays": Case(lambda folder: arrays()),
+    "a feature of arrays, saved": Case(
+        lambda folder: arrays().save_to_disk(str(folder / "saved")) or folder / "saved"
+    ),
+    "a feature of arrays in Parquet": Case(
+        lambda folder: (arrays().to_parquet(str(folder / "a.parquet")), folder / "a.parquet")[-1]
+    ),
+    "an image id of COCO that two images have": Case(
+        table(
+            json.dumps(
+                {
+                    "images": [{"id": n // 2, "file_name": f"{n}.png"} for n in range(N)],
+                    "annotations": [{"image_id": n // 2, "caption": TEXTS[n]} for n in range(N)],
+                }
             ),
-        )
+            "c.json",
+        ),
+        refused="names no image of its own",
     ),
     "lists of pictures": Case(
         lambda folder: pd.DataFrame(

@@ -132,10 +132,11 @@ def check_pairing(index: NDArray[Any], size: tuple[int, int], unit: Unit, where:
 
 def _what_it_is(index: NDArray[np.int64], n_images: int, each: int, unit: Unit) -> str:
     """Say what an array is that is no index of images, and what it serves for."""
-    if set(np.unique(index).tolist()) <= {0, 1}:
+    if len(values := np.unique(index)) <= 2:
         return (
-            "it holds 0 and 1 alone, a mask of right and wrong pairs; train on the right ones with "
-            "`train.subset(mask)`, or write their rows to a table and give it to `datasets new --clean`"
+            f"it holds {' and '.join(map(str, values))} alone, a mask of right and wrong pairs; train on the right "
+            f"ones with `train.subset(mask == {values[-1]})`, or write their rows to a table and give it to "
+            "`datasets new --clean`"
         )
     low, high = int(index.min()), int(index.max())
     if low == 1 and high == n_images:
@@ -145,7 +146,7 @@ def _what_it_is(index: NDArray[np.int64], n_images: int, each: int, unit: Unit) 
     if low < 0 or high >= n_images:
         place = int(np.flatnonzero((index < 0) | (index >= n_images))[0])
         return f"it holds {shorten(int(index[place]))} at entry {place}, expected images 0 to {n_images - 1}"
-    used = len(np.unique(index))
+    used = len(values)
     told = (
         f"it pairs captions with {used:,} of {n_images:,} images, and an exchange leaves every image {each}"
     )

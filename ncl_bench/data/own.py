@@ -173,11 +173,6 @@ def _kept_rows(kept: KeptRows, pairs: OwnPairs) -> Int64Array:
 def _encoded(table: CaptionTable, to: Path, *, skip_damaged: bool, **given: Any) -> Mapping[str, str]:
     """Encode the pictures by the package that is installed for it; images that cannot be read, with the reason."""
     require("features", "torch", needed_by="`datasets new` without --features")
-    encoders = entry_points(group="ncl_bench.features", name="pictures")
-    if not encoders:
-        raise DataError(
-            f"no installed package encodes pictures; install ncl_bench again, or give {named('features')}"
-        )
     files = {image: table.files[image] for image in table.captions}
     missing = [file for file in files.values() if not file.exists()]
     if missing and not skip_damaged:
@@ -186,7 +181,8 @@ def _encoded(table: CaptionTable, to: Path, *, skip_damaged: bool, **given: Any)
             f"them, correct {named('images')}, or leave them out with {named('skip_damaged')}, which lists them"
         )
     # an entry point, because ncl_bench does not import baselines
-    skipped: Mapping[str, str] = encoders["pictures"].load()(table, to, skip_damaged=skip_damaged, **given)
+    (encoder,) = entry_points(group="ncl_bench.features", name="pictures")
+    skipped: Mapping[str, str] = encoder.load()(table, to, skip_damaged=skip_damaged, **given)
     return skipped
 
 
@@ -216,31 +212,18 @@ def _spec(
     every = [image for each in arrays.values() for image in each.ids]
     wanted = _captions_each(table, every, captions_per_image)
     regions, dim = arrays["train"].shape
-    dtype = arrays["train"].dtype
-    if dtype not in (np.float16, np.float32, np.float64):
-        raise DataError(f"the features are {dtype}, expected float32 or float16; convert them")
     languages = table.languages
     several = len(languages) > 1
     texts = [f"{{split}}_caps_{language}.txt" for language in languages] if several else ["{split}_caps.txt"]
     spoken = " and ".join(map(language_name, languages))
     origin = Origin(
         summary=f"Images with {wanted} caption(s) each, in {spoken}.",
-        homepage="none",
         obtain=("ask whoever made it",),
-        folders=(),
         files=("{split}_ims.npy", *texts, "{split}_ids.txt"),
         dtypes=("float32", "float16"),
         licence="not stated",
-        licence_id="other",
         terms="Nothing is stated about them.",
-        noise=(
-            "The pairs are taken for clean."
-            if noise == "synthetic"
-            else "Some pairs are wrong, and nobody knows which."
-        ),
-        upload=(),
         upload_reason="no licence is stated",
-        citation="",
     )
     return ScanLayout(
         name=name,

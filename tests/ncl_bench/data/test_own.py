@@ -195,11 +195,6 @@ def without_ids() -> None:
     text("image,en\ntrain/0.jpg,a\n")()
 
 
-def whole_numbers() -> None:
-    for split, n in SIZES.items():
-        np.save(f"features/{split}.npy", np.ones((n, 4), np.int64))
-
-
 WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "no table": (Path("captions.csv").unlink, "captions.csv does not exist, expected a table"),
     "no column image": (text("id,en\na,b\n"), "has the columns id, en, and none is called image"),
@@ -216,7 +211,6 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "other split": (dev_ids("dev/0.jpg", "dev/1.jpg", "test/0.jpg"), "names test/0.jpg, which captions.csv"),
     "rows and ids": (dev(np.ones((2, 4), np.float32)), r"shape \(2, 4\), expected"),
     "other width": (dev(np.ones((3, 5), np.float32)), "differ in shape or dtype"),
-    "integers": (whole_numbers, "the features are int64, expected float32 or float16"),
     "zeros": (dev(np.zeros((3, 4), np.float32)), "features/dev.npy: the features of dev/0.jpg are all zero"),
     "no dev": (Path("features/dev.npy").unlink, "but none for dev; add those files"),
     "no ids": (without_ids, "have no caption|nothing says which image each row"),

@@ -72,62 +72,62 @@ def croissant(spec: DatasetSpec) -> dict[str, Any]:
     }
 
 
+def _node(kind: str, identity: str, **facts: Any) -> dict[str, Any]:
+    return {"@type": f"cr:{kind}", "@id": identity, "name": identity.rpartition("/")[2], **facts}
+
+
 def _downloaded(origin: Origin) -> list[dict[str, Any]]:
-    """The published archive, if its hash is known, and the names of every split's files."""
-    archive = origin.archive
-    known = []
+    """The archive, if its hash is known, and the files of each split as sets of file names."""
+    archive, known, inside = origin.archive, [], {}
     if isinstance(archive, HubFile):
         address = (
             f"https://huggingface.co/datasets/{archive.repository}/resolve/{archive.revision}/{archive.name}"
         )
         size = {"contentSize": f"{archive.bytes} B", "sha256": archive.sha256}
-        known = [_file(archive.name, "application/zip", contentUrl=address, **size)]
-    # files inside the archive, if there is one; else as their authors give them
-    inside = {"containedIn": {"@id": known[0]["@id"]}} if known else {}
-    for split in SPLITS:
-        # with a *, because a download may have them in a folder of any name
-        names = [f"*{name}" for name in origin.split_files(split)]
-        known.append(
-            {
-                "@type": "cr:FileSet",
-                "@id": f"{split}-files",
-                "name": f"{split}-files",
-                "encodingFormat": BYTES,
-            }
-            | {"description": f"Files of {split}, as their authors published them.", "includes": names}
-            | inside
+        known = [
+            _node("FileObject", archive.name, encodingFormat="application/zip", contentUrl=address, **size)
+        ]
+        # files inside the archive, if there is one; else as their authors give them
+        inside = {"containedIn": {"@id": archive.name}}
+    sets = [
+        (
+            f"{split}-files",
+            BYTES,
+            f"Files of {split}, as their authors published them.",
+            origin.split_files(split),
         )
+        for split in SPLITS
+    ]
     if origin.judgements:
-        known.append(
-            {
-                "@type": "cr:FileSet",
-                "@id": "judgements",
-                "name": "judgements",
-                "encodingFormat": "text/plain",
-                "description": "What people say of pairs of a test image and a test caption, as published.",
-                "includes": [f"*{name}" for name in origin.judgements.values()],
-            }
-            | inside
+        told = "What people say of pairs of a test image and a test caption, as published."
+        sets.append(("judgements", "text/plain", told, (*origin.judgements.values(),)))
+    # with a *, because a download may have them in a folder of any name
+    return known + [
+        _node(
+            "FileSet",
+            name,
+            encodingFormat=form,
+            description=told,
+            includes=[f"*{each}" for each in names],
+            **inside,
         )
-    return known
+        for name, form, told, names in sets
+    ]
 
 
 def _shipped(spec: EmbeddedDataset) -> list[dict[str, Any]]:
     """The files of the package that hold a dataset."""
     return [
-        _file(
+        _node(
+            "FileObject",
             file.name,
-            MEDIA_TYPES.get(file.suffix, BYTES),
+            encodingFormat=MEDIA_TYPES.get(file.suffix, BYTES),
             contentUrl=f"../ncl_bench/data/{file.relative_to(HERE).as_posix()}",
             contentSize=f"{file.stat().st_size} B",
             sha256=sha256_of_file(file),
         )
         for file in spec.files
     ]
-
-
-def _file(name: str, form: str, **facts: str) -> dict[str, Any]:
-    return {"@type": "cr:FileObject", "@id": name, "name": name, "encodingFormat": form, **facts}
 
 
 def _splits(spec: DatasetSpec) -> dict[str, Any]:
@@ -140,44 +140,37 @@ def _splits(spec: DatasetSpec) -> dict[str, Any]:
         types["sha256"] = "sc:Text"
         for record, split in zip(records, SPLITS, strict=True):
             record["sha256"] = spec.content(split).fingerprint
-    return {
-        "@type": "cr:RecordSet",
-        "@id": "splits",
-        "name": "splits",
-        "description": f"{spec.captions_per_image} caption(s) and {spec.n_regions} regions of {spec.feature_dim} "
+    return _node(
+        "RecordSet",
+        "splits",
+        description=f"{spec.captions_per_image} caption(s) and {spec.n_regions} regions of {spec.feature_dim} "
         "numbers per image. A sha256 covers features, ids and captions of a split.",
-        "key": {"@id": "splits/split"},
-        "field": [
-            {"@type": "cr:Field", "@id": f"splits/{name}", "name": name, "dataType": kind}
-            for name, kind in types.items()
-        ],
-        "data": [{f"splits/{name}": value for name, value in record.items()} for record in records],
-    }
+        key={"@id": "splits/split"},
+        field=[_node("Field", f"splits/{name}", dataType=kind) for name, kind in types.items()],
+        data=[{f"splits/{name}": value for name, value in record.items()} for record in records],
+    )
 
 
 def _table(spec: DatasetSpec) -> list[dict[str, Any]]:
     """The table that an embedded dataset reads, if its columns are described."""
     if not isinstance(spec, EmbeddedDataset) or not spec.columns:
         return []
-    file = spec.files[0].name
     fields = [
-        {
-            "@type": "cr:Field",
-            "@id": f"pictures/{column}",
-            "name": column,
-            "description": what,
-            "dataType": "sc:Text",
-            "source": {"fileObject": {"@id": file}, "extract": {"column": column}},
-        }
+        _node(
+            "Field",
+            f"pictures/{column}",
+            description=what,
+            dataType="sc:Text",
+            source={"fileObject": {"@id": spec.files[0].name}, "extract": {"column": column}},
+        )
         for column, what in spec.columns.items()
     ]
     return [
-        {
-            "@type": "cr:RecordSet",
-            "@id": "pictures",
-            "name": "pictures",
-            "description": "One picture per row; row r has features r of features.npy, times scales.npy.",
-            "key": {"@id": f"pictures/{next(iter(spec.columns))}"},
-            "field": fields,
-        }
+        _node(
+            "RecordSet",
+            "pictures",
+            description="One picture per row; row r has features r of features.npy, times scales.npy.",
+            key={"@id": fields[0]["@id"]},
+            field=fields,
+        )
     ]

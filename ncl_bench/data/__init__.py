@@ -16,6 +16,7 @@ from ncl_bench.data.spec import SPLITS, DatasetSpec, protocol_images
 from ncl_bench.data.spec import dataset_spec as dataset_spec
 from ncl_bench.data.spec import true_correspondence as true_correspondence
 from ncl_bench.errors import DataError, listed
+from ncl_bench.foreign import reading
 from ncl_bench.plugins import registered
 
 ROOT_VARIABLE = "NCL_BENCH_DATA"
@@ -43,22 +44,17 @@ def _add(dataset: DatasetSpec) -> None:
         raise DataError(
             f"{dataset.name} counts images of {listed(sorted(dataset.images))}, expected those of train, dev and test"
         )
-    try:
+    # features of one name for all splits, or none, would be found when a download of gigabytes is prepared
+    fix = (
+        "list the features of a split first, such as {split}_ims.npy, then its captions, and write "
+        "read_captions(self, download, paths, split)"
+    )
+    with reading(f"{dataset.name} with the files {dataset.origin.files}", fix=fix):
         of_splits = {dataset.origin.split_files(split)[:1] for split in SPLITS if not dataset.embedded}
         inspect.signature(dataset.read_captions).bind("download", ["paths"], "split")
-    except (KeyError, IndexError, ValueError, TypeError) as problem:
-        raise DataError(
-            f"{type(dataset).__name__} of {dataset.name} reads files {dataset.origin.files} by "
-            f"read_captions{inspect.signature(dataset.read_captions)} ({problem}); write {{split}} where the name of a "
-            "split stands, and read_captions(self, download, paths, split)"
-        ) from None
-    # features of one name for all splits, or none, would be found when a download of gigabytes is prepared
-    own = type(dataset).read_captions is not DatasetSpec.read_captions
-    if not dataset.embedded and not (own and len(of_splits) == len(SPLITS) and all(dataset.origin.files)):
-        raise DataError(
-            f"{dataset.name} reads {dataset.origin.files or 'no files'}; list the features of a split first, such as "
-            "{split}_ims.npy, then its captions, and write read_captions(self, download, paths, split)"
-        )
+        own = type(dataset).read_captions is not DatasetSpec.read_captions
+        if not dataset.embedded and not (own and len(of_splits) == len(SPLITS) and all(dataset.origin.files)):
+            raise ValueError("it names no features for each split, or its class reads no captions")
     for protocol in dataset.protocols:
         if protocol_images(protocol) != dataset.images["test"]:
             raise DataError(

@@ -8,8 +8,6 @@ from typing import IO, Protocol
 from ncl_bench.errors import DataError, named
 from ncl_bench.foreign import reading
 
-LARGEST_MEMBER = 64 * 2**30
-LARGEST_RATIO = 1000
 LARGEST_FILE_OF_TEXT = 512 * 2**20
 DOWNLOAD_AGAIN = "download it again"
 
@@ -77,15 +75,12 @@ class ZipDownload:
         with reading(place, fix=DOWNLOAD_AGAIN):
             self._zip = zipfile.ZipFile(place)
         members = [info for info in self._zip.infolist() if not info.filename.endswith("/")]
-        archive_bytes = place.stat().st_size
-        for info in members:
-            fault = _member_fault(info, archive_bytes)
-            if fault:
-                raise DataError(f"{place}: member {info.filename!r} {fault}; this is not the published file")
+        # members are read in place and in blocks, so no name, link or size does harm
+        if any(info.compress_type == zipfile.ZIP_LZMA for info in members):
+            raise DataError(
+                f"{place} is compressed by LZMA, where a few bytes can require gigabytes; pack it anew"
+            )
         self.sizes: Mapping[str, int] = {info.filename: info.file_size for info in members}
-        # two members of one name: readers disagree on which is meant
-        if len(self.sizes) < len(members):
-            raise DataError(f"{place} holds a file name twice; this is not the published file")
 
     def open(self, name: str) -> IO[bytes]:
         """Open a member."""
@@ -95,18 +90,6 @@ class ZipDownload:
     def changed_at(self, name: str) -> int:
         """Modification time of the zip file, in nanoseconds."""
         return self.place.stat().st_mtime_ns
-
-
-def _member_fault(info: zipfile.ZipInfo, archive_bytes: int) -> str | None:
-    # members are read in place, so a name that leads out or a link leads nowhere
-    if info.compress_type == zipfile.ZIP_LZMA:
-        return "is compressed by LZMA, where a few bytes can require gigabytes of memory"
-    if info.header_offset + info.compress_size > archive_bytes:
-        return f"claims {info.compress_size} compressed bytes, more than the archive has"
-    too_large = info.file_size > LARGEST_MEMBER
-    if too_large or info.file_size > LARGEST_RATIO * max(info.compress_size, 1):
-        return f"claims {info.file_size} bytes out of {info.compress_size} compressed ones"
-    return None
 
 
 def features_folder(download: Download, wanted: str, folders: Sequence[str]) -> str:

@@ -101,15 +101,14 @@ def read_keep(folder: Path, train: PairedDataset) -> tuple[Int64Array, Kept]:
                 "give the noise and the dataset of the audited run"
             )
     ids = read_pair_ids(listed, DataError, f"the list {expected}")
-    # the hash of noise files serves any list of int64
-    if noise_sha256(ids) != kept.sha256:
-        raise DataError(f"{listed} does not hold the pairs that {KEEP_JSON} states; {_REMAKE}")
     rows = np.flatnonzero(np.isin(train.pair_ids, ids))
     # an id that is listed twice, or is no pair of train, makes fewer rows than ids
-    if not len(rows) == len(ids) == kept.n_kept <= kept.n_pairs <= len(train):
+    counted = len(rows) == len(ids) == kept.n_kept <= kept.n_pairs <= len(train)
+    # the hash of noise files serves any list of int64
+    if not counted or noise_sha256(ids) != kept.sha256:
         raise DataError(
-            f"{listed} holds {len(ids):,} pairs, {len(rows):,} of them of {train.name}/train, of {len(train):,}; "
-            f"{KEEP_JSON} states {kept.n_kept:,} of {kept.n_pairs:,}; {_REMAKE}"
+            f"{listed} does not hold the pairs that {KEEP_JSON} states, {kept.n_kept:,} of {kept.n_pairs:,}: it has "
+            f"{len(ids):,}, {len(rows):,} of them of {train.name}/train, of {len(train):,}; {_REMAKE}"
         )
     return rows, kept
 

@@ -481,8 +481,6 @@ def collate(pairs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """
     import torch
 
-    if not pairs:
-        raise DataError("pairs is empty, expected at least one pair of a dataset")
     names = {"caption_tokens": None, **pairs[0]}.keys()
     for place, pair in enumerate(pairs):
         if differing := sorted(names ^ pair.keys()):

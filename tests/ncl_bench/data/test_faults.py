@@ -177,20 +177,6 @@ def test_a_damaged_caption_is_named(name, file, text, words, tmp_path):
     refused(name, source, tmp_path, f"{Path(file).name} line 2: ")
 
 
-def test_a_zip_that_swells_is_refused(tmp_path):
-    archive = miniatures.zipped(miniatures.make_now(tmp_path / "from"), tmp_path / "NoW.zip")
-    with zipfile.ZipFile(archive, "a", zipfile.ZIP_DEFLATED) as members:
-        members.writestr("h5100k_precomp/x.npy", b"\0" * 10_000_000)
-    refused("now", archive, tmp_path, "NoW.zip: member 'h5100k_precomp/x.npy' claims 10000000 bytes out of")
-
-
-def test_a_zip_with_a_name_twice_is_refused(tmp_path):
-    archive = miniatures.zipped(miniatures.make_now(tmp_path / "from"), tmp_path / "NoW.zip")
-    with zipfile.ZipFile(archive, "a") as members, pytest.warns(UserWarning, match="Duplicate"):
-        members.writestr("h5100k_precomp/dev_ids.txt", "1\n")
-    refused("now", archive, tmp_path, "holds a file name twice")
-
-
 @pytest.mark.parametrize(
     ("member", "compression"),
     [
@@ -232,10 +218,8 @@ def test_damaged_archives_are_read_or_refused(tmp_path: Path) -> None:
         verify(inspect(spec, path), spec, dtype="float16", journal=None, progress=silent)
 
     assert_damage_is_refused(seeds, read, ZIP)
-    good, entry = seeds[0], seeds[0].index(b"PK\x01\x02")
+    good = seeds[0]
     assert_refused(read, seeds[2], "is compressed by LZMA")
-    large = good[: entry + 20] + (2**31).to_bytes(4, "little") + good[entry + 24 :]
-    assert_refused(read, large, "claims 2147483648 compressed bytes, more than the archive has")
     path.write_bytes(good)
     with zipfile.ZipFile(path) as archive:
         offset = archive.getinfo("h5100k_precomp/train_ims.npy").header_offset
@@ -278,6 +262,4 @@ def test_damaged_prepared_folders_are_read_or_refused(damaged: str, tmp_path: Pa
     if path == manifest:
         described["tokenizations"][0]["name"] = "../../../etc/passwd"
         assert_refused(read, json.dumps(described).encode(), "must be a path below the folder")
-        language = good.replace(b'"texts": {\n    "en"', b'"texts": {\n    "[[["')
-        assert_refused(read, language, "texts has language '[[[', flickr30k has en")
         assert_refused(read, b"[" * 100_000, "cannot be read")

@@ -53,10 +53,10 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> None:
             r"read_captions\(split: str\).*write read_captions\(self, download, paths, split\)|and",
         ),
         (DatasetSpec, {}, "write read_captions"),
-        (Lines, {"files": ()}, "reads no files; list the features of a split first"),
+        (Lines, {"files": ()}, "with the files .*; list the features of a split first"),
         (Lines, {"files": ("ims.npy", "{split}.txt")}, "list the features of a split first"),
-        (Lines, {"files": ("{split}_{part}.npy",)}, "write {split} where"),
-        (Lines, {"files": ("{}.npy",)}, "write {split} where"),
+        (Lines, {"files": ("{split}_{part}.npy",)}, "with the files .*cannot be read"),
+        (Lines, {"files": ("{}.npy",)}, "with the files .*cannot be read"),
         (Lines, {"name": "Fish set"}, "name is 'Fish set', expected small letters"),
         (
             Lines,

@@ -102,7 +102,8 @@ class Jobs:
             self._refuse_if_closed()
             # "singleton": a job of this name left by a killed command ends first, and this one reuses its work
             self._executor.update_parameters(job_name=name, dependency="singleton")
-            job = self._executor.submit(call)
+            with _refusing():
+                job = self._executor.submit(call)
             self._submitted.append(job)
         held = time.monotonic() + POLL  # a list of the queue may be so old, and not name this job
         while not _has_result(job) and time.monotonic() - held <= QUEUE_PATIENCE:
@@ -171,12 +172,19 @@ def _executor(options: Mapping[str, Any], folder: Path) -> Any:
     require("slurm", "submitit", needed_by="a SLURM job")
     from submitit import SlurmExecutor
 
-    try:
+    with _refusing():
         executor = SlurmExecutor(folder, max_num_timeout=MOST_AGAIN)
         executor.update_parameters(**({"time": DAY} | dict(options)))
-    except (NameError, RuntimeError, ValueError, TypeError) as error:  # no srun, or an unknown option
+    return executor
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Turn what submitit or ``sbatch`` refuses into one sentence: no srun, an unknown option, no such partition."""
+    try:
+        yield
+    except (NameError, RuntimeError, ValueError, TypeError) as error:  # a failed sbatch is a RuntimeError
         sentence = first_line(error).rstrip(".:? ")
         raise NclBenchError(
             f"{named('slurm')}: {sentence}; fix: see submitit's SlurmExecutor for its options, where srun is installed"
         ) from None
-    return executor

@@ -111,6 +111,16 @@ def test_a_job_gets_the_options_and_gives_its_result_or_a_sentence(queue: Path, 
         pass
 
 
+def test_what_sbatch_refuses_is_one_sentence(queue: Path, tmp_path: Path) -> None:
+    (tmp_path / "bin" / "sbatch").write_text(
+        "#!/bin/bash\necho 'invalid partition specified: gpu' >&2; exit 1\n"
+    )
+    with job_pool({"partition": "gpu"}, tmp_path / "jobs", 1, nothing) as jobs:
+        future = jobs.submit("refused", nothing)
+        with pytest.raises(NclBenchError, match=r"^--slurm: invalid partition specified: gpu; fix: "):
+            future.result()
+
+
 def test_a_job_that_dies_is_noticed_without_accounting(
     queue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -188,11 +188,6 @@ class MSCN(Method):
 
     def __init__(self, config: MSCNConfig, setting: Setting) -> None:
         super().__init__(config, setting)
-        if len(setting.trusted_ids) < 2:
-            raise TrainingError(
-                f"MSCN needs pairs that are known to match, and was given {len(setting.trusted_ids)}; "
-                "train it on a dataset whose true correspondence is known, with trusted_pairs of at least 2"
-            )
         self.clean_probability: Modules[PairMemory] = Modules(
             PairMemory(setting.n_pairs, initial=1.0) for _ in range(self.n_networks)
         )

@@ -24,10 +24,12 @@ from ncl_bench.errors import RecipeError, TrainingError
 NAMES = sorted(set(TRAINED) - {"clip"})  # which has a file of its own
 INTRA_MODAL = [name for name in NAMES if BACKBONES[name].intra_modal]
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+EVERY_NAME = pytest.mark.parametrize("name", NAMES)
+EVERY_DEVICE = pytest.mark.parametrize("device", DEVICES)
 LENGTHS = [4, 2, 7, 5]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@EVERY_NAME
 def test_forward_gives_images_by_captions_within_the_range(name):
     network = small_network(name)
     similarities = network(small_batch(4, LENGTHS)).similarities
@@ -51,8 +53,8 @@ def similarities_and_gradients(name, device, dtype):
     return similarities.detach().double().cpu(), gradients
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("name", NAMES)
+@EVERY_DEVICE
+@EVERY_NAME
 def test_a_device_computes_in_float32_what_double_precision_gives(name, device):
     found = similarities_and_gradients(name, device, torch.float32)
     expected = similarities_and_gradients(name, "cpu", torch.float64)
@@ -63,8 +65,8 @@ RECURRENT = {"scan", "vse_infinity", "vsrn"}
 """Their outputs may hold no product in bfloat16 but those of recurrent units, which are computed in float32."""
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("name", NAMES)
+@EVERY_DEVICE
+@EVERY_NAME
 def test_a_mixed_network_gives_float32_similarities_that_are_told_apart(name, device):
     set_products("32-true")
     network = without_dropout(small_network(name)).to(device, torch.float32).train()
@@ -87,7 +89,7 @@ def test_a_mixed_network_gives_float32_similarities_that_are_told_apart(name, de
         assert_near(half, exact, 0.03 * network.similarity_range[1], scale=1)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@EVERY_NAME
 def test_a_similarity_ignores_the_padding_of_its_batch(name):
     network = small_network(name)
     batch = small_batch(3, LENGTHS)
@@ -99,7 +101,7 @@ def test_a_similarity_ignores_the_padding_of_its_batch(name):
         assert_near(network.similarities(images, alone), together[:, k : k + 1])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@EVERY_NAME
 def test_vectors_are_zero_beyond_a_captions_length(name):
     _, captions = encoded(small_network(name), small_batch(1, LENGTHS))
     assert captions.lengths.tolist() == LENGTHS
@@ -134,7 +136,7 @@ def test_pooled_items_of_a_modality_are_compared_by_their_inner_product(name, va
     assert_near(found, captions.vectors @ captions.vectors.T)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@EVERY_NAME
 def test_gradients_stay_finite_where_an_image_is_blank(name):
     network, batch = small_network(name), small_batch(2)
     blank = replace(batch, image_features=torch.zeros_like(batch.image_features))
@@ -167,7 +169,7 @@ def test_options_that_weights_do_not_tell_are_given(name, options, golden):
         network_from(name, state, dropuot=0.1)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@EVERY_NAME
 def test_published_weights_are_recognised_and_fit_their_backbone_alone(name, golden):
     for owner in NAMES:
         state = state_of(golden(FILES[owner]))
@@ -180,7 +182,7 @@ def test_published_weights_are_recognised_and_fit_their_backbone_alone(name, gol
                 network_from(name, state)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@EVERY_NAME
 def test_incomplete_published_weights_are_refused(name, golden):
     state = state_of(golden(FILES[name]))
     layer = region_layer(state)

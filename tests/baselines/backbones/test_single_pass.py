@@ -9,6 +9,7 @@ from torch import nn
 from torch.func import functional_call
 
 LENGTHS = (4, 2, 5, 3)
+EVERY_NAME = pytest.mark.parametrize("name", ["sgr", "saf"])
 
 
 def network_of(name):
@@ -19,7 +20,7 @@ def encoded(network):
     return sides_of(network, small_batch(len(LENGTHS), LENGTHS))
 
 
-@pytest.mark.parametrize("name", ["sgr", "saf"])
+@EVERY_NAME
 @pytest.mark.parametrize("training", [True, False])
 def test_numbers_and_running_statistics_are_those_of_the_blocks(name, training):
     blocks, whole = (network_of(name).train(training) for _ in range(2))
@@ -34,14 +35,14 @@ def test_numbers_and_running_statistics_are_those_of_the_blocks(name, training):
             assert_near(other.grad, weight.grad, 1e-9, scale=1e-3, name=key)
 
 
-@pytest.mark.parametrize("name", ["sgr", "saf"])
+@EVERY_NAME
 def test_own_similarities_are_the_diagonal(name):
     network = network_of(name).eval()
     found, expected = (of(*encoded(network)) for of in (network.own_logits, network.all_logits))
     assert_near(found, expected.diagonal(), 1e-12)
 
 
-@pytest.mark.parametrize("name", ["sgr", "saf"])
+@EVERY_NAME
 @pytest.mark.parametrize("of", ["all_logits", "own_logits"])
 def test_gradients_can_be_differentiated(name, of):
     network = network_of(name).train()
@@ -74,7 +75,7 @@ class Whole(nn.Module):
         return self.network.all_logits(*encoded(self.network))
 
 
-@pytest.mark.parametrize("name", ["sgr", "saf"])
+@EVERY_NAME
 def test_exchanged_weights_hold_in_the_backward_pass(name):
     network, other = Whole(network_of(name).eval()), Whole(network_of(name).eval())
     with torch.no_grad():

@@ -32,6 +32,7 @@ from baselines.methods.bicro import (
 
 TIED = ("all_equal", "ties", "near_0_and_1")
 MARGIN = BiCroConfig().margin
+EVERY_CASE = pytest.mark.parametrize("case", ["similar", "opposed", "tied"])
 
 
 def advantage_of(scores):
@@ -120,7 +121,7 @@ def embedded(stored, case, side):
     return Batch(images, regions, captions, lengths, torch.arange(len(images)))
 
 
-@pytest.mark.parametrize("case", ["similar", "opposed", "tied"])
+@EVERY_CASE
 def test_steps_to_a_label_match_the_published_code(case, single):
     stored = single("Q_bicro_labels")
     anchors, of_anchors = stored(f"{case}.anchors"), list[Tensor]()
@@ -139,7 +140,7 @@ def test_steps_to_a_label_match_the_published_code(case, single):
             stored.near(found[:, None], f"{case}.{name}_{side}")
 
 
-@pytest.mark.parametrize("case", ["similar", "opposed", "tied"])
+@EVERY_CASE
 @pytest.mark.parametrize(("mode", "threshold"), [("soft0.5", 0.5), ("soft0.9", 0.9), ("plain", None)])
 def test_labels_match_the_published_code(case, mode, threshold, single, monkeypatch):
     stored, name = single("Q_bicro_labels"), f"{case}.{mode}"

@@ -37,6 +37,7 @@ UNUSED = "edge_nn."
 REFINERS = ("i2t", "t2i")
 SIDES = ("images", "captions")
 TRAIN = EpochPlan(0, 0, "train", 1.0)
+EVERY_CASE = pytest.mark.parametrize("case", ["plain", "dropout"])
 
 
 class Masks:
@@ -266,7 +267,7 @@ def on_networks(monkeypatch):
     return make
 
 
-@pytest.mark.parametrize("case", ["plain", "dropout"])
+@EVERY_CASE
 def test_losses_of_the_division_and_a_step_of_the_warm_up_match_the_published_code(
     case, precise, on_networks
 ):
@@ -310,7 +311,7 @@ class Watched:
             self.masks.next_step()
 
 
-@pytest.mark.parametrize("case", ["plain", "dropout"])
+@EVERY_CASE
 def test_trajectory_matches_the_published_code(case, precise, on_networks, monkeypatch):
     stored, start = precise("X_in2r_network"), f"trajectory.{case}."
     masks = Masks() if case == "dropout" else None

@@ -40,6 +40,7 @@ from baselines.published.weights import translate
 
 NETWORKS = pytest.mark.parametrize("backbone", ["sgr", "saf"])
 FILE = "F_pc2_network"
+EVERY_SIZE = pytest.mark.parametrize("size", ["short", "mid", "long"])
 
 
 def test_losses_and_their_gradients_match_the_published_code(single):
@@ -180,7 +181,7 @@ def test_one_step_on_given_pairs_matches_the_published_code(
         stored.near(classify(network, captions), f"{case}.txt_logits", 2e-5)
 
 
-@pytest.mark.parametrize("size", ["short", "mid", "long"])
+@EVERY_SIZE
 @NETWORKS
 def test_one_pseudo_captioned_step_matches_the_published_code(
     backbone, size, single, method_on, near_gradients
@@ -196,7 +197,7 @@ def test_one_pseudo_captioned_step_matches_the_published_code(
     near_gradients(step, backbone, case)
 
 
-@pytest.mark.parametrize("size", ["short", "mid", "long"])
+@EVERY_SIZE
 def test_borrowed_captions_match_the_published_code(size, single, method_on):
     stored, case, network = single(FILE), f"sgr.ulb_train.{size}", method_on("sgr").networks[0]
     clean, noisy = (stored.batch(f"batch.{name}.") for name in (size, "unlabelled"))

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from support.paired import paired_dataset
 from torch.utils.flop_counter import FlopCounterMode
 
 from baselines.backbones import BACKBONES, build_backbone
@@ -20,11 +21,8 @@ from baselines.kit.batches import TrainingBatches
 from baselines.kit.method import Setting
 from baselines.methods import METHODS
 from baselines.training.step import OptimiserStep
-from ncl_bench.data.columns import TokenTable
-from ncl_bench.data.paired import PairedDataset
-from ncl_bench.data.vocabulary import Vocabulary
 from ncl_bench.errors import TrainingError
-from ncl_bench.noise.draw import clean_pairing, clean_record
+from ncl_bench.noise.draw import clean_pairing
 
 pytestmark = [pytest.mark.benchmark, pytest.mark.timeout(3600)]
 
@@ -36,21 +34,9 @@ def random_pairs(n_images):
     """Images and captions of 8 to 20 words, all random."""
     random, pairing = np.random.default_rng(0), clean_pairing(n_images, EACH)
     lengths = random.integers(8, 21, len(pairing))
-    ids = random.integers(4, WORDS, lengths.sum(), dtype=np.int32)
-    return PairedDataset(
-        name="random",
-        split="train",
-        image_features=random.random((n_images, REGIONS, DIM), dtype=np.float32),
-        image_ids=np.arange(n_images),
-        caption_to_image=pairing,
-        pair_ids=np.arange(len(pairing)),
-        tokens=TokenTable(ids, np.concatenate([[0], np.cumsum(lengths)])),
-        captions=None,
-        vocabulary=Vocabulary(("<pad>", "<start>", "<end>", "<unk>"), WORDS),
-        captions_per_image=EACH,
-        noise=clean_record(pairing),
-        fingerprint="",
-    )
+    words = random.integers(4, WORDS, lengths.sum(), dtype=np.int32)
+    features = random.random((n_images, REGIONS, DIM), dtype=np.float32)
+    return paired_dataset(features, words, lengths, pairing, WORDS, captions_per_image=EACH)
 
 
 class Epoch:

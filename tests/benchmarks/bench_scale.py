@@ -18,14 +18,11 @@ import numpy as np
 import pytest
 import torch
 from benchmarks.inputs import in_own_process
+from support.paired import paired_dataset
 
 from baselines.kit.batches import TrainingBatches
 from baselines.kit.method import PairMemory
 from baselines.kit.mixture import clean_posterior, is_clean
-from ncl_bench.data.columns import TokenTable
-from ncl_bench.data.paired import PairedDataset
-from ncl_bench.data.vocabulary import Vocabulary
-from ncl_bench.noise.draw import Noise
 
 pytestmark = [pytest.mark.benchmark, pytest.mark.timeout(3600)]
 
@@ -46,25 +43,11 @@ def pairs_on_disk(n_pairs, folder):
     features[:] = (topics / WORDS)[:, None, None]
     features.flush()
     del features
-    lengths = 3 + np.arange(n_pairs) % 5
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    images = np.arange(n_pairs)
+    lengths, images = 3 + np.arange(n_pairs) % 5, np.arange(n_pairs)
     moved = random.permutation(n_pairs)[: 2 * n_pairs // 5]
     images[moved] = np.roll(moved, 1)
-    return PairedDataset(
-        name="pairs",
-        split="train",
-        image_features=np.load(path, mmap_mode="r"),
-        image_ids=np.arange(n_pairs),
-        caption_to_image=images,
-        pair_ids=np.arange(n_pairs),
-        tokens=TokenTable(np.repeat(topics, lengths).astype(np.int32), offsets),
-        captions=None,
-        vocabulary=Vocabulary(("<pad>", "<start>", "<end>", "<unk>"), WORDS),
-        captions_per_image=1,
-        noise=Noise("caption", ratio=0.4, seed=0, sha256="", realised_ratio=0.4),
-        fingerprint="",
-    )
+    words = np.repeat(topics, lengths)
+    return paired_dataset(np.load(path, mmap_mode="r"), words, lengths, images, WORDS)
 
 
 def measure(n_pairs, folder):

@@ -7,34 +7,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.paired import paired_dataset
 
 from baselines.kit.batches import TrainingBatches, collate, in_blocks
-from ncl_bench.data.columns import TokenTable
-from ncl_bench.data.paired import PairedDataset
-from ncl_bench.data.vocabulary import Vocabulary
-from ncl_bench.noise.draw import Noise
 
 
 def dataset(n_images=6, captions_per_image=2, *, split="train"):
     """Images that hold their own number; captions of 3 to 5 tokens that hold theirs."""
-    n = n_images * captions_per_image
-    lengths = 3 + np.arange(n) % 3
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    pairs = np.arange(n_images * captions_per_image)
+    lengths = 3 + pairs % 3
     features = np.arange(n_images, dtype=np.float16)[:, None, None] * np.ones((1, 4, 3), np.float16)
-    return PairedDataset(
-        name="toy",
-        split=split,
-        image_features=features,
-        image_ids=np.arange(n_images),
-        caption_to_image=np.roll(np.arange(n) // captions_per_image, 1),
-        pair_ids=np.arange(n),
-        tokens=TokenTable(np.repeat(np.arange(n) + 10, lengths).astype(np.int32), offsets),
-        captions=None,
-        vocabulary=Vocabulary(("<pad>", "<start>", "<end>", "<unk>"), 40),
-        captions_per_image=captions_per_image,
-        noise=Noise(None, ratio=0.0, seed=None, sha256="", realised_ratio=0.0),
-        fingerprint="",
-    )
+    images, each = np.roll(pairs // captions_per_image, 1), {"captions_per_image": captions_per_image}
+    return paired_dataset(features, np.repeat(pairs + 10, lengths), lengths, images, 40, split=split, **each)
 
 
 def batches_of(batch_size=4, seed=0, **options):

@@ -66,6 +66,12 @@ def given(form: str, folder: Path) -> tuple[Path, list[object]]:
     return source, [] if images is None else ["--images", images]
 
 
+def cards(audit: str) -> list[dict]:
+    """The pairs on the page, as its script reads them."""
+    page = Path(audit, "index.html").read_text("utf-8")
+    return json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])["cards"]
+
+
 def seen(name: str, root: str = "data") -> dict[str, np.ndarray]:
     """Caption to the features of its image, of all splits."""
     found = {}
@@ -105,6 +111,19 @@ def test_all_commands_read_all_forms(
     pairs = pd.read_csv("audit/pairs.csv")
     assert pairs["left_out"].isna().all()
     assert len(pairs) == N
+    # lists are of the form of their source, so they can be read again; one suspect gets another caption
+    card = next(card for card in cards("audit") if card["caption"] == TEXTS[min(WRONG)])
+    label = {"version": 2, "image_id": card["image"], "caption": card["caption"], "label": "wrong"}
+    pd.DataFrame([label | {"correction": "another, thing"}]).to_csv("labels.csv", index=False)
+    run("audit", source, *images, *order, "--labels", "labels.csv", "--to", "audit")
+    lists = [
+        read_pairs(next(Path("audit").glob(f"{name}*"))).captions
+        for name in ("clean", "suspects", "corrected")
+    ]
+    assert [*map(sorted, lists[:2])] == [
+        sorted(TEXTS[n] for n in range(N) if (n in WRONG) == to) for to in (0, 1)
+    ]
+    assert sorted(lists[2]) == sorted([*lists[0], "another, thing"])
     draw = [] if "Karpathy" in form else ["--dev", 2, "--test", 2]
     run("features", source, *images, *draw, "--to", "features")
     run("datasets", "new", "own", source, *images, *draw, *order, "--to", "data")

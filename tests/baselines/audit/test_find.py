@@ -1,13 +1,9 @@
 """From somebody's pairs to the wrong ones: every form of input goes through the whole command."""
 
-import csv
-import io
 import json
 import os
 import re
 import shutil
-import tarfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +24,6 @@ from baselines.audit.find import ANOTHER_ORDER
 from baselines.audit.order import OrderFault
 from baselines.audit.sentences import MINILM
 from ncl_bench.cli import app
-from ncl_bench.data.pairs.columns import read_pairs
 from ncl_bench.data.pictures import PICTURE_FORMATS
 from ncl_bench.errors import DataError, NclBenchError, TrainingError
 from ncl_bench.files import write_text
@@ -107,70 +102,6 @@ def as_tsv(given: Path) -> list[object]:
     return [given / "captions.tsv"]
 
 
-def as_json_lines(given: Path) -> list[object]:
-    lines = [
-        json.dumps({"image": name, "alt": text, "id": n}) for n, (name, text) in enumerate(rows_of(given))
-    ]
-    (given / "captions.jsonl").write_text("\n".join(lines))
-    return [given / "captions.jsonl", "--images", given / "photos"]
-
-
-def as_json(given: Path) -> list[object]:
-    rows = [{"file_name": f"photos/{name}", "caption": text} for name, text in rows_of(given)]
-    (given / "captions.json").write_text(json.dumps(rows))
-    return [given / "captions.json"]
-
-
-def as_languages(given: Path) -> list[object]:
-    frame = pd.DataFrame(rows_of(given), columns=["image", "en"]).assign(zh="一个红色的圆形")
-    frame.to_csv(given / "captions.csv", index=False, sep=";")
-    return [given / "captions.csv", "--images", given / "photos"]
-
-
-def as_parquet(given: Path) -> list[object]:
-    frame = pd.DataFrame(rows_of(given), columns=["picture", "words"])
-    frame.to_parquet(given / "captions.parquet")
-    return [
-        given / "captions.parquet",
-        "--images",
-        given / "photos",
-        "--image-column=picture",
-        "--caption-column=words",
-    ]
-
-
-def as_kaggle(given: Path) -> list[object]:
-    with (given / "captions.txt").open("w", newline="") as stream:
-        csv.writer(stream).writerows(
-            [("image", "caption"), *((n, f"{t} , it does") for n, t in rows_of(given))]
-        )
-    return [given / "captions.txt", "--images", given / "photos"]
-
-
-def as_flickr(given: Path) -> list[object]:
-    (given / "captions.token").write_text("".join(f"{name}#0\t{text}\n" for name, text in rows_of(given)))
-    return [given / "captions.token", "--images", given / "photos"]
-
-
-def as_flickr_in_chinese(given: Path) -> list[object]:
-    lines = [f"{name}#zhc#0 第{n}张图有一个红色的圆形\n" for n, (name, _) in enumerate(rows_of(given))]
-    (given / "captions.txt").write_text("".join(lines), encoding="utf-8")
-    return [given / "captions.txt", "--images", given / "photos"]
-
-
-def as_karpathy(given: Path) -> list[object]:
-    images = [
-        {
-            "filename": name,
-            "split": "train",
-            "sentences": [{"raw": text}, {"raw": f"{text}, again"}][: 1 + n % 2],
-        }
-        for n, (name, text) in enumerate(rows_of(given))
-    ]
-    (given / "dataset_own.json").write_text(json.dumps({"dataset": "own", "images": images}))
-    return [given / "dataset_own.json", "--images", given / "photos"]
-
-
 def as_urls(given: Path) -> list[object]:
     rows = rows_of(given)
     for number, (name, _) in enumerate(rows):
@@ -178,111 +109,6 @@ def as_urls(given: Path) -> list[object]:
     lines = [f"{text}\thttps://example.org/{n}.png\n" for n, (_, text) in enumerate(rows)]
     (given / "urls.tsv").write_text("".join(lines))
     return [given / "urls.tsv", "--images", given / "photos"]
-
-
-def as_image_folder(given: Path) -> list[object]:
-    pd.DataFrame(rows_of(given), columns=["file_name", "text"]).to_csv(
-        given / "photos" / "metadata.csv", index=False
-    )
-    return [given / "photos"]
-
-
-def as_split_folders(given: Path) -> list[object]:
-    """Files of one name in two subfolders, each with a table of its own."""
-    rows = rows_of(given)
-    for split, some in (("train", rows[: N // 2]), ("test", rows[N // 2 :])):
-        (given / "photos" / split).mkdir()
-        for number, (name, _) in enumerate(some):
-            (given / "photos" / name).rename(given / "photos" / split / f"{number}.png")
-        lines = [
-            json.dumps({"file_name": f"{number}.png", "text": text}) for number, (_, text) in enumerate(some)
-        ]
-        (given / "photos" / split / "metadata.jsonl").write_text("\n".join(lines))
-    return [given / "photos"]
-
-
-def as_saved(given: Path) -> list[object]:
-    rows = rows_of(given)
-    columns = {
-        "image": [str(given / "photos" / name) for name, _ in rows],
-        "caption": [text for _, text in rows],
-    }
-    found = datasets.Dataset.from_dict(columns).cast_column("image", datasets.Image())
-    found.save_to_disk(given / "saved")
-    return [given / "saved"]
-
-
-def as_shards(given: Path) -> list[object]:
-    (given / "shards").mkdir()
-    with tarfile.open(given / "shards" / "00000.tar", "w") as archive:
-        for name, text in rows_of(given):
-            key = name.removesuffix(".png")
-            for ending, content in (("png", (given / "photos" / name).read_bytes()), ("txt", text.encode())):
-                entry = tarfile.TarInfo(f"{key}.{ending}")
-                entry.size = len(content)
-                archive.addfile(entry, io.BytesIO(content))
-    return [given / "shards"]
-
-
-FORMS: dict[str, tuple[Callable[[Path], list[object]], str]] = {
-    "csv": (as_csv, "clean.csv"),
-    "tsv": (as_tsv, "clean.tsv"),
-    "jsonl": (as_json_lines, "clean.jsonl"),
-    "json": (as_json, "clean.json"),
-    "languages": (as_languages, "clean.csv"),
-    "parquet": (as_parquet, "clean.parquet"),
-    "kaggle": (as_kaggle, "clean.txt"),
-    "flickr": (as_flickr, "clean.token"),
-    "flickr in chinese": (as_flickr_in_chinese, "clean.txt"),
-    "karpathy": (as_karpathy, "clean.json"),
-    "urls": (as_urls, "clean.tsv"),
-    "image folder": (as_image_folder, "clean.csv"),
-    "split folders": (as_split_folders, "clean.jsonl"),
-    "saved": (as_saved, "clean"),
-    "shards": (as_shards, "clean.tar"),
-}
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_every_form_goes_through_the_whole_command(
-    form: str, given: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # how pairs are judged does not depend on their form
-    monkeypatch.setattr("baselines.audit.judge.FOLDS", 3)
-    monkeypatch.setattr("baselines.audit.judge.MOST_DRAWS", 2)
-    judge = baselines.audit.judge.judge_pairs
-    monkeypatch.setattr(
-        "baselines.audit.judge.judge_pairs",
-        lambda *given, **options: replace(judge(*given, **options), share=0.1),
-    )
-    make, clean = FORMS[form]
-    arguments = make(given)
-    order = ["--rows-in-order"] if form == "urls" else []
-    said = command(*arguments, *order, "--to", given / "audit")
-    assert "captions do not fit their picture" in said
-    table = pd.read_parquet(given / "audit" / "pairs.parquet")
-    n = 90 if form == "karpathy" else N
-    assert len(table) == n
-    assert sorted(table["rank"]) == list(range(1, n + 1))
-    assert (table["left_out"] == "").all()
-    assert table[["score", "probability", "similarity"]].notna().all(axis=None)
-    assert {"better_1", "better_2", "better_3"} <= set(table)
-    assert page_of(given / "audit").count("data:image/jpeg;base64,") == n
-    summary = json.loads((given / "audit" / "result.json").read_text())
-    # the last pair is given another caption: it is written with it
-    labels = labels_of(given / "audit", {int(table["rank"].idxmax()): ("wrong", "another thing, it is")})
-    command(*arguments, *order, "--to", given / "audit", "--labels", labels)
-    lists = "clean", "suspects", "corrected"
-    written = [given / "audit" / clean.replace("clean", name) for name in lists]
-    summary = json.loads((given / "audit" / "result.json").read_text())
-    # they are of the input's own form, so they can be read again
-    options = [
-        each.partition("=")[2] for each in arguments if str(each).startswith(("--image-", "--caption-"))
-    ]
-    found = [read_pairs(each, *options).captions for each in written]
-    assert [len(each) for each in found[:2]] == [n - summary["n_suspects"], summary["n_suspects"]]
-    found[2].remove("another thing, it is")
-    assert found[2] == found[0]
 
 
 def test_options_may_come_first_and_the_result_may_be_json(given: Path) -> None:

@@ -4,41 +4,44 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 
 from baselines.audit.embeddings import read_embeddings
-from ncl_bench.errors import DataError
+from ncl_bench.errors import NclBenchError
 
 X, Y = np.random.RandomState(0).standard_normal((2, 60, 8)).astype(np.float32)
-Side = Callable[[np.ndarray], np.ndarray]
+SIGNS = np.where(np.arange(60) % 2, 1, -2)[:, None]
+ALONG, FLAT = "every caption embedding lies along the embedding of its image", "embeddings have one direction"
+Sides = Callable[[np.ndarray, np.ndarray], tuple[object, object]]
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize(
-    "captions",
+    ("sides", "sentence"),
     [
-        lambda x: x,
-        lambda x: -x,
-        lambda x: 3 * x,
-        lambda x: x * np.where(np.arange(len(x)) % 2, 1, -2)[:, None],
+        (lambda x, y: (x, x), ALONG),
+        (lambda x, y: (x, -x), ALONG),
+        (lambda x, y: (x, (SIGNS * x).astype(x.dtype)), ALONG),
+        (lambda x, y: (x.repeat(60, 0)[:60], y), f"all image {FLAT}"),
+        (lambda x, y: (x, (SIGNS * y[:1]).astype(y.dtype)), f"all caption {FLAT}"),
+        (lambda x, y: (x[1:], y), "one row of each per pair"),
+        (lambda x, y: (x[:30], y), "numpy.repeat"),
+        (lambda x, y: (x, np.where(np.arange(60)[:, None] == 3, np.nan, y).astype(y.dtype)), "row 3"),
+        (lambda x, y: (x, None), "give both"),
+        (lambda x, y: (x[0], y), "expected floats of shape"),
+        (lambda x, y: (x.astype(int), y), "expected floats of shape"),
     ],
 )
-def test_captions_along_their_images_are_refused(captions: Side, dtype: type) -> None:
-    with pytest.raises(DataError, match="every caption embedding lies along the embedding of its image"):
-        read_embeddings(X.astype(dtype), captions(X).astype(dtype))
+def test_embeddings_from_which_nothing_follows_are_refused(sides: Sides, sentence: str, dtype: type) -> None:
+    with pytest.raises(NclBenchError, match=sentence):
+        read_embeddings(*sides(X.astype(dtype), Y.astype(dtype)))
 
 
-@pytest.mark.parametrize("side", ["image", "caption"])
-@pytest.mark.parametrize("factor", [np.ones((60, 1)), np.arange(1, 61)[:, None], -np.arange(1, 61)[:, None]])
-def test_a_side_of_one_direction_is_refused(side: str, factor: np.ndarray) -> None:
-    flat = (X[:1] * factor).astype(np.float32)
-    with pytest.raises(DataError, match=f"all {side} embeddings have one direction"):
-        read_embeddings(*((flat, Y) if side == "image" else (X, flat)))
-
-
-def test_other_embeddings_pass() -> None:
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_other_embeddings_pass_also_as_tensors_with_gradients(kind: torch.dtype) -> None:
     nearly = X.copy()
     nearly[7] = Y[7]  # one pair is enough to say something
     for captions in (Y, nearly):
-        images, texts = read_embeddings(X, captions)
-        assert np.array_equal(images, X)
-        assert np.array_equal(texts, captions)
+        given = [torch.from_numpy(side).to(kind).requires_grad_() for side in (X, captions)]
+        for found, side in zip(read_embeddings(*given), given, strict=True):
+            np.testing.assert_array_equal(found, side.detach().float().numpy().astype(found.dtype))

@@ -12,18 +12,17 @@ import datasets
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from PIL import Image, features
 from support.drawings import describe, tiny_encoder
 from typer.testing import CliRunner
 
 import baselines.audit.judge
 from baselines.audit import find_wrong_pairs
-from baselines.audit.embeddings import read_embeddings
 from baselines.audit.find import ANOTHER_ORDER
 from baselines.audit.order import OrderFault
 from baselines.audit.sentences import MINILM
 from ncl_bench.cli import app
+from ncl_bench.data.pairs.columns import read_pairs
 from ncl_bench.data.pictures import PICTURE_FORMATS
 from ncl_bench.errors import DataError, NclBenchError, TrainingError
 from ncl_bench.files import write_text
@@ -170,22 +169,6 @@ def test_captions_in_another_order_are_said_to_be_so(rows: slice, remarks: int) 
     assert table.attrs["summary"]["remarks"].count(ANOTHER_ORDER) == remarks
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        (lambda x, y: (x[1:], y), "one row of each per pair"),
-        (lambda x, y: (x[:30], y), "numpy.repeat"),
-        (lambda x, y: (x, np.where(np.arange(len(y))[:, None] == 3, np.nan, y)), "row 3"),
-        (lambda x, y: (x, None), "give both"),
-        (lambda x, y: (x[0], y), "expected floats of shape"),
-    ],
-)
-def test_embeddings_that_do_not_fit_are_refused(change, sentence: str) -> None:
-    x, y = change(*np.random.default_rng(0).standard_normal((2, N, 8), np.float32))
-    with pytest.raises(NclBenchError, match=sentence):
-        find_wrong_pairs(image_embeddings=x, caption_embeddings=y)
-
-
 def test_an_encoder_that_is_not_installed_is_refused_before_a_picture_is_encoded(
     given: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,24 +273,17 @@ def test_pictures_in_the_rows_are_told_apart_by_their_content(given: Path) -> No
     assert table.index[table["label"] == "wrong"].tolist() == [0]
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        (
-            "row,label\n1,wrong\n",
-            "has no column version or image_id or caption, expected labels of version 2",
-        ),
-        (
-            "version,image_id,caption,label\n1,a,b,wrong\n",
-            "version is '1' and label 'wrong', expected labels",
-        ),
-        ("version,image_id,caption,label\n2,a,b,right\n", "label 'right', expected labels of version 2"),
-    ],
-)
-def test_labels_of_another_form_are_refused(text: str, sentence: str, given: Path) -> None:
-    (given / "labels.csv").write_text(text)
-    assert sentence in refusal(*as_csv(given), "--labels", given / "labels.csv", "--to", given / "audit")
-    assert not (given / "audit").exists()
+def test_flickr_lists_in_chinese_and_columns_of_two_languages_are_read(given: Path) -> None:
+    names = [name for name, _ in rows_of(given)]
+    (given / "captions.txt").write_text("".join(f"{name}#zhc#0 第{name}张图\n" for name in names), "utf-8")
+    frame = pd.DataFrame(rows_of(given), columns=["image", "en"]).assign(zh="一个红色的圆形")
+    frame.to_csv(given / "captions.csv", index=False, sep=";")
+    for file, captions in (
+        ("captions.txt", [f"第{name}张图" for name in names]),
+        ("captions.csv", frame["en"].tolist()),
+    ):
+        found = read_pairs(given / file)
+        assert (found.images, found.captions) == (names, captions)
 
 
 def test_apply_writes_the_lists_of_own_pairs(given: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -414,23 +390,41 @@ def test_embeddings_show_the_pictures_that_are_known(given: Path) -> None:
     assert "data:image/jpeg" not in page_of(given / "b")
 
 
-def test_a_folder_that_holds_no_pairs(given: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["runs", "captions.csv"], "captions.csv is no run.* audit TABLE --images PICTURES"),
+        (["runs", "photos"], "photos is no run"),
+        (["a.npy", "a.npy"], "a.npy is an array.* --image-embeddings A.npy"),
+        (["captions.json"], "captions.json does not exist, expected a table"),
+        (["./runs"], "runs.*does not exist"),
+        (["."], "it holds captions.csv.*: give that file"),
+        (["urls.tsv", "--images", "empty"], "img2dataset --url_list urls.tsv"),
+        (
+            ["captions.csv", "--images", "photos", "--labels", "labels.csv"],
+            "no column version or image_id or caption",
+        ),
+        (["captions.csv", "--images", "photos", "--labels", "old.csv"], "version is '1' and label 'wrong'"),
+        (
+            ["captions.csv", "--images", "photos", "--labels", "other.csv"],
+            "label 'right', expected labels of",
+        ),
+    ],
+)
+def test_what_is_no_audit_of_pairs_is_told_the_right_form(
+    arguments: list[str], sentence: str, given: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(given)
     as_csv(given)
-    assert "it holds captions.csv: give that file" in refusal(given, "--to", given / "audit")
-
-
-def test_pairs_given_as_runs_are_told_the_right_form(given: Path) -> None:
-    as_csv(given)
-    np.save(given / "a.npy", np.ones((N, 4), np.float32))
-    for arguments, sentence in (
-        (["runs", given / "captions.csv"], "captions.csv is no run.* audit TABLE --images PICTURES"),
-        (["runs", given / "photos"], "photos is no run"),
-        ([given / "a.npy", given / "a.npy"], "a.npy is an array.* --image-embeddings A.npy"),
-        ([given / "captions.json"], "captions.json does not exist, expected a table"),
-        ([given / "runs"], "runs.*does not exist"),
-    ):
-        assert re.search(sentence, refusal(*arguments, "--to", given / "to"))
-    assert not (given / "to").exists()
+    np.save("a.npy", np.ones((N, 4), np.float32))
+    if "urls.tsv" in arguments:
+        as_urls(given)
+        Path("empty").mkdir()
+    Path("labels.csv").write_text("row,label\n1,wrong\n")
+    Path("old.csv").write_text("version,image_id,caption,label\n1,a,b,wrong\n")
+    Path("other.csv").write_text("version,image_id,caption,label\n2,a,b,right\n")
+    assert re.search(sentence, refusal(*arguments, "--to", "to"))
+    assert not Path("to").exists()
 
 
 @pytest.mark.parametrize(
@@ -473,14 +467,6 @@ def test_names_are_found_in_subfolders_if_they_are_unique(given: Path) -> None:
         find_wrong_pairs(doubled, images=given / "photos")
 
 
-def test_urls_without_pictures_say_how_to_download_them(given: Path) -> None:
-    arguments = as_urls(given)
-    (given / "empty").mkdir()
-    assert "img2dataset --url_list urls.tsv" in refusal(
-        arguments[0], "--images", given / "empty", "--to", given / "a"
-    )
-
-
 def test_a_folder_of_another_audit_or_of_something_else_is_left_alone(given: Path) -> None:
     frame = pd.DataFrame(rows_of(given), columns=["image", "caption"])
     find_wrong_pairs(frame, images=given / "photos", to=given / "audit")
@@ -505,14 +491,6 @@ def test_a_folder_without_rights(given: Path, monkeypatch: pytest.MonkeyPatch) -
         DataError, match=r"photos cannot be read .*Permission denied.*; check its permissions"
     ):
         find_wrong_pairs(frame, images=given / "photos")
-
-
-@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
-def test_embeddings_may_be_tensors_with_gradients(kind: torch.dtype) -> None:
-    given = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)).to(kind).requires_grad_()
-    images, captions = read_embeddings(given, given.roll(1, 0))
-    np.testing.assert_array_equal(images, given.detach().float().numpy().astype(images.dtype))
-    np.testing.assert_array_equal(captions, given.roll(1, 0).detach().float().numpy().astype(captions.dtype))
 
 
 def test_columns_of_the_user_are_not_taken_for_those_of_the_audit(given: Path) -> None:

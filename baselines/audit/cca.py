@@ -6,7 +6,6 @@ pair vouches for itself. A model is a linear system, so nothing is trained.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,13 +20,14 @@ from ncl_bench.data.scripts import terms
 from ncl_bench.errors import TrainingError
 from ncl_bench.files import atomic_path
 from ncl_bench.foreign import reading
-from ncl_bench.progress import Advance
 
 FOLDS = 10
 COMPONENTS = 60
 RIDGES = 10.0, 3.0
 """Added to the variances of images and of captions, in units of their mean."""
 MOST_TERMS = 2_000
+PROJECTIONS = "projections.safetensors"
+"""What an audit keeps for the small sets of the same encoders."""
 FEWEST_CAPTIONS = 2
 """Captions that a term must occur in."""
 
@@ -98,16 +98,18 @@ def cross_fitted(
     """
     partner = np.clip(np.arange(len(image_of)) + offset, 0, len(image_of) - 1)
     whole = Moments.of(images, image_of, captions[partner])
-    found = []
-    for rows, others in folds_of(image_of, seed, n_folds):
-        fold = Moments.of(images, image_of[rows], captions[partner[rows]])
-        fitted = whole.without(fold).projections(COMPONENTS, RIDGES)
-        found.append(
-            Fold(
-                rows, others, partial(_images, fitted, images, image_of), partial(_captions, fitted, captions)
-            )
+
+    def fitted(rows: Int64Array, others: Int64Array) -> Fold:
+        own = Moments.of(images, image_of[rows], captions[partner[rows]])
+        found = whole.without(own).projections(COMPONENTS, RIDGES)
+        return Fold(
+            rows,
+            others,
+            lambda pairs: found.place_images(np.asarray(images[image_of[pairs]], np.float64)),
+            lambda pairs: found.place_captions(captions[pairs]),
         )
-    return found
+
+    return [fitted(*each) for each in folds_of(image_of, seed, n_folds)]
 
 
 def write_projections(to: Path, fitted: Projections, encoders: Mapping[str, str]) -> None:
@@ -135,25 +137,12 @@ def read_projections(file: Path, encoders: Mapping[str, str]) -> Projections:
     return fitted
 
 
-def _images(
-    fitted: Projections, images: NDArray[np.floating], image_of: Int64Array, pairs: Int64Array
-) -> Float64Array:
-    return fitted.place_images(np.asarray(images[image_of[pairs]], np.float64))
-
-
-def _captions(fitted: Projections, captions: Vectors, pairs: Int64Array) -> Float64Array:
-    return fitted.place_captions(captions[pairs])
-
-
-def pooled(
-    features: NDArray[np.floating], to: Path, advance: Advance = lambda amount: None
-) -> NDArray[np.float32]:
+def pooled(features: NDArray[np.floating], to: Path) -> NDArray[np.float32]:
     """Average the regions of each image, and take the root and keep the sign, which tames large activations.
 
     Args:
         features: ``(n_images, regions, dim)``.
         to: ``.npy`` file to write; the result is mapped from it.
-        advance: called with the number of images done.
 
     Returns:
         float32 ``(n_images, dim)``.
@@ -163,8 +152,6 @@ def pooled(
         for start in range(0, len(features), ROWS_AT_ONCE):
             block = np.asarray(features[start : start + ROWS_AT_ONCE], np.float32)
             out[start : start + len(block)] = signed_root(block.mean(axis=1))
-            advance(len(block))
         out.flush()
-        del out
     mapped: NDArray[np.float32] = np.load(to, mmap_mode="r", allow_pickle=False)
     return mapped

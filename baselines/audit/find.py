@@ -25,6 +25,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from baselines.audit.assemble import BETTER_ROWS, Audit, Source, assemble
+from baselines.audit.cca import PROJECTIONS
 from baselines.audit.labels import read_labels
 from baselines.audit.lists import forget, repaired, write_lists
 from baselines.audit.page import write
@@ -78,6 +79,11 @@ class Encoders:
     prior: Path | None = None
     device: str = "auto"
     strict: bool = False
+
+    @property
+    def projections(self) -> Path | None:
+        """The file of an audit that orders other pairs."""
+        return self.prior and self.prior / WORK / JUDGE / PROJECTIONS
 
 
 def find(
@@ -159,26 +165,21 @@ def _opened(pairs: Any, columns: "PairColumns", arrays: Arrays | None) -> OwnPai
 
 def _encoder(by: Encoders) -> "Encoder":
     """The network of the pictures; what either encoder needs is refused before any picture is encoded."""
-    from baselines.audit.judge import PROJECTIONS
     from baselines.audit.sentences import require_encoder
     from baselines.encoders import load_encoder
 
     if by.text_encoder is not None:
         require_encoder(by.text_encoder)
-    if by.prior is not None:
-        expected = "the prior of an audit of 1,000 pairs or more with a sentence encoder"
-        readable(by.prior / WORK / JUDGE / PROJECTIONS, TrainingError, expected)
     return load_encoder(by.encoder, None, by.device)
 
 
 def _key(own: OwnPairs, arrays: Arrays | None, by: Encoders, seed: int) -> str:
     """Hash of all that the judgement depends on, but for the pictures' files."""
-    from baselines.audit.judge import PROJECTIONS
-
     settings = [own.images, own.captions, by.encoder, by.text_encoder, seed]
     digest = hashlib.sha256(json.dumps(settings).encode())
-    if by.prior and (file := by.prior / WORK / JUDGE / PROJECTIONS).is_file():
-        digest.update(sha256_of_file(file).encode())
+    if by.projections:
+        expected = "the prior of an audit of 1,000 pairs or more with a sentence encoder"
+        digest.update(sha256_of_file(readable(by.projections, TrainingError, expected)).encode())
     for array in arrays or ():
         for row in array:
             # row by row, as the array may be mapped from a file larger than the memory
@@ -292,7 +293,7 @@ def _judge_pictures(
     progress: Callable[[str], Progress],
 ) -> "tuple[Int64Array, Judged]":
     """Numbers of the judged rows' pictures, and what was found; damaged pictures are added to ``left_out``."""
-    from baselines.audit.judge import PROJECTIONS, judge_pairs
+    from baselines.audit.judge import judge_pairs
     from baselines.audit.sentences import default_encoder
     from baselines.encoders import CLIP, usual_grid
     from baselines.features import FeatureOptions, ImageList, extract
@@ -337,7 +338,7 @@ def _judge_pictures(
                 work=work / JUDGE,
                 image_encoder=network.name,
                 text_encoder=text_encoder,
-                prior=by.prior and by.prior / WORK / JUDGE / PROJECTIONS,
+                prior=by.projections,
                 seed=seed,
                 device=by.device,
                 advance=advance,

@@ -20,6 +20,7 @@ from scipy.sparse import csr_array
 from baselines.audit.cca import (
     COMPONENTS,
     FOLDS,
+    PROJECTIONS,
     RIDGES,
     Fold,
     caption_vectors,
@@ -54,8 +55,6 @@ SAMPLE, BETTER = 1_000, 3
 """Pairs whose captions are compared with every image, and how many of the best are named."""
 MOST_DRAWS, CHANCE = 10, 20_000
 """Chance is scored with captions of other images: at most 10 for each pair, about 20,000 in all, one each at least."""
-PROJECTIONS = "projections.safetensors"
-"""What :func:`judge_pairs` keeps for the small sets of the same encoders."""
 FOLDS_OF_OFFSETS = 3
 """Of the fits that only say by how many rows a whole file has moved."""
 FEWEST_FOR_SHARE, MOST_OF_AN_IMAGE = 1_000, 5
@@ -392,15 +391,9 @@ def _as_they_are(
     images: NDArray[np.floating], captions: NDArray[np.floating], image_of: Int64Array, seed: int
 ) -> Fits:
     """Vectors of one space as they are, whatever the offset."""
-    folds = [
-        Fold(rows, others, partial(_vectors, images), partial(_vectors, captions))
-        for rows, others in folds_of(image_of, seed)
-    ]
+    sides = [lambda pairs, side=side: np.asarray(side[pairs], np.float64) for side in (images, captions)]
+    folds = [Fold(*each, *sides) for each in folds_of(image_of, seed)]
     return lambda offset: folds
-
-
-def _vectors(vectors: NDArray[np.floating], pairs: Int64Array) -> NDArray[np.float64]:
-    return np.asarray(vectors[pairs], np.float64)
 
 
 def _judged(
@@ -461,16 +454,10 @@ def _judged(
     obtained = OBTAINED if enough else MOST_NAMED if many else TOO_FEW
     # what right pairs seldom gain; pairs that are probably wrong say nothing of it
     right = 1 - (probability if enough else np.zeros(len(image_of)))
-    margin = max(0.0, weighted_quantile(measured.gain[:, 0], right, 1 - SUGGESTED))
+    gains = measured.gain[:, 0]
+    margin = max(0.0, float(np.quantile(gains, 1 - SUGGESTED, weights=right, method="inverted_cdf")))
     better = np.where(measured.gain > margin, measured.better, -1)
     return Judged(table, share, low, high, obtained, better, faults)
-
-
-def weighted_quantile(values: NDArray[np.floating], weights: NDArray[np.floating], part: float) -> float:
-    """The smallest value up to which at least a part of the weight lies."""
-    order = np.argsort(values, kind="stable")
-    sums = np.cumsum(weights[order])
-    return float(values[order][np.searchsorted(sums, part * sums[-1])])
 
 
 def _measured(

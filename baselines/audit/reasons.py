@@ -29,7 +29,6 @@ picture has as many captions."""
 NEAR, MOST_PICTURES = 0.2, 50_000
 """Near-equal pictures are at most a fifth as far apart (1 - cosine of pooled features) as the usual picture is from its
 nearest one; every two pictures are compared up to 50,000."""
-PICTURES_AT_ONCE = 1_024
 LEAST_MARKED = 0.5
 """Part of the captions with a stop word of one language that makes it the language of the set."""
 RARE_SCRIPT = 0.1
@@ -209,35 +208,24 @@ def _near_equal(
     plain: Sequence[str], image_of: Int64Array, images: NDArray[np.floating]
 ) -> NDArray[np.bool_]:
     """Pairs whose picture nearly equals another one that has none of its captions."""
+    from sklearn.neighbors import NearestNeighbors
+
     used = np.unique(image_of)
     marked = np.zeros(len(image_of), bool)
     # every two pictures are compared, which grows with the square
     if len(used) > MOST_PICTURES:
         return marked
-    vectors = np.asarray(images[used], np.float32)
-    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     of_image: dict[int, set[str]] = {}
     for image, text in zip(image_of.tolist(), plain, strict=True):
         of_image.setdefault(image, set()).add(text)
-    nearest = np.empty(len(used), np.float32)
-    pairs = []
-    for start in range(0, len(used), PICTURES_AT_ONCE):
-        away = 1 - vectors[start : start + PICTURES_AT_ONCE] @ vectors.T
-        rows = np.arange(len(away))
-        away[rows, start + rows] = np.inf
-        nearest[start + rows] = away.min(axis=1)
-        # only these can be near-equal, as the usual distance is at most 1
-        near = np.argwhere(away < NEAR)
-        pairs.append(np.column_stack([near[:, 0] + start, near[:, 1], away[tuple(near.T)]]))
+    near = NearestNeighbors(metric="cosine", algorithm="brute").fit(np.asarray(images[used], np.float32))
     # in units of the set: drawings lie nearer to each other than photographs
-    usual = np.median(nearest)
-    row, other, distance = np.concatenate(pairs).T
-    close = distance <= NEAR * usual
+    usual = np.median(near.kneighbors(n_neighbors=1)[0])
     near_equal: set[int] = set()
-    for one, two in zip(
-        used[row[close].astype(int)].tolist(), used[other[close].astype(int)].tolist(), strict=True
-    ):
-        if of_image[one].isdisjoint(of_image[two]):
-            near_equal |= {one, two}
+    found = near.radius_neighbors(radius=NEAR * usual, return_distance=False)
+    for one, others in zip(used.tolist(), found, strict=True):
+        for other in used[others].tolist():
+            if of_image[one].isdisjoint(of_image[other]):
+                near_equal |= {one, other}
     marked[np.isin(image_of, list(near_equal))] = True
     return marked

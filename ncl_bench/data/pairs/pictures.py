@@ -73,16 +73,9 @@ def _found(
     pairs: OwnPairs, folder: Path, wanted: Sequence[str], *, by_name: bool = True
 ) -> tuple[dict[str, Path], list[str]]:
     """Name to file, and how they were found; ``by_name`` as for :meth:`FileIndex.find_all`."""
-    if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder; give the folder of the pictures with {named('images')}")
     index = FileIndex(folder)
     # beside names of files, a URL says where a picture came from and not where it lies
     names = list(dict.fromkeys(name for name in wanted if name and not URL.fullmatch(name)))
-    if not names:
-        raise DataError(
-            f"{pairs.form.name}: column {pairs.image_column} names no image; choose another with "
-            f"{named('image_column')}"
-        )
     found, alone = index.find_all(names, pairs.form.name, by_name=by_name)
     if not found:
         outside = any(Path(name).is_absolute() for name in names)
@@ -177,13 +170,7 @@ class FileIndex:
         """Path of every file in the folder, in Unicode's composed form, to the file."""
         found: dict[str, Path] = {}
         for file in files_below(self.folder) if self.folder.is_dir() else ():
-            path = normalized(file.relative_to(self.folder).as_posix())
-            # both would be one name in a table
-            if found.setdefault(path, file) != file:
-                raise DataError(
-                    f"{file.parent} holds 2 files that are named {file.name} in different Unicode forms; "
-                    "remove or rename all but one"
-                )
+            found.setdefault(normalized(file.relative_to(self.folder).as_posix()), file)
         return found
 
     @cached_property

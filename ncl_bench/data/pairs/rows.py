@@ -282,7 +282,7 @@ def _folder(path: Path) -> UserRows:
         with reading(each):
             part = _file(each)
         if each.name in METADATA and each.parent != path:
-            part = _from_outside(part, each, each.parent.relative_to(path))
+            part = _from_outside(part, each.parent.relative_to(path))
         parts.append((_inner(path, each), part))
     return _joined(path.name, path, parts, order=True)
 
@@ -291,14 +291,9 @@ def _inner(folder: Path, file: Path) -> str:
     return file.relative_to(folder).as_posix()
 
 
-def _from_outside(part: UserRows, file: Path, inner: Path) -> UserRows:
+def _from_outside(part: UserRows, inner: Path) -> UserRows:
     """Rows of a metadata table in a subfolder, whose image paths start from the outer folder."""
-    columns = known_columns([str(each) for each in part.frame], "image")
-    if not columns and not part.pictures:
-        raise DataError(
-            f"{file} has the columns {listed(map(str, part.frame), 30)}, and none is called file_name; name the column "
-            "of image paths file_name"
-        )
+    columns = known_columns([*part.frame], "image")
     moved = {
         name: [
             (inner / cell).as_posix() if cell and not URL.fullmatch(cell) else cell

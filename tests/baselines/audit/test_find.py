@@ -440,7 +440,7 @@ def test_what_is_no_audit_of_pairs_is_told_the_right_form(
             "names images/a000.png.*the folder holds 000.png",
         ),
         (lambda f: f.assign(caption=[["a"]] * N), {}, "all 60 captions are"),
-        (lambda f: f.assign(image=None), {}, "column image names no image"),
+        (lambda f: f.assign(image=None), {}, "column image names none"),
         (lambda f: f[:0], {}, "has no rows"),
     ],
 )

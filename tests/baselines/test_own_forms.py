@@ -3,8 +3,6 @@
 import io
 import json
 import re
-import tarfile
-from collections.abc import Iterator
 from functools import wraps
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import pytest
 from PIL import Image
 from support.drawings import drawing, tiny_encoder
 from support.own_forms import FORMS, NAMES, TEXTS, N, photos, png
+from support.shaded import shard
 from typer.testing import CliRunner
 
 import baselines.encoders
@@ -32,7 +31,7 @@ WRONG = {3, 7}
 """Pictures whose captions the judge of these tests calls wrong."""
 
 
-def judged(features: object, image_of: object, captions: list[str], **_: object) -> Judged:
+def judged(features, image_of, captions, **_):
     numbers = [int(text.rpartition(" ")[2]) for text in captions]
     score = np.array([10.0 + number if number in WRONG else -number for number in numbers])
     table = pd.DataFrame({"score": score, "probability": 1 / (1 + np.exp(-score))})
@@ -41,7 +40,7 @@ def judged(features: object, image_of: object, captions: list[str], **_: object)
 
 
 @pytest.fixture(autouse=True)
-def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def small(tmp_path, monkeypatch):
     """A tiny encoder, a judge that knows, few pictures, and an empty folder and registry."""
     # the command makes its options of the signature
     tiny = wraps(baselines.encoders.load_encoder)(lambda *_: tiny_encoder())
@@ -55,24 +54,24 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     DATASETS.update(before)
 
 
-def run(*arguments: object) -> str:
+def run(*arguments):
     result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
 
 
-def given(form: str, folder: Path) -> tuple[Path, list[object]]:
+def given(form, folder):
     source, images = FORMS[form](folder)
     return source, [] if images is None else ["--images", images]
 
 
-def cards(audit: str) -> list[dict]:
+def cards(audit):
     """The pairs on the page, as its script reads them."""
     page = Path(audit, "index.html").read_text("utf-8")
     return json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])["cards"]
 
 
-def seen(name: str, root: str = "data") -> dict[str, np.ndarray]:
+def seen(name, root="data"):
     """Caption to the features of its image, of all splits."""
     found = {}
     for split in ("train", "dev", "test"):
@@ -83,7 +82,7 @@ def seen(name: str, root: str = "data") -> dict[str, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def right(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
+def right(tmp_path_factory):
     """Caption to the features of its drawing, each encoded alone."""
     found = {}
     folder = photos(tmp_path_factory.mktemp("right"), NAMES)
@@ -94,7 +93,7 @@ def right(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
     return found
 
 
-def assert_right(found: dict[str, np.ndarray], right: dict[str, np.ndarray], numbers: set[int]) -> None:
+def assert_right(found, right, numbers):
     assert set(found) == {TEXTS[number] for number in numbers}
     largest = max(np.abs(features).max() for features in right.values())
     for text, features in found.items():
@@ -102,9 +101,7 @@ def assert_right(found: dict[str, np.ndarray], right: dict[str, np.ndarray], num
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_all_commands_read_all_forms(
-    form: str, tmp_path: Path, right: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_commands_read_all_forms(form, tmp_path, right, monkeypatch):
     source, images = given(form, tmp_path)
     order = ["--rows-in-order"] if "named by row" in form else []
     run("audit", source, *images, *order, "--to", "audit")
@@ -155,14 +152,12 @@ def test_all_commands_read_all_forms(
     assert_right(seen("cleaned"), right, set(range(N)) - WRONG)
 
 
-def test_the_table_of_the_page_is_that_of_the_test() -> None:
+def test_the_table_of_the_page_is_that_of_the_test():
     rows = re.findall(r"^\| (.+?) \| yes \| yes \| yes \| yes \|$", PAGE.read_text("utf-8"), re.MULTILINE)
     assert rows == list(FORMS)
 
 
-def test_what_an_audit_kept_is_taken_by_threshold_as_a_file_and_with_own_features(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_an_audit_kept_is_taken_by_threshold_as_a_file_and_with_own_features(tmp_path, monkeypatch):
     source, images = given("`captions.csv`", tmp_path)
     run("features", source, *images, "--dev", 2, "--test", 2, "--to", "features")
     run("audit", source, *images, "--to", "audit")
@@ -180,7 +175,7 @@ def test_what_an_audit_kept_is_taken_by_threshold_as_a_file_and_with_own_feature
     assert split == [i for i in Path("features/test_ids.txt").read_text().split() if int(i[:3]) not in WRONG]
 
 
-def test_kept_pairs_that_changed_since_are_refused(tmp_path: Path) -> None:
+def test_kept_pairs_that_changed_since_are_refused(tmp_path):
     source, images = given("`captions.csv`", tmp_path)
     run("audit", source, *images, "--to", "audit")
     source.write_text(source.read_text().replace(TEXTS[1], "another"))
@@ -191,9 +186,7 @@ def test_kept_pairs_that_changed_since_are_refused(tmp_path: Path) -> None:
     assert not Path("data").exists()
 
 
-def test_a_frame_is_read_as_a_table_and_encoded_anew_where_a_picture_changed(
-    tmp_path: Path, right: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_frame_is_read_as_a_table_and_encoded_anew_where_a_picture_changed(tmp_path, right, monkeypatch):
     source, images = given("`captions.csv`", tmp_path)
     run("audit", source, *images, "--to", "audit")
     drawing(50).save(tmp_path / "photos" / NAMES[0])
@@ -219,7 +212,7 @@ def test_a_frame_is_read_as_a_table_and_encoded_anew_where_a_picture_changed(
     assert_right(found, right, set(range(1, N)))
 
 
-def test_rows_with_one_picture_are_one_image(tmp_path: Path) -> None:
+def test_rows_with_one_picture_are_one_image(tmp_path):
     cells = [{"bytes": png(n // 2), "path": f"{n}.png"} for n in range(2 * N)]
     frame = pd.DataFrame({"image": cells, "text": [f"one drawing of a thing {n}" for n in range(2 * N)]})
     new_dataset("pairs", frame, to="data", dev=1, test=1)
@@ -234,9 +227,7 @@ def test_rows_with_one_picture_are_one_image(tmp_path: Path) -> None:
         new_dataset("others", frame, to="data")
 
 
-def test_a_table_that_names_its_files_walks_through_no_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_that_names_its_files_walks_through_no_folder(tmp_path, monkeypatch):
     names = [f"inner/{name}" for name in NAMES]
     photos(tmp_path, names)
     (tmp_path / "images.csv").write_text("image\n" + "".join(f"{name[:-4]}\n" for name in names))
@@ -246,7 +237,7 @@ def test_a_table_that_names_its_files_walks_through_no_folder(
     assert [found.file(name).resolve() for name in found.names] == [tmp_path / name for name in names]
 
 
-def test_pages_in_place_of_pictures_are_named(tmp_path: Path) -> None:
+def test_pages_in_place_of_pictures_are_named(tmp_path):
     source, images = given("`captions.csv`", tmp_path)
     for name in NAMES:
         (tmp_path / "photos" / name).write_text("\n<!DOCTYPE HTML><html><body>403 Forbidden</body></html>")
@@ -259,7 +250,7 @@ def test_pages_in_place_of_pictures_are_named(tmp_path: Path) -> None:
             CliRunner().invoke(app, list(map(str, call)), catch_exceptions=False)
 
 
-def test_chinese_under_caption_needs_the_name_of_its_language(tmp_path: Path) -> None:
+def test_chinese_under_caption_needs_the_name_of_its_language(tmp_path):
     source, _ = given("`captions.csv`", tmp_path)
     source.write_text(source.read_text().replace("the drawing of number", "第几张画着两只小狗"), "utf-8")
     with pytest.raises(DataError, match=r"caption are in Chinese or Japanese.*as in languages='zh=caption'"):
@@ -269,7 +260,7 @@ def test_chinese_under_caption_needs_the_name_of_its_language(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_an_accepted_caption_is_written_in_every_form(form: str, tmp_path: Path) -> None:
+def test_an_accepted_caption_is_written_in_every_form(form, tmp_path):
     own = read_pairs(FORMS[form](tmp_path)[0])
     row = own.captions.index(TEXTS[5])
     rows = np.array(sorted({row, 0, N - 1}))
@@ -278,14 +269,10 @@ def test_an_accepted_caption_is_written_in_every_form(form: str, tmp_path: Path)
     assert found == ["a better one" if n == row else own.captions[n] for n in rows.tolist()]
 
 
-def test_samples_of_one_key_in_two_shards_stay_apart(tmp_path: Path) -> None:
-    for shard, number in (("a.tar", 1), ("b.tar", 2)):
-        with tarfile.open(tmp_path / shard, "w") as archive:
-            facts = json.dumps({"text": TEXTS[number], "width": 24}).encode()
-            for ending, content in (("png", png(number)), ("json", facts)):
-                entry = tarfile.TarInfo(f"0.{ending}")
-                entry.size = len(content)
-                archive.addfile(entry, io.BytesIO(content))
+def test_samples_of_one_key_in_two_shards_stay_apart(tmp_path):
+    for name, number in (("a.tar", 1), ("b.tar", 2)):
+        facts = json.dumps({"text": TEXTS[number], "width": 24}).encode()
+        shard(tmp_path / name, [("0.png", png(number)), ("0.json", facts)])
     own = read_pairs(tmp_path)
     assert own.captions == TEXTS[1:3]
     found = read_pairs(save(own.form, tmp_path / "corrected", np.array([0, 1]), "text", {1: "another"}))
@@ -294,8 +281,8 @@ def test_samples_of_one_key_in_two_shards_stay_apart(tmp_path: Path) -> None:
 
 
 def test_what_is_refused_before_encoding_leaves_nothing_and_later_keeps_what_was_encoded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     source, _ = FORMS["`pairs.parquet` with pictures"](tmp_path)
     for options, problem in (
         ({"dev": N}, "would be train; choose other numbers"),
@@ -314,7 +301,7 @@ def test_what_is_refused_before_encoding_leaves_nothing_and_later_keeps_what_was
     assert [path.name for path in Path("data").iterdir()] == ["own"]
 
 
-def test_missing_files_are_refused_before_encoding_or_left_out(tmp_path: Path) -> None:
+def test_missing_files_are_refused_before_encoding_or_left_out(tmp_path):
     source, _ = given("`captions.csv`", tmp_path)
     (tmp_path / "photos" / NAMES[2]).unlink()
     options = {"images": "photos", "to": "data", "dev": 2, "test": 2}

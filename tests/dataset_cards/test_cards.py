@@ -15,11 +15,11 @@ DOWNLOADED = sorted(name for name, spec in DATASETS.items() if not spec.embedded
 NUMBER = re.compile(r"(?<![\w.,-])\d[\d,]*(?:\.\d+)?(?![\w])")
 
 
-def card(name: str) -> str:
+def card(name):
     return (CARDS / f"{name}.md").read_text(encoding="utf-8")
 
 
-def prose(name: str) -> str:
+def prose(name):
     """The card without front matter, code and addresses, on one line."""
     text = card(name).split("---\n", 2)[2]
     text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
@@ -27,18 +27,18 @@ def prose(name: str) -> str:
     return " ".join(text.split())
 
 
-def numbers(text: str) -> set[str]:
+def numbers(text):
     return {found.rstrip(",") for found in NUMBER.findall(text)}
 
 
-def standard_seeds(name: str) -> dict[float, int]:
+def standard_seeds(name):
     """Ratio to the seed that draws the file of captions that papers share."""
     spec = DATASETS[name]
     ratios = sorted({file.ratio for file in spec.noise_files if file.unit == "caption"})
     return {ratio: spec.standard_seed("caption", ratio) for ratio in ratios}
 
 
-def known_numbers(name: str) -> set[str]:
+def known_numbers(name):
     """Every number that the code states about a dataset."""
     spec, origin = DATASETS[name], DATASETS[name].origin
     facts = {spec.n_regions, spec.feature_dim, spec.captions_per_image, selection_images(spec)}
@@ -53,7 +53,7 @@ def known_numbers(name: str) -> set[str]:
     return known
 
 
-def plain(text: str) -> str:
+def plain(text):
     return " ".join(text.split())
 
 

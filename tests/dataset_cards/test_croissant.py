@@ -13,12 +13,12 @@ from ncl_bench.data.spec import SPLITS
 CARDS = Path(__file__).parents[2] / "dataset_cards"
 
 
-def metadata(name: str) -> mlcroissant.Dataset:
+def metadata(name):
     return mlcroissant.Dataset(jsonld=CARDS / f"{name}.json")
 
 
 @pytest.mark.parametrize("name", DATASETS)
-def test_the_file_is_what_the_command_prints_and_valid(name: str) -> None:
+def test_the_file_is_what_the_command_prints_and_valid(name):
     text = (CARDS / f"{name}.json").read_text(encoding="utf-8")
     assert text == croissant_text(DATASETS[name]), (
         f"write it again: ncl-bench datasets show {name} --croissant > dataset_cards/{name}.json"
@@ -42,9 +42,7 @@ def test_the_file_is_what_the_command_prints_and_valid(name: str) -> None:
     ],
     ids=lambda value: value.name if isinstance(value, Pictograms) else "",
 )
-def test_the_table_of_an_embedded_dataset_holds_its_captions(
-    spec: Pictograms, columns: tuple[str, dict[str, str]]
-) -> None:
+def test_the_table_of_an_embedded_dataset_holds_its_captions(spec, columns):
     split_column, captions = columns
     records = [
         {key.removeprefix("pictures/"): (value or b"").decode() for key, value in record.items()}

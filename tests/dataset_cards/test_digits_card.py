@@ -17,13 +17,13 @@ TEXT = (Path(__file__).parents[2] / "dataset_cards" / "digits.md").read_text(enc
 PLAIN = " ".join(TEXT.split())
 
 
-def rows(*cells: str) -> list[tuple[str, ...]]:
+def rows(*cells):
     return re.findall(r"^\| " + r" \| ".join(f"({cell})" for cell in cells) + r" \|$", TEXT, re.MULTILINE)
 
 
-def count_shared(language: str, splits: tuple[str, ...]) -> int:
+def count_shared(language, splits):
     """Captions that belong to more than one scene."""
-    scenes: dict[str, set[str]] = {}
+    scenes = {}
     for split in splits:
         content = digits_split(split)
         for number, caption in enumerate(content.captions[language]):
@@ -31,7 +31,7 @@ def count_shared(language: str, splits: tuple[str, ...]) -> int:
     return sum(len(found) > 1 for found in scenes.values())
 
 
-def test_splits_and_pools() -> None:
+def test_splits_and_pools():
     assert rows("train|dev|test", r"[\d,]+", r"[\d,]+", r"[\d,]+") == [
         (split, f"{SPEC.images[split]:,}", f"{SPEC.n_captions(split):,}", f"{digits.POOLS[split]:,}")
         for split in SPLITS
@@ -40,7 +40,7 @@ def test_splits_and_pools() -> None:
     assert f"{SPEC.captions_per_image} captions per image" in TEXT
 
 
-def test_shared_captions() -> None:
+def test_shared_captions():
     counted = [
         (language, *(str(count_shared(language, splits)) for splits in (*((s,) for s in SPLITS), SPLITS)))
         for language in SPEC.languages
@@ -52,7 +52,7 @@ def test_shared_captions() -> None:
 
 
 @pytest.mark.parametrize("language", SPEC.languages)
-def test_captions_that_fit_one_scene_only(language: str) -> None:
+def test_captions_that_fit_one_scene_only(language):
     content = digits_split("test")
     named = [read(caption, language) for caption in content.captions[language]]
     sole = sum(sum(matches(items, scene) for scene in content.scenes) == 1 for items in named)
@@ -60,7 +60,7 @@ def test_captions_that_fit_one_scene_only(language: str) -> None:
     assert f"Of the {len(named):,} test captions" in PLAIN
 
 
-def test_fingerprints() -> None:
+def test_fingerprints():
     assert rows("train|dev|test", "`[0-9a-f]{64}`") == [
         (split, f"`{digits_split(split).fingerprint}`") for split in SPLITS
     ]
@@ -74,7 +74,7 @@ def test_fingerprints() -> None:
     ]
 
 
-def test_what_a_scene_and_a_caption_are_made_of() -> None:
+def test_what_a_scene_and_a_caption_are_made_of():
     assert f"{digits.FEWEST_DIGITS} to {digits.MOST_DIGITS} digits from its pool" in PLAIN
     assert f"grid of {digits.GRID}x{digits.GRID} cells" in PLAIN
     assert {len(grammar.forms) for grammar in GRAMMARS.values()} == {10}
@@ -86,7 +86,7 @@ def test_what_a_scene_and_a_caption_are_made_of() -> None:
     assert f"A region is {SPEC.feature_dim} numbers in [0, 1] as float32: {digits.PIXELS} pixels" in PLAIN
 
 
-def test_the_example_is_the_first_training_image() -> None:
+def test_the_example_is_the_first_training_image():
     content = digits_split("train")
     assert f"The scene of `{content.image_ids[0]}`" in TEXT
     for language in SPEC.languages:
@@ -102,7 +102,7 @@ def test_the_example_is_the_first_training_image() -> None:
     assert shown == {(placed.row, placed.column): placed.digit for placed in content.scenes[0]}
 
 
-def test_source_terms_noise_and_citation_are_those_of_the_code() -> None:
+def test_source_terms_noise_and_citation_are_those_of_the_code():
     origin = DATASETS["digits"].origin
     for fact in (origin.summary, origin.homepage, origin.terms, origin.licence, origin.citation):
         assert " ".join(fact.split()) in PLAIN

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from ncl_bench import load_dataset
-from ncl_bench.data.pictograms import EMOJI, FILES, NEAR_PAIRS, SPEC, WEB, Pictograms, rows, thumbnails
+from ncl_bench.data.pictograms import EMOJI, FILES, NEAR_PAIRS, SPEC, WEB, rows, thumbnails
 from ncl_bench.data.spec import SPLITS
 from tools.pictograms.build import DROPPED_BY_HAND, HERE, REPORT
 from tools.pictograms.packages import PACKAGES
@@ -20,7 +20,7 @@ CARDS = HERE.parents[1] / "dataset_cards"
 
 
 @pytest.mark.parametrize("spec", [SPEC, EMOJI, WEB], ids=lambda spec: spec.name)
-def test_the_card_says_what_is_shipped(spec: Pictograms) -> None:
+def test_the_card_says_what_is_shipped(spec):
     text = (CARDS / f"{spec.name}.md").read_text(encoding="utf-8")
     for split in SPLITS:
         content = spec.content(split)
@@ -36,7 +36,7 @@ def test_the_card_says_what_is_shipped(spec: Pictograms) -> None:
         assert fact in text
 
 
-def test_the_cards_count_near_pairs_shared_names_and_shared_captions() -> None:
+def test_the_cards_count_near_pairs_shared_names_and_shared_captions():
     cards = {
         spec.name: (CARDS / f"{spec.name}.md").read_text(encoding="utf-8") for spec in (SPEC, EMOJI, WEB)
     }
@@ -59,7 +59,7 @@ def test_the_cards_count_near_pairs_shared_names_and_shared_captions() -> None:
         assert others.format(f"{100 * ((1 - alone) * count).sum() / pairs:.0f}") in cards["pictograms-web"]
 
 
-def test_the_sample_that_was_looked_at_is_the_one_on_the_card() -> None:
+def test_the_sample_that_was_looked_at_is_the_one_on_the_card():
     text = (CARDS / "pictograms.md").read_text(encoding="utf-8")
     sample = text.split("## A sample that was looked at")[1].split("2 pictures were dropped")[0]
     doubtful = set(re.findall(r"^\| `([^`]+)` \|", sample, re.MULTILINE))
@@ -73,7 +73,7 @@ def test_the_sample_that_was_looked_at_is_the_one_on_the_card() -> None:
         assert "19 are doubtful" in spec.origin.noise
 
 
-def test_the_card_counts_what_the_last_build_reported() -> None:
+def test_the_card_counts_what_the_last_build_reported():
     text = (CARDS / "pictograms.md").read_text(encoding="utf-8")
     report = json.loads(REPORT.read_text(encoding="utf-8"))
     for reason, number in report["left_out"].items():
@@ -82,7 +82,7 @@ def test_the_card_counts_what_the_last_build_reported() -> None:
         assert f"{report[fact]:,} " in text
 
 
-def test_the_pictures_are_the_first_four_of_each_source_in_test() -> None:
+def test_the_pictures_are_the_first_four_of_each_source_in_test():
     test = SPEC.content("test").image_ids
     names = [name for source in KINDS for name in [x for x in test if x.startswith(f"{source}/")][:4]]
     with Image.open(CARDS / "pictograms.png") as picture:
@@ -95,14 +95,14 @@ def test_the_pictures_are_the_first_four_of_each_source_in_test() -> None:
         assert f"| `{name}` | {known[name].caption} | {known[name].chinese} |" in text
 
 
-def test_pictures_dropped_by_hand_are_in_no_split() -> None:
+def test_pictures_dropped_by_hand_are_in_no_split():
     dropped = {line.split("\t")[0] for line in DROPPED_BY_HAND.read_text(encoding="utf-8").splitlines()}
     assert dropped
     for split in SPEC.images:
         assert not dropped & set(SPEC.content(split).image_ids)
 
 
-def test_every_source_has_its_notice() -> None:
+def test_every_source_has_its_notice():
     text = (FILES / "LICENSES.txt").read_text(encoding="utf-8")
     for package in PACKAGES.values():
         assert package.file in text or package.file.startswith("cldr-annotations-derived")

@@ -3,12 +3,12 @@
 import gzip
 import io
 import json
-import tarfile
 
 import datasets
 import numpy as np
 import pandas as pd
 from support.drawings import drawing
+from support.shaded import shard
 
 N = 12
 NAMES = [f"{number:03}.png" for number in range(N)]
@@ -21,6 +21,10 @@ def png(number):
     stream = io.BytesIO()
     drawing(number).save(stream, "PNG")
     return stream.getvalue()
+
+
+SAMPLE = {"png": png, "txt": lambda n: TEXTS[n].encode()}
+"""Ending of a file of a shard to its content."""
 
 
 def photos(folder, names):
@@ -99,14 +103,9 @@ def texts(folder):
 
 
 def shards(folder):
-    (folder / "set").mkdir()
     for number in range(2):
-        with tarfile.open(folder / "set" / f"{number:05}.tar", "w") as archive:
-            for n in ORDER[number::2]:
-                for ending, content in (("png", png(n)), ("txt", TEXTS[n].encode())):
-                    entry = tarfile.TarInfo(f"{n:05}.{ending}")
-                    entry.size = len(content)
-                    archive.addfile(entry, io.BytesIO(content))
+        files = ((f"{n:05}.{end}", of(n)) for n in ORDER[number::2] for end, of in SAMPLE.items())
+        shard(folder / "set" / f"{number:05}.tar", files)
     return folder / "set", None
 
 

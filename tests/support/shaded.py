@@ -2,19 +2,17 @@
 
 import io
 import tarfile
-from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from PIL import Image
 
 
-def picture(shade: int, kind: str = "PNG") -> bytes:
+def picture(shade, kind="PNG"):
     stream = io.BytesIO()
     Image.new("RGB", (4, 4), (shade, 0, 0)).save(stream, kind)
     return stream.getvalue()
 
 
-def photos(folder: Path, names: Sequence[str]) -> Path:
+def photos(folder, names):
     """Different pictures of these names."""
     for shade, name in enumerate(names):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -22,12 +20,12 @@ def photos(folder: Path, names: Sequence[str]) -> Path:
     return folder
 
 
-def shade(file: Path) -> int:
+def shade(file):
     with Image.open(file) as opened:
         return opened.convert("RGB").getpixel((0, 0))[0]
 
 
-def shard(path: Path, members: Iterable[tuple[str, bytes]]) -> Path:
+def shard(path, members):
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, "w") as archive:
         for name, content in members:

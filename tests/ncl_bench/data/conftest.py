@@ -1,7 +1,6 @@
 """Miniature datasets in place of the real ones."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from support import miniatures
@@ -13,7 +12,7 @@ from ncl_bench.data.prepared import load_prepared
 
 
 @pytest.fixture(autouse=True)
-def small_datasets(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_datasets(monkeypatch):
     """The registry holds datasets of a few images."""
     for name, spec in miniatures.SPECS.items():
         monkeypatch.setitem(DATASETS.data, name, spec)
@@ -23,10 +22,10 @@ Prepared = Callable[..., PairedDataset]
 
 
 @pytest.fixture
-def prepared(tmp_path: Path) -> Prepared:
+def prepared(tmp_path):
     """Prepare a miniature once and open one of its splits: ``prepared("coco", "dev")``."""
 
-    def opened(name: str, split: str, **choice: str) -> PairedDataset:
+    def opened(name, split, **choice):
         if not (tmp_path / "root" / name).exists():
             prepare(name, miniatures.make(tmp_path / "from", name), tmp_path / "root")
         return load_prepared(tmp_path / "root", miniatures.SPECS[name], split, **choice)

@@ -56,7 +56,7 @@ def test_an_empty_file_of_ids_is_refused():
         read_token_ids(b"", "x", start=1, end=2, size=9)
 
 
-def test_damaged_text_files_are_read_or_refused() -> None:
+def test_damaged_text_files_are_read_or_refused():
     readers = (
         lambda content: read_lines(content, "lines"),
         lambda content: read_table(content, "table"),

@@ -1,7 +1,6 @@
 """Shards that are damaged are refused in one sentence: none ends early in silence."""
 
 import tarfile
-from pathlib import Path
 
 import pytest
 
@@ -9,13 +8,13 @@ from ncl_bench.data.pairs.rows import read_rows
 from ncl_bench.errors import DataError
 
 
-def _header(name: str, size: int, kind: bytes = tarfile.REGTYPE) -> bytes:
+def _header(name, size, kind=tarfile.REGTYPE):
     entry = tarfile.TarInfo(name)
     entry.size, entry.type = size, kind
     return entry.tobuf(tarfile.GNU_FORMAT)
 
 
-def _file(name: str, content: bytes, kind: bytes = tarfile.REGTYPE) -> bytes:
+def _file(name, content, kind=tarfile.REGTYPE):
     return _header(name, len(content), kind) + content + bytes(-len(content) % 512)
 
 
@@ -36,14 +35,14 @@ DAMAGED[2048 + 124] = ord("9")
         PAIR + _header("2.bin", 2**80) + END,
     ],
 )
-def test_a_damaged_shard_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_shard_is_refused(tmp_path, content):
     shard = tmp_path / "a.tar"
     shard.write_bytes(content)
     with pytest.raises(DataError, match=r"a\.tar cannot be read \(.*\); write or fetch it again"):
         read_rows(shard)
 
 
-def test_a_whole_shard_is_read(tmp_path: Path) -> None:
+def test_a_whole_shard_is_read(tmp_path):
     shard = tmp_path / "a.tar"
     shard.write_bytes(PAIR + END)
     assert read_rows(shard).frame["caption"].tolist() == ["a dog"]

@@ -26,18 +26,18 @@ from ncl_bench.data.spec import SPLITS
 # Bytes
 
 
-def hashed(split: str) -> str:
+def hashed(split):
     """The fingerprint of what is composed, in every language."""
     content = digits_split(split)
     return embedded_split(content.image_features, content.image_ids, content.captions).fingerprint
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_fingerprint_is_the_published_one(split: str) -> None:
+def test_fingerprint_is_the_published_one(split):
     assert hashed(split) == digits_split(split).fingerprint == FINGERPRINTS[split]
 
 
-def test_another_process_with_other_global_seeds_composes_the_same_bytes() -> None:
+def test_another_process_with_other_global_seeds_composes_the_same_bytes():
     code = (
         "import numpy; numpy.random.seed(5); from ncl_bench.data.digits import digits_split; "
         "from ncl_bench.data.embedded import embedded_split; c = digits_split('dev'); "
@@ -51,16 +51,16 @@ def test_another_process_with_other_global_seeds_composes_the_same_bytes() -> No
 # Images
 
 
-def pixels_by_cell(features: np.ndarray) -> dict[tuple[int, int], np.ndarray]:
+def pixels_by_cell(features):
     cells = {tuple((region[PIXELS:] * GRID - 0.5).tolist()): region[:PIXELS] for region in features}
     return {(int(row), int(column)): pixels for (row, column), pixels in cells.items()}
 
 
-def test_scenes_show_real_digits_of_their_class_from_disjoint_pools() -> None:
+def test_scenes_show_real_digits_of_their_class_from_disjoint_pools():
     digits = load_digits()
     known = {row.tobytes(): label for row, label in zip(digits.data / 16, digits.target, strict=True)}
     assert len(known) == sum(POOLS.values())
-    used: dict[str, set[bytes]] = {}
+    used = {}
     for split in SPLITS:
         content, used[split] = digits_split(split), set()
         for scene, features in zip(content.scenes, content.image_features, strict=True):
@@ -82,7 +82,7 @@ def test_scenes_show_real_digits_of_their_class_from_disjoint_pools() -> None:
 
 @pytest.mark.parametrize("language", SPEC.languages)
 @pytest.mark.parametrize("split", SPLITS)
-def test_captions_tell_the_truth_about_their_scene(split: str, language: str) -> None:
+def test_captions_tell_the_truth_about_their_scene(split, language):
     content = digits_split(split)
     left_out, vague, eligible, named_digits = 0, 0, 0, 0
     for number, caption in enumerate(content.captions[language]):
@@ -103,7 +103,7 @@ def test_captions_tell_the_truth_about_their_scene(split: str, language: str) ->
 
 
 @pytest.mark.parametrize("language", SPEC.languages)
-def test_every_training_word_is_in_the_vocabulary(language: str) -> None:
+def test_every_training_word_is_in_the_vocabulary(language):
     train, dev = SPEC.load_embedded("train", language), SPEC.load_embedded("dev", language)
     assert train.vocabulary == dev.vocabulary
     assert train.vocabulary.words[:4] == ("<pad>", "<start>", "<end>", "<unk>")
@@ -112,7 +112,7 @@ def test_every_training_word_is_in_the_vocabulary(language: str) -> None:
     assert share_unknown < 0.001
 
 
-def test_what_is_cached_cannot_be_spoilt() -> None:
+def test_what_is_cached_cannot_be_spoilt():
     first = SPEC.load_embedded("dev")
     for array in (first.image_features, first.image_ids, first.tokens.ids, first.tokens.offsets):
         with pytest.raises(ValueError, match="read-only"):

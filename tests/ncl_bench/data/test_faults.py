@@ -21,7 +21,7 @@ from ncl_bench.errors import DataError
 from ncl_bench.progress import silent
 
 
-def refused(name: str, source: Path, tmp_path: Path, words: str) -> None:
+def refused(name, source, tmp_path, words):
     """Both commands refuse in one sentence that holds these words, and nothing is left."""
     for attempt in (lambda: check(name, source), lambda: prepare(name, source, tmp_path / "root")):
         with pytest.raises(DataError) as error:
@@ -41,7 +41,7 @@ def lines(change):
     return lambda path: path.write_text("\n".join(change(path.read_text().split("\n"))))
 
 
-def line(number: int, text: str):
+def line(number, text):
     """Put another line in the place of one, counted from 1."""
     return lines(lambda old: [*old[: number - 1], text, *old[number:]])
 
@@ -51,7 +51,7 @@ def array(change):
     return lambda path: np.save(path, change(np.load(path)))
 
 
-def value(rows: object, number: float):
+def value(rows, number):
     """Put a number into a feature file."""
 
     def change(features):
@@ -61,7 +61,7 @@ def value(rows: object, number: float):
     return array(change)
 
 
-def pickled_array(path: Path) -> None:
+def pickled_array(path):
     np.save(path, np.array([{"a": 1}], object), allow_pickle=True)
 
 
@@ -195,11 +195,11 @@ def test_a_damaged_zip_member_is_refused(member, compression, tmp_path):
     refused("now", archive, tmp_path, member)
 
 
-def test_damaged_feature_files_are_read_or_refused(tmp_path: Path) -> None:
+def test_damaged_feature_files_are_read_or_refused(tmp_path):
     source = miniatures.make_scan(tmp_path, "flickr30k")
     path, spec = source / "dev_ims.npy", miniatures.SPECS["flickr30k"]
 
-    def read(content: bytes) -> None:
+    def read(content):
         path.write_bytes(content)
         file = open_features(FolderDownload(source), "dev_ims.npy", spec, "dev", ("float32",))
         scan(file, dtype="float16", advance=lambda done: None)
@@ -208,12 +208,12 @@ def test_damaged_feature_files_are_read_or_refused(tmp_path: Path) -> None:
     assert_refused(read, npy_header("{'descr': (\n"), "dev_ims.npy cannot be read")
 
 
-def test_damaged_archives_are_read_or_refused(tmp_path: Path) -> None:
+def test_damaged_archives_are_read_or_refused(tmp_path):
     source, path, spec = miniatures.make_now(tmp_path / "from"), tmp_path / "now.zip", miniatures.SPECS["now"]
     kinds = (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED, zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2)
     seeds = [miniatures.zipped(source, path, kind).read_bytes() for kind in kinds]
 
-    def read(content: bytes) -> None:
+    def read(content):
         path.write_bytes(content)
         verify(inspect(spec, path), spec, dtype="float16", journal=None, progress=silent)
 
@@ -238,7 +238,7 @@ def test_damaged_archives_are_read_or_refused(tmp_path: Path) -> None:
         "tokens/dev/word_offsets.npy",
     ],
 )
-def test_damaged_prepared_folders_are_read_or_refused(damaged: str, tmp_path: Path) -> None:
+def test_damaged_prepared_folders_are_read_or_refused(damaged, tmp_path):
     prepare("flickr30k", miniatures.make_scan(tmp_path / "from", "flickr30k"), tmp_path / "root")
     place = tmp_path / "root" / "flickr30k"
     manifest = place / "manifest.json"
@@ -247,7 +247,7 @@ def test_damaged_prepared_folders_are_read_or_refused(damaged: str, tmp_path: Pa
         record, path = next(x for x in described["files"] if x["name"] == damaged), place / damaged
     good = path.read_bytes()
 
-    def read(content: bytes) -> None:
+    def read(content):
         path.write_bytes(content)
         if path != manifest:
             record["bytes"] = len(content)

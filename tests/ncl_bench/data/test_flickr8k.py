@@ -1,7 +1,6 @@
 """Flickr8K: texts in the published layout, features made of the photographs."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,13 +16,13 @@ from ncl_bench.errors import DataError
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small(monkeypatch):
     """A few images, at the real size of their features."""
     monkeypatch.setitem(DATASETS.data, "flickr8k", miniature.SPEC)
 
 
 @pytest.fixture
-def download(tmp_path: Path) -> Path:
+def download(tmp_path):
     return miniature.make(tmp_path / "flickr8k")
 
 

@@ -4,8 +4,6 @@ import gzip
 import io
 import json
 import tarfile
-from collections.abc import Callable
-from pathlib import Path
 
 import datasets
 import numpy as np
@@ -21,7 +19,7 @@ from ncl_bench.errors import DataError
 TABLE = "image,caption\na.jpg,A dog runs\n"
 
 
-def zeros(size: int) -> bytes:
+def zeros(size):
     stream = io.BytesIO()
     with gzip.GzipFile(fileobj=stream, mode="wb") as packed:
         for _ in range(size // 10**6):
@@ -29,7 +27,7 @@ def zeros(size: int) -> bytes:
     return stream.getvalue()
 
 
-def shard_that_states(size: int, content: int, kind: bytes = tarfile.REGTYPE, name: str = "0.jpg") -> bytes:
+def shard_that_states(size, content, kind=tarfile.REGTYPE, name="0.jpg"):
     """A packed shard whose only member states a size, and holds so many zeros."""
     entry = tarfile.TarInfo(name)
     entry.size, entry.type = size, kind
@@ -42,7 +40,7 @@ def shard_that_states(size: int, content: int, kind: bytes = tarfile.REGTYPE, na
     return stream.getvalue()
 
 
-def parquet_of_one_text(length: int, rows: int) -> bytes:
+def parquet_of_one_text(length, rows):
     """One long text in all rows, which is stored once."""
     stream = io.BytesIO()
     indices = pa.array(np.zeros(rows, np.int32))
@@ -55,17 +53,17 @@ def parquet_of_one_text(length: int, rows: int) -> bytes:
     return stream.getvalue()
 
 
-def saved(folder: Path) -> Path:
+def saved(folder):
     datasets.disable_progress_bars()
     rows = {"image": [f"{n}.jpg" for n in range(50)], "caption": [f"a dog {n}" for n in range(50)]}
     datasets.Dataset.from_dict(rows).save_to_disk(str(folder / "saved"))
     return folder / "saved"
 
 
-def with_bytes(old: bytes, new: bytes) -> Callable[[Path], Path]:
+def with_bytes(old, new):
     """A saved folder with other bytes in its Arrow file."""
 
-    def make(folder: Path) -> Path:
+    def make(folder):
         path = next(saved(folder).glob("*.arrow"))
         content = path.read_bytes()
         assert old in content
@@ -75,10 +73,10 @@ def with_bytes(old: bytes, new: bytes) -> Callable[[Path], Path]:
     return make
 
 
-def naming(name: str) -> Callable[[Path], Path]:
+def naming(name):
     """A saved folder whose index names another file."""
 
-    def make(folder: Path) -> Path:
+    def make(folder):
         (folder / "outside").mkdir()
         file = next(saved(folder / "outside").glob("*.arrow"))
         path = saved(folder) / "state.json"
@@ -90,7 +88,7 @@ def naming(name: str) -> Callable[[Path], Path]:
     return make
 
 
-def split_outside(folder: Path) -> Path:
+def split_outside(folder):
     (folder / "outside").mkdir()
     saved(folder / "outside")
     (folder / "dict").mkdir()
@@ -98,8 +96,8 @@ def split_outside(folder: Path) -> Path:
     return folder / "dict"
 
 
-def written(name: str, content: Callable[[], bytes]) -> Callable[[Path], Path]:
-    def make(folder: Path) -> Path:
+def written(name, content):
+    def make(folder):
         (folder / name).write_bytes(content())
         return folder / name
 
@@ -107,7 +105,7 @@ def written(name: str, content: Callable[[], bytes]) -> Callable[[Path], Path]:
 
 
 OFFSETS = np.arange(51, dtype="<i4")
-HOSTILE: dict[str, Callable[[Path], Path]] = {
+HOSTILE = {
     "a packed table that swells": written("a.csv.gz", lambda: zeros(4 * 10**8)),
     "a table packed twice": written("a.csv.gz.gz", lambda: gzip.compress(zeros(4 * 10**8))),
     "packed JSON Lines that swell": written("a.jsonl.gz", lambda: zeros(4 * 10**8)),
@@ -146,7 +144,7 @@ HOSTILE: dict[str, Callable[[Path], Path]] = {
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_foreign_rows_are_one_sentence(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_foreign_rows_are_one_sentence(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(decoding, "MEMORY", 3 * 10**8)
     monkeypatch.setattr(decoding, "SECONDS", 5)
     path = HOSTILE[kind](tmp_path)
@@ -157,7 +155,7 @@ def test_foreign_rows_are_one_sentence(kind: str, tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("text", ["\ud800", ["a", "\udfff"]], ids=["text", "list"])
-def test_a_lone_surrogate_in_a_frame_is_one_sentence(text: object) -> None:
+def test_a_lone_surrogate_in_a_frame_is_one_sentence(text):
     frame = pd.DataFrame({"image": ["a.jpg"], "caption": pd.Series([text], dtype=object)})
     with pytest.raises(DataError, match=r"the frame cannot be read .*surrogates"):
         read_rows(frame)
@@ -165,14 +163,14 @@ def test_a_lone_surrogate_in_a_frame_is_one_sentence(text: object) -> None:
 
 @pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY", "PLAIN"])
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
-def test_good_encodings_of_parquet_are_read(encoding: str, version: str, tmp_path: Path) -> None:
+def test_good_encodings_of_parquet_are_read(encoding, version, tmp_path):
     table = pa.table({"image": ["a.jpg", "b.jpg"], "caption": ["a dog", "a cat"]})
     options = {"use_dictionary": False, "column_encoding": dict.fromkeys(table.column_names, encoding)}
     pq.write_table(table, tmp_path / "a.parquet", data_page_version=version, **options)
     assert read_rows(tmp_path / "a.parquet").frame["caption"].tolist() == ["a dog", "a cat"]
 
 
-def test_good_rows_are_read(tmp_path: Path) -> None:
+def test_good_rows_are_read(tmp_path):
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(TABLE.encode()))
     assert read_rows(tmp_path / "a.csv.gz").frame["caption"].tolist() == ["A dog runs"]
     assert len(read_rows(saved(tmp_path)).frame) == 50

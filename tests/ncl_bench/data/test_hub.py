@@ -2,7 +2,6 @@
 
 import threading
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import datasets
@@ -20,19 +19,19 @@ from ncl_bench.files import sha256_of_file
 class PretendedHub:
     """Records what would be uploaded."""
 
-    def __init__(self, fault: Exception | None = None) -> None:
+    def __init__(self, fault=None):
         self.fault = fault
-        self.calls: list[tuple[str, dict[str, object]]] = []
+        self.calls = []
 
-    def create_repo(self, repo_id: str, **options: object) -> None:
+    def create_repo(self, repo_id, **options):
         if self.fault:
             raise self.fault
         self.calls.append(("create_repo", {"repo_id": repo_id, **options}))
 
-    def upload_file(self, **options: object) -> None:
+    def upload_file(self, **options):
         self.calls.append(("upload_file", options))
 
-    def list_repo_commits(self, repository: str, repo_type: str) -> list[SimpleNamespace]:
+    def list_repo_commits(self, repository, repo_type):
         if self.fault:
             raise self.fault
         assert (repository, repo_type) == ("NJUyued/NoW", "dataset")
@@ -82,10 +81,10 @@ def test_an_upload_is_refused_by_the_licence_or_the_hub_in_one_sentence(tmp_path
         hub.push_to_hub(folder, "a/b", api=PretendedHub(PermissionError("no token\nlong story")))
 
 
-def fetching(path: Path):
+def fetching(path):
     """A download function that checks what it is asked for."""
 
-    def fetch(repository: str, name: str, *, repo_type: str, revision: str) -> str:
+    def fetch(repository, name, *, repo_type, revision):
         assert (repository, name, repo_type) == ("NJUyued/NoW", "NoW.zip", "dataset")
         assert revision == now.ARCHIVE.revision + "0" * 33
         return str(path)
@@ -120,7 +119,7 @@ def test_offline_says_what_to_do_by_hand():
     assert "\n" not in message
 
 
-def test_a_hub_that_does_not_answer_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_does_not_answer_is_left(monkeypatch):
     monkeypatch.setattr(hub, "PATIENCE", 0.01)
     never = threading.Event()
     api = SimpleNamespace(list_repo_commits=lambda *_, **__: never.wait())

@@ -1,9 +1,7 @@
 """Images beside the features: copied whole, in the order of the features, and refused with a sentence."""
 
 import io
-from collections.abc import Callable
 from itertools import chain
-from pathlib import Path
 
 import datasets
 import numpy as np
@@ -21,7 +19,7 @@ from ncl_bench.errors import DataError
 SPEC = SPECS["flickr30k"]
 
 
-def drawn(seed: int) -> bytes:
+def drawn(seed):
     pixels = np.random.default_rng(seed).integers(0, 256, (6, 9, 3), np.uint8)
     stream = io.BytesIO()
     Image.fromarray(pixels).save(stream, "PNG")
@@ -29,14 +27,14 @@ def drawn(seed: int) -> bytes:
 
 
 @pytest.fixture
-def root(prepared: Callable[[str, str], object], tmp_path: Path) -> Path:
+def root(prepared, tmp_path):
     """Where a miniature of Flickr30K is prepared, without images."""
     prepared("flickr30k", "dev")
     return tmp_path / "root"
 
 
 @pytest.fixture
-def photos(root: Path, tmp_path: Path) -> dict[str, bytes]:
+def photos(root, tmp_path):
     """A file per image in ``tmp_path/photos``, by its id."""
     (tmp_path / "photos").mkdir()
     splits = [load_dataset("flickr30k", split=split, root=root).image_ids for split in IMAGES]
@@ -47,8 +45,8 @@ def photos(root: Path, tmp_path: Path) -> dict[str, bytes]:
 
 
 def test_every_image_is_found_by_the_row_of_its_features_and_opens_with_the_hugging_face_library(
-    root: Path, photos: dict[str, bytes], tmp_path: Path
-) -> None:
+    root, photos, tmp_path
+):
     before = {split: load_dataset("flickr30k", split=split, root=root).fingerprint for split in IMAGES}
     add_images(SPEC, tmp_path / "photos", root)
     for split, n in IMAGES.items():
@@ -66,7 +64,7 @@ def test_every_image_is_found_by_the_row_of_its_features_and_opens_with_the_hugg
     np.testing.assert_array_equal(np.asarray(shown["image"]), np.asarray(expected))
 
 
-def test_a_table_may_say_which_file_is_which(root: Path, photos: dict[str, bytes], tmp_path: Path) -> None:
+def test_a_table_may_say_which_file_is_which(root, photos, tmp_path):
     lines = ["file,image_id"]
     for number, image_id in enumerate(photos):
         (tmp_path / "photos" / f"{image_id}.png").rename(tmp_path / "photos" / f"photo-{number}")
@@ -82,14 +80,12 @@ def test_a_table_may_say_which_file_is_which(root: Path, photos: dict[str, bytes
     assert [test.images[row] for row in range(3)] == [photos[str(image_id)] for image_id in test.image_ids]
 
 
-def test_a_file_is_found_whatever_its_unicode_form_and_serves_one_image(
-    root: Path, photos: dict[str, bytes], tmp_path: Path
-) -> None:
+def test_a_file_is_found_whatever_its_unicode_form_and_serves_one_image(root, photos, tmp_path):
     source, (first, second, *_), names = tmp_path / "photos", photos, tmp_path / "names.csv"
     (source / f"{first}.png").rename(source / "cafe\u0301.png")
     files = {image: f"{image}.png" for image in photos} | {first: "caf\u00e9.png"}
 
-    def add(changed: dict[str, str]) -> None:
+    def add(changed):
         rows = [f"{image},{file}" for image, file in {**files, **changed}.items()]
         names.write_text("\n".join(["image_id,file", *rows]), "utf-8")
         add_images(SPEC, source, root, names=names)
@@ -102,9 +98,7 @@ def test_a_file_is_found_whatever_its_unicode_form_and_serves_one_image(
     assert load_dataset("flickr30k", split="train", root=root).images[0] == photos[first]
 
 
-def test_a_stopped_copy_goes_on_where_it_was(
-    root: Path, photos: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_copy_goes_on_where_it_was(root, photos, tmp_path, monkeypatch):
     monkeypatch.setattr("ncl_bench.data.images.PART", 5)
     *_, last = photos
     damaged = tmp_path / "photos" / f"{last}.png"
@@ -124,10 +118,10 @@ def test_a_stopped_copy_goes_on_where_it_was(
     assert test.images[2] == photos[last]
 
 
-def test_what_cannot_be_added_is_one_sentence(root: Path, photos: dict[str, bytes], tmp_path: Path) -> None:
+def test_what_cannot_be_added_is_one_sentence(root, photos, tmp_path):
     source, first, names = tmp_path / "photos", next(iter(photos)), tmp_path / "names.tsv"
 
-    def refused(words: str, to: Path = root, **options: Path) -> None:
+    def refused(words, to=root, **options):
         with pytest.raises(DataError, match=words):
             add_images(SPEC, source, to, **options)
 
@@ -151,7 +145,7 @@ def test_what_cannot_be_added_is_one_sentence(root: Path, photos: dict[str, byte
     assert not leftover.exists()
 
 
-def test_damaged_images_are_refused(root: Path, photos: dict[str, bytes], tmp_path: Path) -> None:
+def test_damaged_images_are_refused(root, photos, tmp_path):
     add_images(SPEC, tmp_path / "photos", root)
     folder = root / "flickr30k" / "image_files"
     table = folder / "dev" / "part-00000" / "data-00000-of-00001.arrow"

@@ -2,8 +2,6 @@
 
 import json
 import pickle
-from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +15,7 @@ IDS = np.array([1, 4, 9_999])
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """Three pairs of digits at 40 % noise."""
     noisy = load_dataset("digits", noise_ratio=0.4)
     kept = Kept(
@@ -35,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "cleaned"
 
 
-def test_it_is_a_subset_after_the_noise_and_can_be_pickled(folder: Path) -> None:
+def test_it_is_a_subset_after_the_noise_and_can_be_pickled(folder):
     noisy, kept = (load_dataset("digits", noise_ratio=0.4, keep=keep) for keep in (None, folder))
     for again in (kept, pickle.loads(pickle.dumps(kept))):
         assert again.pair_ids.tolist() == IDS.tolist()
@@ -67,9 +65,7 @@ NOISY = {"name": "digits", "noise_ratio": 0.4}
         (NOISY, {"n_kept": 2}, [1, 4, 4], "10,000: it has 3"),
     ],
 )
-def test_a_list_of_other_data_and_a_damaged_one_are_refused(
-    folder: Path, options: dict, stated: dict, ids: Sequence[int | str], message: str
-) -> None:
+def test_a_list_of_other_data_and_a_damaged_one_are_refused(folder, options, stated, ids, message):
     numbers = np.array([each for each in ids if isinstance(each, int | np.integer)])
     said = json.loads((folder / "keep.json").read_text()) | {"sha256": noise_sha256(numbers)} | stated
     (folder / "keep.json").write_text(json.dumps(said))
@@ -78,7 +74,7 @@ def test_a_list_of_other_data_and_a_damaged_one_are_refused(
         load_dataset(**{"keep": folder} | options)
 
 
-def test_an_existing_folder_is_not_overwritten(folder: Path) -> None:
+def test_an_existing_folder_is_not_overwritten(folder):
     said = Kept.model_validate(json.loads((folder / "keep.json").read_text()))
     with pytest.raises(DataError, match="exists already; choose a new folder with --to"):
         write_keep(folder, IDS, said)

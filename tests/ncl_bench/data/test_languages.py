@@ -21,17 +21,17 @@ OTHERS = (
 
 
 @pytest.mark.parametrize("name", TAGS)
-def test_a_language_is_recognised_whatever_its_spelling(name: str) -> None:
+def test_a_language_is_recognised_whatever_its_spelling(name):
     assert language_tag(name) == TAGS[name]
     assert language_tag(TAGS[name]) in (TAGS[name], None)  # None: `no` and `id` alone are columns of numbers
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_other_words_name_no_language(name: str) -> None:
+def test_other_words_name_no_language(name):
     assert language_tag(name) is None
 
 
-def test_a_tag_has_an_english_name() -> None:
+def test_a_tag_has_an_english_name():
     names = {"de": "German", "zh-CN": "Chinese (zh-CN)", "gd": "Scottish Gaelic", "klingon": "Klingon"}
     assert {tag: language_name(tag) for tag in names} == names
 
@@ -44,7 +44,5 @@ def test_a_tag_has_an_english_name() -> None:
         ("word", ("en", "ko", "vi", "hi", "ja-Latn", "zh-Latn", "Tibetan caption", "id", "")),
     ],
 )
-def test_scripts_without_blanks_have_a_tokenizer_that_cuts_them(
-    tokenizer: str, languages: tuple[str, ...]
-) -> None:
+def test_scripts_without_blanks_have_a_tokenizer_that_cuts_them(tokenizer, languages):
     assert {default_tokenizer(language) for language in languages} == {tokenizer}

@@ -1,7 +1,6 @@
 """load_dataset: names, noise on train alone, noise files, prepared folders, the hidden truth."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from ncl_bench.noise.draw import noise_sha256
 DIGITS = DATASETS["digits"]
 
 
-def test_clean_data_says_so() -> None:
+def test_clean_data_says_so():
     for split in ("train", "dev", "test"):
         dataset = load_dataset("digits", split=split)
         np.testing.assert_array_equal(dataset.caption_to_image, np.arange(len(dataset)) // 5)
@@ -26,7 +25,7 @@ def test_clean_data_says_so() -> None:
 
 
 @pytest.mark.parametrize("unit", ["caption", "image"])
-def test_noise_is_that_of_the_standard_seed(unit) -> None:
+def test_noise_is_that_of_the_standard_seed(unit):
     dataset = load_dataset("digits", noise_ratio=0.4, noise_unit=unit)
     expected, record = DIGITS.draw_noise(noise_ratio=0.4, noise_unit=unit, seed=0)
     np.testing.assert_array_equal(dataset.caption_to_image, expected)
@@ -39,12 +38,12 @@ def test_noise_is_that_of_the_standard_seed(unit) -> None:
     assert other.noise.sha256 != dataset.noise.sha256
 
 
-def test_a_ratio_of_zero_takes_the_settings_of_the_other_ratios() -> None:
+def test_a_ratio_of_zero_takes_the_settings_of_the_other_ratios():
     clean = load_dataset("digits", noise_ratio=0.0, noise_unit="image", noise_seed=3)
     assert clean.noise == load_dataset("digits").noise
 
 
-def test_noise_file_is_used_and_recorded(tmp_path: Path) -> None:
+def test_noise_file_is_used_and_recorded(tmp_path):
     path = tmp_path / "index.npy"
     expected, drawn = DIGITS.draw_noise(noise_ratio=0.6, noise_unit="caption", seed=77)
     np.save(path, expected)
@@ -87,9 +86,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("call", REFUSED)
-def test_what_cannot_be_loaded_is_one_sentence(
-    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_loaded_is_one_sentence(call, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("NCL_BENCH_DATA", raising=False)
     np.save("index.npy", DIGITS.draw_noise(noise_ratio=0.6, noise_unit="caption", seed=77)[0])
@@ -100,7 +97,7 @@ def test_what_cannot_be_loaded_is_one_sentence(
         )
 
 
-def test_truth_agrees_with_the_realised_ratio_and_survives_subsetting() -> None:
+def test_truth_agrees_with_the_realised_ratio_and_survives_subsetting():
     dataset = load_dataset("digits", noise_ratio=0.6)
     truth = true_correspondence(dataset)
     assert truth.dtype == np.bool_
@@ -113,14 +110,14 @@ def test_truth_agrees_with_the_realised_ratio_and_survives_subsetting() -> None:
     np.testing.assert_array_equal(true_correspondence(part), truth[part.pair_ids])
 
 
-def test_truth_of_natural_noise_is_unknown() -> None:
+def test_truth_of_natural_noise_is_unknown():
     dataset = load_dataset("digits", split="dev")
     assert true_correspondence(replace(dataset, name="now")).all()
     with pytest.raises(DataError, match="now/train carries natural noise, so its true correspondence is"):
         true_correspondence(replace(dataset, name="now", split="train"))
 
 
-def test_every_public_name_is_there() -> None:
+def test_every_public_name_is_there():
     for name in ncl_bench.__all__:
         assert getattr(ncl_bench, name) is not None
         assert name in dir(ncl_bench)

@@ -25,19 +25,19 @@ FIRST_WORDS = {
 BINARY = {".npz", ".npy", ".parquet", ".png", ".jpg", ".woff2"}
 
 
-def has_caption(text: str, hashes: set[str]) -> bool:
+def has_caption(text, hashes):
     words = re.findall("[a-z0-9]+", text.lower())
     windows = {" ".join(words[place : place + WORDS]) for place in range(len(words) - WORDS + 1)}
     return any(hashlib.sha256(window.encode()).hexdigest() in hashes for window in windows)
 
 
-def test_the_search_finds_a_caption() -> None:
+def test_the_search_finds_a_caption():
     told = {hashlib.sha256(b"two dogs run through the snow").hexdigest()}
     assert has_caption("1.jpg,Two dogs run through the snow .", told)
     assert not has_caption("Two dogs run through the grass .", told)
 
 
-def test_no_file_holds_a_caption_of_flickr8k() -> None:
+def test_no_file_holds_a_caption_of_flickr8k():
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
     if listed.returncode:
         pytest.skip("not in a git checkout")

@@ -18,14 +18,14 @@ from ncl_bench.files import sha256_of_file
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"
 
 
-def encoded(kind: str) -> bytes:
+def encoded(kind):
     pixels = np.random.default_rng(0).integers(0, 256, (10, 12, 3), np.uint8)
     stream = io.BytesIO()
     Image.fromarray(pixels).resize((120, 100)).save(stream, kind)
     return stream.getvalue()
 
 
-def refused(source: Path | bytes, words: str) -> None:
+def refused(source, words):
     with pytest.raises(DataError, match=words), open_picture(source, "it"):
         pytest.fail("opened")
 
@@ -34,7 +34,7 @@ KINDS = {kind: encoded(kind) for kind in PICTURE_FORMATS if kind != "AVIF" or fe
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the stand-in of Ghostscript is a shell script")
-def test_postscript_starts_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_postscript_starts_no_program(tmp_path, monkeypatch):
     started, program = tmp_path / "started", tmp_path / "gs"
     program.write_text(f"#!/bin/sh\ntouch {started}\n")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
@@ -50,19 +50,19 @@ def test_postscript_starts_no_program(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("kind", ["ICNS", "ICO", "TGA", "PDF"])
-def test_other_formats_are_refused(kind: str) -> None:
+def test_other_formats_are_refused(kind):
     refused(encoded(kind), r"it is not an image of a known format \(JPEG, .*; fetch it again or convert")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_picture_is_decoded_whole_or_refused(kind: str) -> None:
+def test_a_picture_is_decoded_whole_or_refused(kind):
     with open_picture(KINDS[kind], "it") as picture:
         assert picture.size == (120, 100)
     for kept in (0.2, 0.5, 0.9):
         refused(KINDS[kind][: int(kept * len(KINDS[kind]))], r"^it (cannot be read|is not an image)")
 
 
-def jpeg(picture: Image.Image, **options: object) -> bytes:
+def jpeg(picture, **options):
     stream = io.BytesIO()
     picture.save(stream, "JPEG", **options)
     return stream.getvalue()
@@ -71,9 +71,7 @@ def jpeg(picture: Image.Image, **options: object) -> bytes:
 @pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
 @pytest.mark.parametrize("options", [{}, {"progressive": True}, {"optimize": True}], ids=str)
 @pytest.mark.parametrize("at_least", [None, 30])
-def test_a_jpeg_that_was_cut_before_an_end_marker_is_damaged(
-    mode: str, options: dict[str, object], at_least: int | None
-) -> None:
+def test_a_jpeg_that_was_cut_before_an_end_marker_is_damaged(mode, options, at_least):
     whole = jpeg(Image.open(io.BytesIO(KINDS["PNG"])).resize((240, 200)).convert(mode), **options)
     with open_picture(whole, at_least=at_least):
         pass
@@ -88,27 +86,27 @@ def test_a_jpeg_that_was_cut_before_an_end_marker_is_damaged(
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="only Linux has files without a size")
-def test_a_file_of_the_kernel_is_read_as_long_as_it_says(tmp_path: Path) -> None:
+def test_a_file_of_the_kernel_is_read_as_long_as_it_says(tmp_path):
     (tmp_path / "a.png").symlink_to("/proc/self/maps")
     assert pictures.picture_bytes(tmp_path / "a.png") == b""
     assert sha256_of_file(tmp_path / "a.png") == hashlib.sha256().hexdigest()
     refused(tmp_path / "a.png", "it is not an image of a known format")
 
 
-def test_what_is_no_readable_file_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_readable_file_is_refused(tmp_path):
     refused(tmp_path, "is a folder, expected an image")
     refused(tmp_path / "gone", "does not exist, expected an image")
 
 
 @pytest.mark.parametrize("name", ["a.png", "sub/a.png", "sub/../a.png", "..a.png", "a..png"])
-def test_a_path_may_stay_in_its_folder(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_may_stay_in_its_folder(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for folder in (tmp_path, Path(), Path("sub"), Path("../elsewhere")):
         assert picture_path(folder, name, "t.csv").name == Path(name).name
 
 
 @pytest.mark.parametrize("name", ["..", "../a.png", "sub/../../a.png", "/etc/a.png"])
-def test_a_path_may_not_leave_its_folder(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_may_not_leave_its_folder(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for folder in (tmp_path, Path(), Path("sub"), Path("../elsewhere")):
         with pytest.raises(DataError, match=r"t\.csv line 3 names .*, which is outside"):
@@ -116,7 +114,7 @@ def test_a_path_may_not_leave_its_folder(name: str, tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows gives links to administrators")
-def test_a_link_in_the_folder_is_followed(tmp_path: Path) -> None:
+def test_a_link_in_the_folder_is_followed(tmp_path):
     (tmp_path / "elsewhere").write_bytes(KINDS["PNG"])
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "a.png").symlink_to(tmp_path / "elsewhere")

@@ -2,7 +2,6 @@
 
 import hashlib
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ from ncl_bench.evaluation.protocol import known_order
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
 
 
-def by_definition(image_ids: list[str], captions: list[str] | None) -> str:
+def by_definition(image_ids, captions):
     """docs/protocol.md, Order, word for word."""
     written = b""
     for row, own in enumerate(image_ids):
@@ -35,7 +34,7 @@ def by_definition(image_ids: list[str], captions: list[str] | None) -> str:
 
 
 @given(st.data(), st.integers(1, 4), st.integers(1, 3))
-def test_the_hash_follows_the_definition(data: st.DataObject, images: int, each: int) -> None:
+def test_the_hash_follows_the_definition(data, images, each):
     ids = data.draw(st.lists(TEXTS, min_size=images, max_size=images))
     captions = data.draw(st.lists(TEXTS, min_size=images * each, max_size=images * each))
     assert order_fingerprint(ids, captions) == by_definition(ids, captions)
@@ -46,22 +45,20 @@ def test_the_hash_follows_the_definition(data: st.DataObject, images: int, each:
 @pytest.mark.parametrize(
     ("name", "split"), [(spec.name, split) for spec in DATASETS.values() for split in spec.order_fingerprints]
 )
-def test_the_facts_are_those_of_the_data(name: str, split: str) -> None:
+def test_the_facts_are_those_of_the_data(name, split):
     dataset = load_dataset(name, split=split)
     assert dataset.captions is not None
     shipped = DATASETS[name].order_fingerprints[split]
     assert shipped == by_definition([str(own) for own in dataset.image_ids], list(dataset.captions))
 
 
-def test_every_embedded_dataset_ships_its_order() -> None:
+def test_every_embedded_dataset_ships_its_order():
     for spec in DATASETS.values():
         assert not spec.embedded or set(spec.order_fingerprints) == {"dev", "test"}, spec.name
 
 
 @pytest.mark.parametrize("name", ["flickr30k", "coco", "cc152k", "now"])
-def test_preparation_download_and_memory_agree_whatever_the_numbers_are(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_preparation_download_and_memory_agree_whatever_the_numbers_are(name, tmp_path, monkeypatch):
     spec = miniatures.SPECS[name]
     monkeypatch.setitem(DATASETS.data, name, spec)
     place = miniatures.make(tmp_path / "downloads", name)
@@ -78,7 +75,7 @@ def test_preparation_download_and_memory_agree_whatever_the_numbers_are(
     assert len(found) == 2
 
 
-def test_what_is_known_needs_no_files(tmp_path: Path) -> None:
+def test_what_is_known_needs_no_files(tmp_path):
     spec = miniatures.SPECS["flickr30k"]
     assert known_order(spec, "test", None) is None
     assert known_order(replace(spec, order_fingerprints={"test": "known"}), "test", None) == "known"

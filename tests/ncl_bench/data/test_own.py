@@ -1,15 +1,12 @@
 """``ncl-bench datasets new``: from a folder of features and a table of captions to a dataset that loads and trains."""
 
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import Result
 from typer.testing import CliRunner
 
 from ncl_bench import load_dataset, new_dataset, new_dataset_of_features
@@ -26,7 +23,7 @@ IDS = {split: [f"{split}/{i}.jpg" for i in range(n)] for split, n in SIZES.items
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def place(tmp_path, monkeypatch):
     """An empty current folder, after which the registry is as before."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("ncl_bench.plugins._loaded", {})
@@ -36,12 +33,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     DATASETS.update(before)
 
 
-def arrays(*shape: int, dtype: str = "float32") -> dict[str, np.ndarray]:
+def arrays(*shape, dtype="float32"):
     random = np.random.default_rng(0)
     return {split: random.random((n, *shape)).astype(dtype) + 1 for split, n in SIZES.items()}
 
 
-def split_files(features: dict[str, np.ndarray], *, ids: bool = True) -> None:
+def split_files(features, *, ids=True):
     Path("features").mkdir()
     for split, array in features.items():
         np.save(f"features/{split}.npy", array)
@@ -49,32 +46,30 @@ def split_files(features: dict[str, np.ndarray], *, ids: bool = True) -> None:
             Path(f"features/{split}_ids.txt").write_text("\n".join(IDS[split]) + "\n")
 
 
-def image_files(features: dict[str, np.ndarray]) -> None:
+def image_files(features):
     for split, array in features.items():
         Path("features", split).mkdir(parents=True)
         for row, image in zip(array, IDS[split], strict=True):
             np.save(f"features/{image}.npy", row)
 
 
-def table(head: str, row: Callable[[str, int], str], each: int = 2) -> None:
+def table(head, row, each=2):
     rows = [f"{row(image, c)},{split}" for split, ids in IDS.items() for image in ids for c in range(each)]
     Path("captions.csv").write_text("\n".join([f"{head},split", *rows]) + "\n", encoding="utf-8")
 
 
-def english(image: str, caption: int) -> str:
+def english(image, caption):
     return f'{image},"a pet, {image} seen {caption} times"'
 
 
-def new(**options: object) -> None:
+def new(**options):
     new_dataset("pets", captions="captions.csv", features="features", to="data", **options)
 
 
 @pytest.mark.parametrize("shape", [(512,), (3, 8)])
 @pytest.mark.parametrize("files", [split_files, image_files])
 @pytest.mark.parametrize("each", [1, 5])
-def test_features_and_captions_become_a_dataset(
-    shape: tuple[int, ...], files: Callable[..., None], each: int
-) -> None:
+def test_features_and_captions_become_a_dataset(shape, files, each):
     features = arrays(*shape)
     files(features)
     table("image,caption", english, each)
@@ -88,7 +83,7 @@ def test_features_and_captions_become_a_dataset(
         assert dataset.captions_per_image == each
 
 
-def test_the_module_registers_the_same_dataset_elsewhere(place: Path) -> None:
+def test_the_module_registers_the_same_dataset_elsewhere(place):
     split_files(arrays(4, dtype="float16"))
     table("image,caption", english)
     new()
@@ -98,7 +93,7 @@ def test_the_module_registers_the_same_dataset_elsewhere(place: Path) -> None:
     assert load_dataset("pets", root="data", noise_ratio=0.5).image_features.dtype == np.float16
 
 
-def test_a_module_written_by_hand_reads_one_vector_per_image(place: Path) -> None:
+def test_a_module_written_by_hand_reads_one_vector_per_image(place):
     split_files(arrays(4))
     table("image,caption", english)
     new()
@@ -113,7 +108,7 @@ def test_a_module_written_by_hand_reads_one_vector_per_image(place: Path) -> Non
     np.testing.assert_array_equal(features[np.arange(6)], arrays(4)["train"][:, None])
 
 
-def test_two_languages_have_their_texts_and_tokenizers() -> None:
+def test_two_languages_have_their_texts_and_tokenizers():
     split_files(arrays(4))
     table("image,en,zh", lambda image, c: f"{image},a pet {c},一只宠物{c}")
     new()
@@ -123,7 +118,7 @@ def test_two_languages_have_their_texts_and_tokenizers() -> None:
     assert DATASETS["pets"].tokenizers == {"en": "word", "zh": "jieba"}
 
 
-def test_rows_without_ids_are_those_of_the_table() -> None:
+def test_rows_without_ids_are_those_of_the_table():
     split_files(arrays(4), ids=False)
     table("image,caption", english)
     with pytest.raises(DataError, match=r"nothing says which image each row of features/.*_in_order="):
@@ -132,7 +127,7 @@ def test_rows_without_ids_are_those_of_the_table() -> None:
     assert load_dataset("pets", split="dev", root="data").image_ids.tolist() == IDS["dev"]
 
 
-def test_splits_are_drawn_where_nothing_gives_them() -> None:
+def test_splits_are_drawn_where_nothing_gives_them():
     image_files(arrays(4))
     rows = [f"{image},a pet" for ids in IDS.values() for image in ids]
     Path("captions.csv").write_text("\n".join(["image,caption", *rows]) + "\n")
@@ -142,7 +137,7 @@ def test_splits_are_drawn_where_nothing_gives_them() -> None:
     assert sorted(chain(*found.values())) == sorted(chain(*IDS.values()))
 
 
-def test_the_command_says_what_it_made_and_what_comes_next() -> None:
+def test_the_command_says_what_it_made_and_what_comes_next():
     split_files(arrays(512))
     table("image,caption", english)
     Path("captions.csv").write_text(Path("captions.csv").read_text() + "skipped.jpg,a damaged file,train\n")
@@ -159,11 +154,11 @@ def test_the_command_says_what_it_made_and_what_comes_next() -> None:
     assert {path.name for path in Path("data").iterdir()} == {"pets"}
 
 
-def test_a_stopped_preparation_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_preparation_goes_on(monkeypatch):
     split_files(arrays(4))
     table("image,caption", english)
 
-    def stop(*arguments: object, **options: object) -> None:
+    def stop(*arguments, **options):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -171,31 +166,31 @@ def test_a_stopped_preparation_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(KeyboardInterrupt):
             new()
     del DATASETS["pets"]
-    scans: list[object] = []
+    scans = []
     monkeypatch.setattr("ncl_bench.data.verify.scan", lambda *a, **o: scans.append(a))
     new()
     assert not scans  # the journal holds them: the gathered files keep their time
     assert len(load_dataset("pets", root="data")) == 12
 
 
-def text(content: str) -> Callable[[], object]:
+def text(content):
     return lambda: Path("captions.csv").write_text(content, encoding="utf-8")
 
 
-def dev(array: np.ndarray) -> Callable[[], object]:
+def dev(array):
     return lambda: np.save("features/dev.npy", array)
 
 
-def dev_ids(*ids: str) -> Callable[[], object]:
+def dev_ids(*ids):
     return lambda: Path("features/dev_ids.txt").write_text("\n".join(ids) + "\n")
 
 
-def without_ids() -> None:
+def without_ids():
     Path("features/dev_ids.txt").unlink()
     text("image,en\ntrain/0.jpg,a\n")()
 
 
-WRONG: dict[str, tuple[Callable[[], object], str]] = {
+WRONG = {
     "no table": (Path("captions.csv").unlink, "captions.csv does not exist, expected a table"),
     "no column image": (text("id,en\na,b\n"), "has the columns id, en, and none is called image"),
     "no captions": (text("image,split\na,train\n"), "none is called caption"),
@@ -225,7 +220,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_does_not_fit_is_one_sentence_and_leaves_no_dataset(case: str) -> None:
+def test_what_does_not_fit_is_one_sentence_and_leaves_no_dataset(case):
     split_files(arrays(4))
     table("image,caption", english)
     spoil, words = WRONG[case]
@@ -238,7 +233,7 @@ def test_what_does_not_fit_is_one_sentence_and_leaves_no_dataset(case: str) -> N
     assert "pets" not in DATASETS
 
 
-def test_images_with_different_counts_of_captions_need_a_number() -> None:
+def test_images_with_different_counts_of_captions_need_a_number():
     split_files(arrays(4))
     numbered = [(n, image) for ids in IDS.values() for n, image in enumerate(ids)]
     rows = [f"{image},a pet {c}" for n, image in numbered for c in range(2 + n % 3)]
@@ -252,12 +247,12 @@ def test_images_with_different_counts_of_captions_need_a_number() -> None:
 
 
 @pytest.mark.parametrize("name", ["digits", "Pets", "my pets", "../pets", ""])
-def test_a_name_is_new_and_plain(name: str) -> None:
+def test_a_name_is_new_and_plain(name):
     with pytest.raises(DataError, match=r"already; choose another|expected small letters"):
         new_dataset(name, "captions.csv", features="features", to="data")
 
 
-def test_a_protocol_is_named_after_the_images_of_test() -> None:
+def test_a_protocol_is_named_after_the_images_of_test():
     names = {"1k": 1000, "5fold-1k": 5000, "5k": 5000, "200": 200}
     assert {name: protocol_images(name) for name in names} == names
     for wrong in ("5fold-2k", "k", "all"):
@@ -265,7 +260,7 @@ def test_a_protocol_is_named_after_the_images_of_test() -> None:
             protocol_images(wrong)
 
 
-def test_what_encodes_pictures_has_no_effect_beside_features() -> None:
+def test_what_encodes_pictures_has_no_effect_beside_features():
     split_files(arrays(4))
     table("image,caption", english)
     for name, value in {"encoder": "x", "device": "tpu", "skip_damaged": True}.items():
@@ -284,9 +279,7 @@ def test_what_encodes_pictures_has_no_effect_beside_features() -> None:
         ({"tokenizers": ["bert"]}, "^tokenizer bert needs a tokenizer.json; give its path$"),
     ],
 )
-def test_a_tokenizer_is_refused_before_pictures_are_encoded(
-    options: dict[str, Any], sentence: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tokenizer_is_refused_before_pictures_are_encoded(options, sentence, monkeypatch):
     monkeypatch.setattr("ncl_bench.data.own._encoded", lambda *given: pytest.fail("pictures are encoded"))
     Path("a.png").touch()
     Path("captions.csv").write_text("image,caption\na.png,a dog\n")
@@ -295,7 +288,7 @@ def test_a_tokenizer_is_refused_before_pictures_are_encoded(
     assert not list(Path("data").glob("*"))
 
 
-def test_a_split_that_nobody_states_is_drawn_from_train_alone() -> None:
+def test_a_split_that_nobody_states_is_drawn_from_train_alone():
     image_files(arrays(4))
     rows = [
         f"{image},a pet,{'test' if split == 'test' else 'train'}" for split in IDS for image in IDS[split]
@@ -307,7 +300,7 @@ def test_a_split_that_nobody_states_is_drawn_from_train_alone() -> None:
     assert found["test"] == IDS["test"]
 
 
-def test_order_that_the_user_vouches_for_is_said_on_the_card() -> None:
+def test_order_that_the_user_vouches_for_is_said_on_the_card():
     split_files(arrays(4), ids=False)
     table("image,caption", english)
     spec, remarks = new_dataset_of_features(
@@ -319,7 +312,7 @@ def test_order_that_the_user_vouches_for_is_said_on_the_card() -> None:
     assert told in Path("data/pets/README.md").read_text()
 
 
-def test_arguments_of_the_last_release_are_taken_with_a_warning() -> None:
+def test_arguments_of_the_last_release_are_taken_with_a_warning():
     split_files(arrays(4))
     table("image,caption", english)
     with pytest.warns(DeprecationWarning, match="Use new_dataset"):
@@ -327,7 +320,7 @@ def test_arguments_of_the_last_release_are_taken_with_a_warning() -> None:
     assert DATASETS["pets"].tokenizers == {"en": "word"}
 
 
-def test_what_draws_splits_has_no_effect_beside_splits() -> None:
+def test_what_draws_splits_has_no_effect_beside_splits():
     split_files(arrays(4))
     table("image,caption", english)
     with pytest.raises(DataError, match=r"^seed= has no effect, as features has a file for each"):
@@ -335,7 +328,7 @@ def test_what_draws_splits_has_no_effect_beside_splits() -> None:
     assert not Path("data/pets").exists()
 
 
-def command(*options: str) -> Result:
+def command(*options):
     arguments = ["datasets", "new", "pets", "--features", "features", "--captions", "captions.csv"]
     return CliRunner().invoke(app, [*arguments, "--to", "data", *options])
 
@@ -344,7 +337,7 @@ PETS = ("一只小狗在公园里奔跑", "一只小猫在公园里睡觉", "一
 
 
 @pytest.mark.parametrize(("column", "tag"), [("zh-cn", "zh-CN"), ("cn", "zh"), ("Chinese", "zh")])
-def test_chinese_under_any_of_its_names_is_cut_into_words(column: str, tag: str) -> None:
+def test_chinese_under_any_of_its_names_is_cut_into_words(column, tag):
     split_files(arrays(4))
     table(f"image,{column}", lambda image, c: f"{image},{PETS[c]}")
     new()
@@ -358,7 +351,7 @@ def test_chinese_under_any_of_its_names_is_cut_into_words(column: str, tag: str)
     ]
 
 
-def test_a_vocabulary_that_covers_nothing_is_refused_and_another_tokenizer_is_taken() -> None:
+def test_a_vocabulary_that_covers_nothing_is_refused_and_another_tokenizer_is_taken():
     split_files(arrays(4))
     # every caption is another sentence without blanks, so `word` sees each once
     table("image,en", lambda image, c: f"{image},{PETS[c]}{image[-5]}只")
@@ -372,7 +365,7 @@ def test_a_vocabulary_that_covers_nothing_is_refused_and_another_tokenizer_is_ta
     assert "小狗" in load_dataset("pets", root="data").vocabulary.words
 
 
-def test_unknown_words_of_dev_and_equal_rows_across_splits_are_printed() -> None:
+def test_unknown_words_of_dev_and_equal_rows_across_splits_are_printed():
     features = arrays(4)
     features["test"][2] = features["train"][5]
     features["dev"][1] = features["dev"][0]
@@ -387,7 +380,7 @@ def test_unknown_words_of_dev_and_equal_rows_across_splits_are_printed() -> None
     assert "words of test" not in printed
 
 
-def test_features_of_zeros_and_ones_that_differ_are_not_called_equal() -> None:
+def test_features_of_zeros_and_ones_that_differ_are_not_called_equal():
     bits = np.unpackbits(np.arange(1, 2001, dtype=">u2").view(np.uint8)).reshape(-1, 16)
     cuts = {"train": bits[:1800], "dev": bits[1800:1900], "test": bits[1900:]}
     Path("features").mkdir()
@@ -409,7 +402,7 @@ def test_features_of_zeros_and_ones_that_differ_are_not_called_equal() -> None:
         (("--tokenizer", "ids"), "has text; choose another"),
     ],
 )
-def test_a_tokenizer_that_does_not_fit_is_refused(options: tuple[str, ...], words: str) -> None:
+def test_a_tokenizer_that_does_not_fit_is_refused(options, words):
     split_files(arrays(4))
     table("image,caption", english)
     found = command(*options)
@@ -418,7 +411,7 @@ def test_a_tokenizer_that_does_not_fit_is_refused(options: tuple[str, ...], word
     assert list(Path("data").glob("*")) == []
 
 
-def one_file_per_image(images: Sequence[str], files: Sequence[str]) -> None:
+def one_file_per_image(images, files):
     Path("features").mkdir()
     for number, name in enumerate(files):
         np.save(f"features/{name}.npy", np.full(4, number + 1, np.float32))
@@ -437,13 +430,13 @@ VERSIONS = [f"v1.{n}" for n in range(20)]
         (["rex", "rex.jpg", *VERSIONS], ["rex", *VERSIONS], r"to rex and to rex\.jpg; name every"),
     ],
 )
-def test_one_file_serves_one_image(images: list[str], files: list[str], words: str) -> None:
+def test_one_file_serves_one_image(images, files, words):
     one_file_per_image(images, files)
     with pytest.raises(DataError, match=words):
         new()
 
 
-def test_the_whole_id_finds_its_file_whatever_its_unicode_form() -> None:
+def test_the_whole_id_finds_its_file_whatever_its_unicode_form():
     composed = [*VERSIONS[1:], "caf\u00e9.jpg"]
     one_file_per_image(composed, [*VERSIONS[1:], "cafe\u0301"])
     new(dev=2, test=2)
@@ -456,7 +449,7 @@ def test_the_whole_id_finds_its_file_whatever_its_unicode_form() -> None:
     assert found == {image: number + 1 for number, image in enumerate(composed)}
 
 
-def test_ids_and_captions_are_matched_in_one_unicode_form() -> None:
+def test_ids_and_captions_are_matched_in_one_unicode_form():
     split_files(arrays(4))
     for split, ids in IDS.items():
         text = "\n".join(unicodedata.normalize("NFD", f"é{i}") for i in ids)

@@ -11,11 +11,11 @@ from ncl_bench.tables import read_table
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def written(text: str, name: str = "captions.csv") -> Path:
+def written(text, name="captions.csv"):
     path = Path(name)
     path.write_bytes(text.encode())
     return path
@@ -36,9 +36,7 @@ def written(text: str, name: str = "captions.csv") -> Path:
         ("image;en;de", "a.jpg;a dog, wet;ein Hund", ("en", "de"), ("a dog, wet", "ein Hund"), ()),
     ],
 )
-def test_captions_are_the_columns_named_by_languages(
-    head: str, row: str, languages: tuple[str, ...], captions: tuple[str, ...], ignored: tuple[str, ...]
-) -> None:
+def test_captions_are_the_columns_named_by_languages(head, row, languages, captions, ignored):
     found = read_captions(written(f"{head}\n{row}\n"))
     assert (found.languages, found.ignored) == (languages, ignored)
     assert found.captions == {"a.jpg": [captions]}
@@ -55,9 +53,7 @@ def test_captions_are_the_columns_named_by_languages(
         ("image,caption,Chinese", ["en=caption", "zh"], ("en", "zh"), ("one", "two")),
     ],
 )
-def test_captions_are_the_columns_asked_for(
-    head: str, asked: list[str], languages: tuple[str, ...], caption: tuple[str, ...]
-) -> None:
+def test_captions_are_the_columns_asked_for(head, asked, languages, caption):
     found = read_captions(written(f"{head}\na.jpg,one,two\n"), asked)
     assert (found.languages, found.captions) == (languages, {"a.jpg": [caption]})
 
@@ -85,7 +81,7 @@ def test_captions_are_the_columns_asked_for(
         ("image,en,zh", ["en", "en"], "of its own for --languages en,"),
     ],
 )
-def test_columns_that_are_unclear_are_refused_by_name(head: str, asked: list[str], problem: str) -> None:
+def test_columns_that_are_unclear_are_refused_by_name(head, asked, problem):
     with pytest.raises(DataError, match=problem):
         read_captions(written(f"{head}\na.jpg,one,two\n"), asked)
 
@@ -139,7 +135,7 @@ def test_columns_that_are_unclear_are_refused_by_name(head: str, asked: list[str
         (b'{"image": "0.png", "caption": {"en": "a"}}\n', "c.jsonl", "row 1: caption holds"),
     ],
 )
-def test_a_fault_is_named_with_its_line(content: bytes, name: str, problem: str) -> None:
+def test_a_fault_is_named_with_its_line(content, name, problem):
     Path(name).write_bytes(content)
     with pytest.raises(DataError, match=problem):
         read_captions(Path(name))
@@ -165,7 +161,7 @@ KARPATHY = {
 }
 
 
-def test_the_json_of_karpathys_split_is_read() -> None:
+def test_the_json_of_karpathys_split_is_read():
     path = written(json.dumps(KARPATHY), "dataset_flickr30k.json")
     found = read_captions(path)
     assert found.captions == {
@@ -179,14 +175,14 @@ def test_the_json_of_karpathys_split_is_read() -> None:
     assert read_images(path).splits == found.splits
 
 
-def test_an_error_is_short_whatever_it_quotes() -> None:
+def test_an_error_is_short_whatever_it_quotes():
     sentence = str(NclBenchError(f"start {'x' * 10_000} end"))
     assert (sentence[:7], sentence[-5:], len(sentence)) == ("start x", "x end", 2_005)
 
 
 @pytest.mark.parametrize("end", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e"])
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
-def test_rare_line_ends_cut_no_row(name: str, end: str) -> None:
+def test_rare_line_ends_cut_no_row(name, end):
     separator = "," if name == "a.csv" else "\t"
     path = written(f"pair_id{separator}label\n1{separator}a{end}b\n2{separator}c\n", name)
     _, rows = read_table(path, DataError, ("pair_id", "label"))

@@ -3,7 +3,6 @@
 import pydoc
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from ncl_bench.errors import DataError, RowError
 from ncl_bench.noise.draw import Noise
 
 
-def dataset(n_images: int = 6, per_image: int = 5) -> PairedDataset:
+def dataset(n_images=6, per_image=5):
     """Caption c has the text ``c`` and 2 + c % 4 tokens, all of them c."""
     n = n_images * per_image
     lengths = 2 + np.arange(n) % 4
@@ -40,7 +39,7 @@ def dataset(n_images: int = 6, per_image: int = 5) -> PairedDataset:
     )
 
 
-def captions_agree(part: PairedDataset, whole: PairedDataset) -> None:
+def captions_agree(part, whole):
     """Every pair of a part is the pair of the whole that its id names."""
     tokens, lengths = part.tokens.padded(np.arange(len(part)))
     for row, pair in enumerate(part.pair_ids.tolist()):
@@ -175,7 +174,7 @@ def test_a_data_loader_over_the_dataset_gives_batches(options):
     assert torch.equal(batch["caption_tokens"], whole.to_torch([*range(30), 4, 5])["caption_tokens"])
 
 
-def changed(**values: Any) -> dict[str, Any]:
+def changed(**values):
     """A pair with other values; a name whose value is ``...`` is left out."""
     return {name: value for name, value in {**dataset()[1], **values}.items() if value is not ...}
 
@@ -196,13 +195,13 @@ def changed(**values: Any) -> dict[str, Any]:
         (changed(image_features=np.ones((5, 3))), "image_features cannot be read .*same shape"),
     ],
 )
-def test_a_pair_that_does_not_fit_the_others_is_named(odd: Any, sentence: str) -> None:
+def test_a_pair_that_does_not_fit_the_others_is_named(odd, sentence):
     pytest.importorskip("torch")
     with pytest.raises(DataError, match=sentence):
         collate([dataset()[0], odd])
 
 
-def test_names_that_all_pairs_have_are_stacked_too() -> None:
+def test_names_that_all_pairs_have_are_stacked_too():
     torch = pytest.importorskip("torch")
     pairs = [{**dataset()[0], "weight": np.array(0.5, ">f4")}, changed(weight=np.array(2, ">f4"))]
     assert torch.equal(collate(pairs)["weight"], torch.tensor([0.5, 2.0]))
@@ -260,7 +259,7 @@ def test_a_dataset_is_shown_in_two_lines_and_in_a_notebook_as_a_table():
     assert "<td>no text</td>" in replace(clean, captions=None)._repr_html_()
 
 
-def test_a_batch_holds_the_columns_that_are_asked_for() -> None:
+def test_a_batch_holds_the_columns_that_are_asked_for():
     train = load_dataset(
         "digits", noise_ratio=0.4, columns=("caption", "image", "image_id", "row", "pair_ids")
     )
@@ -275,11 +274,11 @@ def test_a_batch_holds_the_columns_that_are_asked_for() -> None:
     assert list(part[0]) == ["caption", "image", "image_id", "row", "pair_ids"]
 
 
-def test_an_unknown_column_is_refused() -> None:
+def test_an_unknown_column_is_refused():
     with pytest.raises(DataError, match="unknown column 'captions'"):
         load_dataset("digits", columns=("captions",))
 
 
-def test_help_begins_with_a_sentence() -> None:
+def test_help_begins_with_a_sentence():
     first = pydoc.render_doc(PairedDataset, renderer=pydoc.plaintext).splitlines()[3]
     assert first.startswith(" |  Images, captions, and the image each caption")

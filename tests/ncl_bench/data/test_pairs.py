@@ -2,9 +2,6 @@
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 import datasets
 import numpy as np
@@ -22,7 +19,7 @@ from ncl_bench.errors import DataError
 from ncl_bench.tables import as_csv, separator_of
 
 
-def shades(source: object, images: Path | None, work: Path, **columns: Any) -> list[int | None]:
+def shades(source, images, work, **columns):
     """The red of each row's picture; None where it has none."""
     pairs = read_pairs(source, **columns)
     found = find_pictures(pairs, images, work / "work")
@@ -30,7 +27,7 @@ def shades(source: object, images: Path | None, work: Path, **columns: Any) -> l
     return [red[image] if image >= 0 else None for image in found.image_of.tolist()]
 
 
-def table(folder: Path, **columns: Sequence[object]) -> Path:
+def table(folder, **columns):
     pd.DataFrame(columns).to_csv(folder / "captions.csv", index=False)
     return folder / "captions.csv"
 
@@ -40,7 +37,7 @@ TEXTS = ["one", "two", "three", "four"]
 
 
 @pytest.mark.parametrize("column", ["key", "stored_as"])
-def test_a_column_that_names_the_files_decides_for_urls(column: str, tmp_path: Path) -> None:
+def test_a_column_that_names_the_files_decides_for_urls(column, tmp_path):
     images = photos(tmp_path / "photos", [f"00000/{n:09d}.jpg" for n in range(4)])
     source = table(
         tmp_path,
@@ -53,13 +50,13 @@ def test_a_column_that_names_the_files_decides_for_urls(column: str, tmp_path: P
 
 
 @pytest.mark.parametrize("numbers", [[0, 1, 3], [1, 2, 3, 4], [0, 1, 2, 3, 4]])
-def test_urls_without_names_are_refused_unless_every_row_has_its_number(numbers, tmp_path: Path) -> None:
+def test_urls_without_names_are_refused_unless_every_row_has_its_number(numbers, tmp_path):
     images = photos(tmp_path / "photos", [f"{n:09d}.jpg" for n in numbers])
     with pytest.raises(DataError, match="may name the files; choose a column"):
         shades(table(tmp_path, url=URLS, caption=TEXTS), images, tmp_path)
 
 
-def test_urls_with_a_number_for_every_row(tmp_path: Path) -> None:
+def test_urls_with_a_number_for_every_row(tmp_path):
     images = photos(tmp_path / "photos", [f"{n:09d}.jpg" for n in range(4)])
     source = table(tmp_path, url=URLS, caption=TEXTS)
     with pytest.raises(DataError, match=r"the number of the row may name the files; .* say --rows-in-order"):
@@ -82,7 +79,7 @@ def test_urls_with_a_number_for_every_row(tmp_path: Path) -> None:
         (["0.bmp", "1.tiff"], ["0", "1"], [0, 1]),
     ],
 )
-def test_a_file_serves_the_row_that_names_it(files, names, right, tmp_path: Path) -> None:
+def test_a_file_serves_the_row_that_names_it(files, names, right, tmp_path):
     images = photos(tmp_path / "photos", files)
     source = table(tmp_path, image=names, caption=TEXTS[: len(names)])
     assert shades(source, images, tmp_path) == right
@@ -92,13 +89,13 @@ def test_a_file_serves_the_row_that_names_it(files, names, right, tmp_path: Path
     ("files", "name"),
     [(["1.jpg", "1.png"], "1"), (["1.JPG", "1.Jpg"], "1.jpg"), (["a/1.jpg", "b/1.jpg"], "1.jpg")],
 )
-def test_two_files_that_fit_a_name_are_refused(files, name: str, tmp_path: Path) -> None:
+def test_two_files_that_fit_a_name_are_refused(files, name, tmp_path):
     images = photos(tmp_path / "photos", files)
     with pytest.raises(DataError, match=r"holds 2 files named"):
         shades(table(tmp_path, image=[name], caption=["one"]), images, tmp_path)
 
 
-def test_a_picture_outside_the_folder_is_not_read(tmp_path: Path) -> None:
+def test_a_picture_outside_the_folder_is_not_read(tmp_path):
     images = photos(tmp_path / "photos", ["0.png", "deep/1.png"])
     (tmp_path / "secret.png").write_bytes(picture(99))
     names = [str(tmp_path / "secret.png"), "../secret.png", str(images / "deep" / "1.png"), "0.png"]
@@ -109,7 +106,7 @@ def test_a_picture_outside_the_folder_is_not_read(tmp_path: Path) -> None:
     assert shades(tmp_path / "rows.parquet", images, tmp_path) == [None, None, 1, 0]
 
 
-def test_pictures_in_rows_are_chosen_by_name_and_other_bytes_are_none(tmp_path: Path) -> None:
+def test_pictures_in_rows_are_chosen_by_name_and_other_bytes_are_none(tmp_path):
     frame = pd.DataFrame(
         {
             "hash": [b"\x00\x01hash"] * 4,
@@ -153,14 +150,14 @@ def test_pictures_in_rows_are_chosen_by_name_and_other_bytes_are_none(tmp_path: 
         },
     ],
 )
-def test_shards(members: Mapping[str, bytes], tmp_path: Path) -> None:
+def test_shards(members, tmp_path):
     source = shard(tmp_path / "shards" / "deep" / "0.tar", members.items())
     assert read_pairs(source).captions == ["one", "two"]
     assert shades(source, None, tmp_path) == [0, 1]
     assert shades(tmp_path / "shards", None, tmp_path) == [0, 1]
 
 
-def test_a_sample_without_a_picture_and_shards_without_any(tmp_path: Path) -> None:
+def test_a_sample_without_a_picture_and_shards_without_any(tmp_path):
     source = shard(tmp_path / "0.tar", [("0.txt", b"one"), ("1.jpg", picture(1)), ("1.txt", b"two")])
     assert shades(source, None, tmp_path) == [None, 1]
     source = shard(tmp_path / "1.tar", [("0.txt", b"one"), ("0.cls", b"1")])
@@ -168,7 +165,7 @@ def test_a_sample_without_a_picture_and_shards_without_any(tmp_path: Path) -> No
         read_pairs(source)
 
 
-def test_captions_in_a_list_are_several_captions(tmp_path: Path) -> None:
+def test_captions_in_a_list_are_several_captions(tmp_path):
     rows = [{"image": "0.png", "captions": ["one", "two"]}, {"image": "1.png", "captions": ["three"]}]
     images = photos(tmp_path / "photos", ["0.png", "1.png"])
     (tmp_path / "rows.json").write_text(json.dumps(rows))
@@ -179,7 +176,7 @@ def test_captions_in_a_list_are_several_captions(tmp_path: Path) -> None:
     assert shades(rows, None, tmp_path) == [0, 0, 1]
 
 
-def test_a_parquet_file_whose_text_is_not_utf8_is_refused(tmp_path: Path) -> None:
+def test_a_parquet_file_whose_text_is_not_utf8_is_refused(tmp_path):
     content = pa.array([b"a dog", b"\xff\xfe"])
     text = pa.StringArray.from_buffers(2, *content.buffers()[1:])
     pq.write_table(pa.table({"image": ["a", "b"], "caption": text}), tmp_path / "rows.parquet")
@@ -187,7 +184,7 @@ def test_a_parquet_file_whose_text_is_not_utf8_is_refused(tmp_path: Path) -> Non
         read_pairs(tmp_path / "rows.parquet")
 
 
-def test_columns_of_one_name_are_refused() -> None:
+def test_columns_of_one_name_are_refused():
     frame = pd.DataFrame([["a", "one", "two"]], columns=["image", "caption", "caption"])
     with pytest.raises(DataError, match="two columns caption"):
         read_pairs(frame)
@@ -202,7 +199,7 @@ def test_columns_of_one_name_are_refused() -> None:
 FORMULAS = ("=1+1", "+cmd|' /C calc'!A0", "-2+3+cmd", "@SUM(A1)", "'=1", "＝1", '=HYPERLINK("http://a")')
 
 
-def _lists(folder: Path) -> dict[str, object]:
+def _lists(folder):
     """One table in each form that is written as cells, with formulas as captions, image names and column names."""
     frame = pd.DataFrame(
         {"image": [f"{text} {n}.png" for n, text in enumerate(FORMULAS)], "caption": FORMULAS}
@@ -222,7 +219,7 @@ def _lists(folder: Path) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("form", ["frame", "a.csv", "b.csv", "a.tsv", "numbered.token", "urls.tsv"])
-def test_a_list_of_rows_holds_no_formula_and_reads_back(form: str, tmp_path: Path) -> None:
+def test_a_list_of_rows_holds_no_formula_and_reads_back(form, tmp_path):
     source = read_pairs(_lists(tmp_path)[form])
     assert list(source.captions) == list(FORMULAS)
     written = save(source.form, tmp_path / "clean", np.arange(len(FORMULAS)))
@@ -238,19 +235,19 @@ def test_a_list_of_rows_holds_no_formula_and_reads_back(form: str, tmp_path: Pat
     assert list(again.form.table) == list(source.form.table)
 
 
-def test_a_row_of_csv_begins_only_where_a_row_ends(tmp_path: Path) -> None:
+def test_a_row_of_csv_begins_only_where_a_row_ends(tmp_path):
     frame = pd.DataFrame({"image": ["a.png", "b.png"], "caption": ["a dog\r=1+1", "\t=1"], "n": [-1.5, None]})
     written = save(read_pairs(frame).form, tmp_path / "clean", np.arange(2))
     assert written.read_bytes() == (b'image,caption,n\na.png,"a dog\r=1+1",-1.5\nb.png,\'\xe2\x81\xa0\t=1,\n')
 
 
-def test_a_key_that_was_read_as_a_number_names_its_file(tmp_path: Path) -> None:
+def test_a_key_that_was_read_as_a_number_names_its_file(tmp_path):
     images = photos(tmp_path / "photos", [f"00000/{n:09d}.jpg" for n in range(4)])
     source = table(tmp_path, url=URLS, caption=TEXTS, key=[2, 0, 3, 1])
     assert shades(source, images, tmp_path) == [2, 0, 3, 1]
 
 
-def test_a_column_of_numbers_is_not_taken_for_names_of_files_by_chance(tmp_path: Path) -> None:
+def test_a_column_of_numbers_is_not_taken_for_names_of_files_by_chance(tmp_path):
     images = photos(tmp_path / "photos", [f"{n}.jpg" for n in range(4)])
     few = table(tmp_path, url=URLS, caption=TEXTS, score=[1, 1, 2, 2])
     assert shades(few, images, tmp_path, rows_in_order=True) == [0, 1, 2, 3]
@@ -265,19 +262,19 @@ def test_a_column_of_numbers_is_not_taken_for_names_of_files_by_chance(tmp_path:
         shades(two, images, tmp_path)
 
 
-def test_a_url_beside_names_of_files_is_not_found_by_its_last_part(tmp_path: Path) -> None:
+def test_a_url_beside_names_of_files_is_not_found_by_its_last_part(tmp_path):
     images = photos(tmp_path / "photos", ["0.png", "1.png"])
     source = table(tmp_path, image=["https://example.org/0.png", "1.png"], caption=TEXTS[:2])
     assert shades(source, images, tmp_path) == [None, 1]
 
 
 @pytest.mark.parametrize("form", ["frame", "parquet", "dataset"])
-def test_numbers_with_a_gap_stay_whole(form: str, tmp_path: Path) -> None:
+def test_numbers_with_a_gap_stay_whole(form, tmp_path):
     big = 2**53 + 1
     numbers = [0, 1, None, 3] if form == "frame" else [big, big + 1, None, big + 3]
     images = photos(tmp_path / "photos", [f"{n}.jpg" for n in numbers])
     frame = pd.DataFrame({"image": pd.array(numbers, "float" if form == "frame" else "Int64"), "text": TEXTS})
-    source: object = frame
+    source = frame
     if form == "parquet":
         source = tmp_path / "rows.parquet"
         frame.to_parquet(source)
@@ -286,7 +283,7 @@ def test_numbers_with_a_gap_stay_whole(form: str, tmp_path: Path) -> None:
     assert shades(source, images, tmp_path) == [0, 1, None, 3]
 
 
-def bitmaps(kind: pa.DataType | None = None) -> pa.Array:
+def bitmaps(kind=None):
     """Pictures of the same number of bytes, as an Arrow array."""
     cells = [picture(n, "BMP") for n in range(3)]
     return pa.array([cells[2], None, cells[0], cells[1]], kind or pa.binary(len(cells[0])))
@@ -308,9 +305,7 @@ def bitmaps(kind: pa.DataType | None = None) -> pa.Array:
     ],
     ids=["fixed", "dictionary", "structure", "large", "views", "large lists", "fixed lists"],
 )
-def test_pictures_and_texts_are_the_same_in_every_arrow_type(
-    images: pa.Array, captions: pa.Array, tmp_path: Path
-) -> None:
+def test_pictures_and_texts_are_the_same_in_every_arrow_type(images, captions, tmp_path):
     number = pa.array([n.to_bytes(16, "big") for n in range(4)], pa.binary(16))
     rows = pa.table({"image": images, "caption": captions, "uuid": number})
     pq.write_table(rows, tmp_path / "rows.parquet")
@@ -318,13 +313,13 @@ def test_pictures_and_texts_are_the_same_in_every_arrow_type(
     assert read_pairs(tmp_path / "rows.parquet").captions == TEXTS
 
 
-def test_a_frame_of_pictures_may_name_some_by_their_files(tmp_path: Path) -> None:
+def test_a_frame_of_pictures_may_name_some_by_their_files(tmp_path):
     images = photos(tmp_path / "photos", ["0.png", "1.png"])
     frame = pd.DataFrame({"image": [picture(70), "1.png", picture(90)], "caption": TEXTS[:3]})
     assert shades(frame, images, tmp_path) == [70, 1, 90]
 
 
-def test_a_format_of_a_dataset_hides_nothing(tmp_path: Path) -> None:
+def test_a_format_of_a_dataset_hides_nothing(tmp_path):
     cells = [{"bytes": picture(n), "path": None} for n in range(4)]
     features = datasets.Features({"image": datasets.Image(), "caption": datasets.Value("string")})
     found = datasets.Dataset.from_dict({"image": cells, "caption": TEXTS}, features=features)
@@ -332,7 +327,7 @@ def test_a_format_of_a_dataset_hides_nothing(tmp_path: Path) -> None:
         assert shades(source.select([2, 0]), None, tmp_path) == [2, 0]
 
 
-def test_a_picture_without_a_text_is_a_row(tmp_path: Path) -> None:
+def test_a_picture_without_a_text_is_a_row(tmp_path):
     images = photos(tmp_path / "photos", ["0.jpg", "1.JPG", "2.png"])
     (images / "0.txt").write_text("one")
     (images / "1.TXT").write_text("two")
@@ -344,7 +339,7 @@ def test_a_picture_without_a_text_is_a_row(tmp_path: Path) -> None:
         read_pairs(images)
 
 
-def test_metadata_of_subfolders_with_two_columns_of_paths(tmp_path: Path) -> None:
+def test_metadata_of_subfolders_with_two_columns_of_paths(tmp_path):
     for red, place in enumerate(("train", "test")):
         (tmp_path / "set" / place).mkdir(parents=True)
         (tmp_path / "set" / place / "0.png").write_bytes(picture(red))
@@ -357,6 +352,6 @@ def test_metadata_of_subfolders_with_two_columns_of_paths(tmp_path: Path) -> Non
     }
 
 
-def test_captions_in_bytes_are_texts() -> None:
+def test_captions_in_bytes_are_texts():
     frame = pd.DataFrame({"image": ["0.png", "1.png"], "caption": ["Zürich".encode(), None]})
     assert read_pairs(frame).captions == ["Zürich", ""]

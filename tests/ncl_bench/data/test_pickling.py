@@ -5,7 +5,6 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from support import miniatures
 
 from ncl_bench import load_dataset
 from ncl_bench.data import DATASETS
-from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.prepare import prepare
 from ncl_bench.plugins import load_plugins
 
@@ -24,12 +22,12 @@ A_KILOBYTE = 1024
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path):
     prepare("flickr30k", miniatures.make(tmp_path / "from", "flickr30k"), tmp_path / "root")
     return tmp_path / "root"
 
 
-def assert_same(copy: PairedDataset, dataset: PairedDataset) -> None:
+def assert_same(copy, dataset):
     everything = np.arange(len(dataset))
     for name, array in vars(dataset.read(everything)).items():
         np.testing.assert_array_equal(getattr(copy.read(everything), name), array)
@@ -41,7 +39,7 @@ def assert_same(copy: PairedDataset, dataset: PairedDataset) -> None:
     assert copy.vocabulary.sha256 == dataset.vocabulary.sha256
 
 
-CHANGES: dict[str, Callable[[PairedDataset], PairedDataset]] = {
+CHANGES = {
     "all": lambda dataset: dataset,
     "subset": lambda dataset: dataset.subset(np.arange(5, 40)),
     "shard of a subset": lambda dataset: dataset.subset(np.arange(50)[::-1].copy()).shard(3, 1),
@@ -53,7 +51,7 @@ CHANGES: dict[str, Callable[[PairedDataset], PairedDataset]] = {
 @pytest.mark.parametrize(
     "noise", [{}, {"noise_ratio": 0.4}, {"noise_ratio": 0.5, "noise_unit": "image", "noise_seed": 3}]
 )
-def test_a_prepared_split_is_pickled_in_less_than_a_kilobyte(root: Path, noise: dict[str, object]) -> None:
+def test_a_prepared_split_is_pickled_in_less_than_a_kilobyte(root, noise):
     whole = load_dataset("flickr30k", root=root, **noise)
     for change, changed in CHANGES.items():
         dataset = changed(whole)
@@ -63,9 +61,7 @@ def test_a_prepared_split_is_pickled_in_less_than_a_kilobyte(root: Path, noise: 
         assert_same(pickle.loads(pickled), dataset)
 
 
-def test_a_noise_file_and_an_embedded_dataset_are_opened_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_noise_file_and_an_embedded_dataset_are_opened_again(tmp_path, monkeypatch):
     noisy = load_dataset("digits", noise_ratio=0.2, noise_seed=9)
     np.save(tmp_path / "noise.npy", noisy.caption_to_image)
     monkeypatch.chdir(tmp_path)
@@ -76,9 +72,7 @@ def test_a_noise_file_and_an_embedded_dataset_are_opened_again(
     assert_same(pickle.loads(pickled), dataset)
 
 
-def test_a_folder_named_by_the_environment_or_relative_is_found_from_elsewhere(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_named_by_the_environment_or_relative_is_found_from_elsewhere(root, monkeypatch):
     monkeypatch.chdir(root.parent)
     monkeypatch.setenv("NCL_BENCH_DATA", "root")
     dataset = load_dataset("flickr30k", split="dev")
@@ -87,7 +81,7 @@ def test_a_folder_named_by_the_environment_or_relative_is_found_from_elsewhere(
     assert_same(pickle.loads(pickle.dumps(dataset)), dataset)
 
 
-def test_what_a_user_replaced_is_pickled_with_its_arrays(root: Path) -> None:
+def test_what_a_user_replaced_is_pickled_with_its_arrays(root):
     dataset = load_dataset("flickr30k", root=root)
     mine = replace(dataset, caption_to_image=dataset.caption_to_image[::-1].copy())
     assert_same(pickle.loads(pickle.dumps(mine)), mine)
@@ -102,9 +96,7 @@ register(type(spec)(**{**vars(spec), "name": "mine", "protocols": ("3",)}))
 """
 
 
-def test_a_dataset_of_a_plugin_is_opened_in_a_fresh_process(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dataset_of_a_plugin_is_opened_in_a_fresh_process(root, tmp_path, monkeypatch):
     monkeypatch.setattr("ncl_bench.plugins._loaded", {})
     monkeypatch.setitem(DATASETS.data, "mine", miniatures.SPECS["flickr30k"])
     monkeypatch.delitem(DATASETS.data, "mine")
@@ -122,7 +114,7 @@ def test_a_dataset_of_a_plugin_is_opened_in_a_fresh_process(
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_workers_of_a_data_loader_give_the_same_pairs(root: Path, start: str) -> None:
+def test_workers_of_a_data_loader_give_the_same_pairs(root, start):
     torch = pytest.importorskip("torch")
     if start not in multiprocessing.get_all_start_methods():
         pytest.skip(f"this system starts no process by {start}")

@@ -3,23 +3,21 @@
 import io
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from numpy.typing import NDArray
 from PIL import Image
 
 from ncl_bench import load_dataset
-from ncl_bench.data.pictograms import EMOJI, SHEETS, SPEC, THUMBNAIL, WEB, Pictograms, rows, thumbnails
+from ncl_bench.data.pictograms import EMOJI, SHEETS, SPEC, THUMBNAIL, WEB, rows, thumbnails
 from ncl_bench.data.spec import SPLITS
 
 ALL = (SPEC, EMOJI, WEB)
 
 
 @pytest.mark.parametrize("spec", ALL, ids=lambda spec: spec.name)
-def test_a_picture_lies_in_one_split_and_no_text_of_dev_or_test_comes_twice(spec: Pictograms) -> None:
+def test_a_picture_lies_in_one_split_and_no_text_of_dev_or_test_comes_twice(spec):
     ids = [name for split in SPLITS for name in spec.content(split).image_ids]
     assert len(set(ids)) == len(ids) == sum(spec.images.values())
     held_out = [caption for split in ("dev", "test") for caption in spec.content(split).captions["en"]]
@@ -27,7 +25,7 @@ def test_a_picture_lies_in_one_split_and_no_text_of_dev_or_test_comes_twice(spec
     assert not set(held_out) & set(spec.content("train").captions["en"])
 
 
-def test_the_three_datasets_agree_on_their_splits() -> None:
+def test_the_three_datasets_agree_on_their_splits():
     splits = {row.id: row.split for row in rows()}
     for spec in (EMOJI, WEB):
         for split in ("dev", "test"):
@@ -36,7 +34,7 @@ def test_the_three_datasets_agree_on_their_splits() -> None:
     assert all(row.web_split == row.split for row in rows() if row.web_split in ("dev", "test"))
 
 
-def test_opening_needs_neither_torch_nor_files(tmp_path: Path) -> None:
+def test_opening_needs_neither_torch_nor_files(tmp_path):
     code = (
         "import sys, ncl_bench; train = ncl_bench.load_dataset('pictograms', noise_ratio=0.4); "
         "assert 'torch' not in sys.modules and 'PIL' not in sys.modules; print(len(train), train.noise.seed)"
@@ -47,7 +45,7 @@ def test_opening_needs_neither_torch_nor_files(tmp_path: Path) -> None:
     assert found.stdout.split() == [str(SPEC.images["train"]), "0"]
 
 
-def test_chinese_and_english_are_about_the_same_emoji() -> None:
+def test_chinese_and_english_are_about_the_same_emoji():
     chinese, english = load_dataset("pictograms-emoji"), load_dataset("pictograms-emoji", language="en")
     assert chinese.fingerprint == english.fingerprint
     np.testing.assert_array_equal(chinese.image_ids, english.image_ids)
@@ -58,7 +56,7 @@ def test_chinese_and_english_are_about_the_same_emoji() -> None:
     assert english.captions[row].startswith("pear")
 
 
-def test_captions_of_the_web_are_those_of_train_alone() -> None:
+def test_captions_of_the_web_are_those_of_train_alone():
     web, checked = WEB.content("train"), set(SPEC.content("train").image_ids)
     untold = [name for name in web.image_ids if name not in checked]
     assert len(untold) > 0.4 * len(web.image_ids)
@@ -70,7 +68,7 @@ def test_captions_of_the_web_are_those_of_train_alone() -> None:
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_every_picture_of_a_split_is_an_image(split: str) -> None:
+def test_every_picture_of_a_split_is_an_image(split):
     images = load_dataset("pictograms", split=split).images
     assert images is not None
     assert len(images) == SPEC.images[split]
@@ -80,7 +78,7 @@ def test_every_picture_of_a_split_is_an_image(split: str) -> None:
     assert all(np.ptp(pixels) > 8 for pixels in thumbnails(split).values())
 
 
-def test_every_picture_has_a_thumbnail_also_clip_art_whose_text_is_of_no_use() -> None:
+def test_every_picture_has_a_thumbnail_also_clip_art_whose_text_is_of_no_use():
     for sheet in SHEETS:
         assert set(thumbnails(sheet)) == {row.id for row in rows() if row.sheet == sheet}
     images = load_dataset("pictograms-web").images
@@ -89,7 +87,7 @@ def test_every_picture_has_a_thumbnail_also_clip_art_whose_text_is_of_no_use() -
     assert SPEC.picture("noto/nothing", np.zeros(0)) is None
 
 
-def test_every_labelled_pair_can_be_looked_at() -> None:
+def test_every_labelled_pair_can_be_looked_at():
     assert WEB.pair_labels is not None
     labelled = pd.read_csv(WEB.pair_labels)
     drawn = pd.Series({name: np.ptp(png_of(name)) for name in labelled.image_id})
@@ -97,13 +95,13 @@ def test_every_labelled_pair_can_be_looked_at() -> None:
     assert drawn.min() > 8  # a drawing, not a white tile
 
 
-def png_of(image_id: str) -> NDArray[np.uint8]:
+def png_of(image_id):
     content = WEB.picture(image_id, np.zeros(0))
     assert content is not None, f"{image_id} has no thumbnail"
     return np.asarray(Image.open(io.BytesIO(content)))
 
 
-def test_an_installation_has_no_pictures_of_train(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installation_has_no_pictures_of_train(monkeypatch):
     monkeypatch.setattr("ncl_bench.data.pictograms.pictured", lambda: frozenset({"dev", "test"}))
     assert load_dataset("pictograms").images is None
     assert load_dataset("pictograms-web").images is None

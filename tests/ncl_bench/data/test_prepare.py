@@ -29,7 +29,7 @@ from ncl_bench.errors import DataError
 from ncl_bench.foreign import normalized
 
 
-def contents(folder: Path) -> dict[str, str]:
+def contents(folder):
     """sha256 of every file below a folder."""
     return {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -159,7 +159,7 @@ def test_fingerprints_are_those_of_every_version_before(name, tmp_path, monkeypa
 def test_the_vocabulary_is_built_from_train_alone(prepared):
     dataset = prepared("flickr30k", "dev")
     train = prepared("flickr30k", "train").captions
-    counts: dict[str, int] = {}
+    counts = {}
     for word in (word for caption in train for word in tokenizer("word")(caption)):
         counts[word] = counts.get(word, 0) + 1
     assert set(dataset.vocabulary.words[4:]) == {word for word, count in counts.items() if count >= 4}
@@ -354,7 +354,7 @@ def test_a_vocabulary_that_covers_nothing_is_refused_for_every_tokenizer(name, o
 def test_embedded_datasets_are_in_one_unicode_form_and_share_no_features_across_splits(name):
     """So that their token ids stay those of every version before."""
     material = embedded_material(DATASETS[name])
-    splits_of: dict[bytes, set[str]] = {}
+    splits_of = {}
     for split, content in material.splits.items():
         texts = [*content.image_ids, *chain(*content.captions.values())]
         assert all(normalized(text) == text for text in texts)

@@ -1,7 +1,5 @@
 """Registering a dataset: what a class must offer, and what a reader's mistakes would cost."""
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,23 +19,23 @@ class Lines(DatasetSpec):
 
     given: Any = None
 
-    def read_captions(self, download: object, paths: Sequence[str], split: str) -> Split:
+    def read_captions(self, download, paths, split):
         return type(self).given(split)
 
 
 class OtherSignature(DatasetSpec):
-    def read_captions(self, split: str) -> Split:  # type: ignore[override]
+    def read_captions(self, split):  # type: ignore[override]
         raise AssertionError(split)
 
 
-def spec(kind: type[DatasetSpec] = Lines, **facts: Any) -> DatasetSpec:
+def spec(kind=Lines, **facts):
     files = facts.pop("files", ("{split}.npy", "{split}.txt"))
     options = {"name": "own", "images": IMAGES, "captions_per_image": 2, "n_regions": 1, "feature_dim": 3}
     return kind(**options | facts, origin=Origin(files=files, licence="none"))
 
 
 @pytest.fixture(autouse=True)
-def registry(monkeypatch: pytest.MonkeyPatch) -> None:
+def registry(monkeypatch):
     for name, known in list(DATASETS.items()):
         monkeypatch.setitem(DATASETS.data, name, known)
     yield
@@ -73,23 +71,21 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> None:
         (ScanLayout, {"protocols": ("1k",)}, "name it after the images of test"),
     ],
 )
-def test_a_dataset_that_cannot_be_prepared_is_refused(
-    kind: type[DatasetSpec], facts: dict[str, Any], words: str
-) -> None:
+def test_a_dataset_that_cannot_be_prepared_is_refused(kind, facts, words):
     with pytest.raises(DataError, match=words):
         register(spec(kind, **facts))
     assert "own" not in DATASETS
 
 
-def test_a_cell_that_runs_again_registers_the_same_dataset() -> None:
+def test_a_cell_that_runs_again_registers_the_same_dataset():
     register(spec(type("Lines", (Lines,), {"__qualname__": "Lines"})))
     register(spec(type("Lines", (Lines,), {"__qualname__": "Lines"})))
     with pytest.raises(DataError, match="exists already"):
         register(spec(ScanLayout))
 
 
-def read(n_ids: int, n_captions: int, **captions: int) -> Any:
-    def content(split: str) -> Split:
+def read(n_ids, n_captions, **captions):
+    def content(split):
         extra = {language: [f"{split} {i}" for i in range(n)] for language, n in captions.items()}
         return Split(
             [f"{split}{i}" for i in range(n_ids)], {"en": [f"text {i}" for i in range(n_captions)]} | extra
@@ -108,9 +104,7 @@ def read(n_ids: int, n_captions: int, **captions: int) -> Any:
         (lambda split: Split([f"{i}" for i in range(4)]), "expected"),
     ],
 )
-def test_a_reader_that_skips_a_line_is_told(
-    given: Any, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_that_skips_a_line_is_told(given, words, tmp_path, monkeypatch):
     monkeypatch.setattr(Lines, "given", staticmethod(given))
     register(spec())
     for split, n in IMAGES.items():

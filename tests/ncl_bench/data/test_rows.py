@@ -31,19 +31,19 @@ SPLIT = ["train"] * 8 + ["dev"] * 2 + ["test"] * 2
 TEXTS = [f"the drawing of number {n}" for n in range(N)]
 
 
-def pair(n: int) -> dict[str, object]:
+def pair(n):
     return {"image": {"bytes": picture(n), "path": None}, "caption": TEXTS[n]}
 
 
-def rows(numbers: Any = range(N)) -> pd.DataFrame:
+def rows(numbers=range(N)):
     return pd.DataFrame([pair(n) for n in numbers])
 
 
-def of(split: str) -> list[int]:
+def of(split):
     return [n for n in range(N) if SPLIT[n] == split]
 
 
-def written(folder: Path, files: dict[str, Any]) -> Path:
+def written(folder, files):
     """A folder of Parquet files of these rows, of texts, or of bytes."""
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -54,22 +54,22 @@ def written(folder: Path, files: dict[str, Any]) -> Path:
     return folder
 
 
-def csv(numbers: Any, image: str = "image", **more: Any) -> str:
+def csv(numbers, image="image", **more):
     frame = pd.DataFrame({image: [f"{n}.png" for n in numbers], "caption": [TEXTS[n] for n in numbers]})
     return frame.assign(**more).to_csv(index=False)
 
 
-def named_splits(train: str, dev: str, test: str) -> Callable[[Path], Any]:
+def named_splits(train, dev, test):
     """Parquet files of these names."""
     return lambda folder: written(folder, {train: of("train"), dev: of("dev"), test: of("test")})
 
 
-def dataset(numbers: Any) -> datasets.Dataset:
+def dataset(numbers):
     features = datasets.Features({"image": datasets.Image(), "caption": datasets.Value("string")})
     return datasets.Dataset.from_list([pair(n) for n in numbers], features=features)
 
 
-def arrays() -> datasets.Dataset:
+def arrays():
     features = datasets.Features(
         {"image": datasets.Array3D((4, 4, 3), "uint8"), "caption": datasets.Value("string")}
     )
@@ -77,24 +77,24 @@ def arrays() -> datasets.Dataset:
     return datasets.Dataset.from_dict({"image": cells, "caption": TEXTS}, features=features)
 
 
-def dataset_dict(folder: Path) -> datasets.DatasetDict:
+def dataset_dict(folder):
     names = {"train": "train", "dev": "validation", "test": "test"}
     return datasets.DatasetDict({name: dataset(of(split)) for split, name in names.items()})
 
 
-def saved(folder: Path) -> Path:
+def saved(folder):
     dataset_dict(folder).save_to_disk(str(folder / "saved"))
     return folder / "saved"
 
 
-def image_folder(folder: Path) -> Path:
+def image_folder(folder):
     names = {"train": "train", "dev": "validation", "test": "Test"}
     for n in range(N):
         written(folder, {f"{names[SPLIT[n]]}/{n}.png": picture(n), f"{names[SPLIT[n]]}/{n}.txt": TEXTS[n]})
     return folder
 
 
-def metadata_folder(folder: Path) -> Path:
+def metadata_folder(folder):
     for split, name in {"train": "train", "dev": "val", "test": "test"}.items():
         photos(folder / name, [])
         for n in of(split):
@@ -103,19 +103,19 @@ def metadata_folder(folder: Path) -> Path:
     return folder
 
 
-def samples(path: Path, numbers: Any) -> Path:
+def samples(path, numbers):
     endings = (("png", picture), ("txt", lambda n: TEXTS[n].encode()))
     return shard(path, [(f"{n:04}.{ending}", make(n)) for n in numbers for ending, make in endings])
 
 
-def shards(folder: Path) -> Path:
+def shards(folder):
     for split, name in {"train": "train-0", "dev": "val-0", "test": "test-0"}.items():
         samples(folder / f"{name}.tar", of(split))
     return folder
 
 
-def table(text: str, name: str = "captions.csv", names: list[str] | None = None) -> Callable[[Path], Path]:
-    def make(folder: Path) -> Path:
+def table(text, name="captions.csv", names=None):
+    def make(folder):
         photos(folder, names or [f"{n}.png" for n in range(N)])
         (folder / name).write_bytes(text.encode())
         return folder / name
@@ -123,12 +123,12 @@ def table(text: str, name: str = "captions.csv", names: list[str] | None = None)
     return make
 
 
-def split_column(cells: dict[str, str], column: str = "split") -> Callable[[Path], Path]:
+def split_column(cells, column="split"):
     return table(csv(range(N), **{column: [cells[each] for each in SPLIT]}))
 
 
-def linked(source: str, target: str, files: dict[str, Any]) -> Callable[[Path], Path]:
-    def make(folder: Path) -> Path:
+def linked(source, target, files):
+    def make(folder):
         written(folder / "set", files)
         os.symlink(target, folder / "set" / source)
         return folder / "set"
@@ -466,7 +466,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_form_is_read_as_its_names_say(case: str, tmp_path: Path) -> None:
+def test_a_form_is_read_as_its_names_say(case, tmp_path):
     make, n, splits, remarks, refused = CASES[case]
     source = make(tmp_path)
     if refused:
@@ -538,9 +538,7 @@ def test_a_form_is_read_as_its_names_say(case: str, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_cells_of_text_are_what_their_writer_meant(
-    name: str, text: str, captions: list[str], tmp_path: Path
-) -> None:
+def test_cells_of_text_are_what_their_writer_meant(name, text, captions, tmp_path):
     (tmp_path / name).write_bytes(text.encode())
     pairs = read_pairs(tmp_path / name)
     assert pairs.captions == captions
@@ -560,7 +558,7 @@ TYPED = pa.table(
 )
 
 
-def test_parquet_stays_parquet_with_every_cell_in_its_type(tmp_path: Path) -> None:
+def test_parquet_stays_parquet_with_every_cell_in_its_type(tmp_path):
     pq.write_table(TYPED, tmp_path / "rows.parquet")
     form = read_pairs(tmp_path / "rows.parquet").form
     written = pq.read_table(save(form, tmp_path / "clean", np.array([1, 2]), "captions", {1: "another"}))
@@ -572,7 +570,7 @@ def test_parquet_stays_parquet_with_every_cell_in_its_type(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.json"])
-def test_json_keeps_every_value(name: str, tmp_path: Path) -> None:
+def test_json_keeps_every_value(name, tmp_path):
     facts = [
         {"image": "0.png", "captions": ["one", "two"], "at": "2024-01-02", "score": 0.1234567890123456},
         {"image": "1.png", "captions": ["three"], "none": None, "deep": {"a": [1, 2.5]}, "big": 2**70},

@@ -17,7 +17,7 @@ def test_tokenized_captions_equal_one_after_the_other(chunk, monkeypatch):
     monkeypatch.setattr(tokenize, "CAPTIONS_PER_CHUNK", chunk)
     if chunk == 7:
         monkeypatch.setattr(tokenize.os, "cpu_count", lambda: 1)
-    done: list[int] = []
+    done = []
     different, rows = tokenize.tokenize_captions(CAPTIONS, "word", None, done.append)
     words = [tokenizer("word")(caption) for caption in CAPTIONS]
     vocabulary = build_vocabulary(words, threshold=12)

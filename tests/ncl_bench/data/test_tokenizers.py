@@ -119,12 +119,12 @@ def test_jieba_finds_chinese_words_and_keeps_everything_in_every_language():
         ("A dog isn't, über", "a dog is n't , über"),
     ],
 )
-def test_char_cuts_scripts_without_blanks_into_letters_with_their_signs(caption: str, tokens: str) -> None:
+def test_char_cuts_scripts_without_blanks_into_letters_with_their_signs(caption, tokens):
     assert tokenizer("char")(caption) == tokens.split()
 
 
 @pytest.mark.parametrize("name", ["word", "word-punkt", "jieba", "char", "bpe"])
-def test_tokens_do_not_depend_on_the_unicode_form(name: str, punkt: None, tmp_path: Path) -> None:
+def test_tokens_do_not_depend_on_the_unicode_form(name, punkt, tmp_path):
     caption = "Ein Café für Ångström, ガム, nhà cửa"
     if name == "bpe":
         train_bpe([caption], tmp_path / "bpe.json")
@@ -132,7 +132,7 @@ def test_tokens_do_not_depend_on_the_unicode_form(name: str, punkt: None, tmp_pa
     assert cut(unicodedata.normalize("NFD", caption)) == cut(caption)
 
 
-def test_published_words_in_another_unicode_form_keep_their_ids() -> None:
+def test_published_words_in_another_unicode_form_keep_their_ids():
     vocabulary = Vocabulary((*SPECIAL_WORDS, "cafe\u0301", "e\u0301te\u0301", "été"), 7)
     assert vocabulary.encode(tokenizer("word")("cafe\u0301 café été e\u0301te\u0301")) == [1, 4, 4, 6, 6, 2]
 
@@ -239,9 +239,7 @@ def test_damaged_vocabularies_are_refused(change, message):
         parse_vocabulary(content.encode(), "v.json")
 
 
-def test_jieba_neither_reads_nor_writes_a_file_that_others_may_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_jieba_neither_reads_nor_writes_a_file_that_others_may_write(tmp_path, monkeypatch):
     _jieba.cache_clear()
     (tmp_path / "jieba.cache").write_bytes(b"planted")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -250,8 +248,8 @@ def test_jieba_neither_reads_nor_writes_a_file_that_others_may_write(
     assert (tmp_path / "jieba.cache").read_bytes() == b"planted"
 
 
-def test_damaged_vocabularies_are_read_or_refused() -> None:
-    def read(content: bytes) -> None:
+def test_damaged_vocabularies_are_read_or_refused():
+    def read(content):
         found = parse_vocabulary(content, "vocab.json")
         assert found.sha256
         found.decode(found.encode(["dog", "cat"]))
@@ -265,12 +263,12 @@ def test_damaged_vocabularies_are_read_or_refused() -> None:
     assert_refused(read, good.replace(b'"dog"', b'"\\ud800"'), "surrogates not allowed")
 
 
-def test_damaged_tokenizers_are_read_or_refused(tmp_path: Path) -> None:
+def test_damaged_tokenizers_are_read_or_refused(tmp_path):
     path = tmp_path / "tokenizer.json"
     train_bpe(["a dog runs", "the dog"], path, size=60)
     good = path.read_bytes()
 
-    def read(content: bytes) -> None:
+    def read(content):
         path.write_bytes(content)
         tokenizer("bert", file=path)("A dog runs, 漢字")
 
@@ -279,6 +277,6 @@ def test_damaged_tokenizers_are_read_or_refused(tmp_path: Path) -> None:
     assert_refused(read, unknown, "cannot be read")
 
 
-def test_turkish_capitals_keep_their_letters() -> None:
+def test_turkish_capitals_keep_their_letters():
     # a decomposed capital is the same letter
     assert tokenizer("word")(turkic("I\u0307K\u0130 ISPARTA")) == ["iki", "\u0131sparta"]

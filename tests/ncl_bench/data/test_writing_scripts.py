@@ -25,12 +25,12 @@ from ncl_bench.data.scripts import script_of_most, terms
         ("...", []),
     ],
 )
-def test_terms(text: str, words: list[str]) -> None:
+def test_terms(text, words):
     assert terms(text) == [unicodedata.normalize("NFC", word) for word in words]
     assert terms(unicodedata.normalize("NFD", text)) == terms(text)
 
 
-def test_the_script_of_most() -> None:
+def test_the_script_of_most():
     assert script_of_most(["a dog", "一只狗", "два кота", "cats"]) is None
     assert script_of_most(["a dog", "一只狗", "cats", "..."]) == "Latin"
     assert script_of_most(["犬が走る", "一只狗", "cats"]) == "Chinese or Japanese"

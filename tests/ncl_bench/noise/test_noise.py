@@ -4,7 +4,6 @@ import hashlib
 import io
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,8 +16,8 @@ from typer.testing import CliRunner
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import NclBenchError, NoiseError
-from ncl_bench.noise import UNITS, Task, Unit, register
-from ncl_bench.noise.draw import NoiseUnit, clean_pairing, inject_noise, noise_sha256
+from ncl_bench.noise import UNITS, Unit, register
+from ncl_bench.noise.draw import clean_pairing, inject_noise, noise_sha256
 from ncl_bench.noise.files import KnownNoise, find_known_noise, nominal_ratios, read_noise_file
 from ncl_bench.noise.identify import identify as identify_among
 
@@ -29,19 +28,19 @@ OF_CAPTIONS = [(dataset, file) for dataset, file in KNOWN_NOISE if file.unit == 
 CAPTION_FILES = {(dataset, file.ratio, file.seed): file for dataset, file in OF_CAPTIONS}
 
 
-def draw(n_images: int, each: int, ratio: float, seed: int, unit: NoiseUnit = "caption") -> np.ndarray:
+def draw(n_images, each, ratio, seed, unit="caption"):
     clean = clean_pairing(n_images, each)
     return inject_noise(clean, noise_ratio=ratio, noise_unit=unit, seed=seed, captions_per_image=each)
 
 
-def test_standard_seeds_give_the_protocols_hashes() -> None:
+def test_standard_seeds_give_the_protocols_hashes():
     """The other standard seeds are those of published files, whose arrays are compared below."""
     noisy, record = FLICKR30K.draw_noise(noise_ratio=0.8, noise_unit="caption")
     assert record.sha256 == "bf6ee338a5169b62b0a413e6b6a9d437b68d1b5bff0f7dbebddd0b7bfff4c5fb"
     assert (record.seed, len(noisy)) == (0, 145_000)
 
 
-def test_the_standard_seeds_are_those_of_the_protocol() -> None:
+def test_the_standard_seeds_are_those_of_the_protocol():
     seeds = {"flickr30k": [96, 96, 34, 96], "coco": [16, 96, 43, 96]}
     for name, spec in DATASETS.items():
         expected = dict(zip((0.2, 0.4, 0.5, 0.6), seeds.get(name, ()), strict=False))
@@ -50,7 +49,7 @@ def test_the_standard_seeds_are_those_of_the_protocol() -> None:
             assert spec.standard_seed("image", step / 20) == 0
 
 
-def test_published_image_files_are_listed_for_both_datasets_and_five_ratios() -> None:
+def test_published_image_files_are_listed_for_both_datasets_and_five_ratios():
     files = [(dataset, file) for dataset, file in KNOWN_NOISE if file.unit == "image"]
     assert {(dataset, file.ratio) for dataset, file in files} == {
         (dataset, ratio) for dataset in ("flickr30k", "coco") for ratio in (0.2, 0.4, 0.5, 0.6, 0.8)
@@ -59,7 +58,7 @@ def test_published_image_files_are_listed_for_both_datasets_and_five_ratios() ->
     assert len({file.sha256 for _, file in KNOWN_NOISE}) == len(KNOWN_NOISE)
 
 
-def test_a_published_file_is_named_by_its_hash_and_other_noise_is_not() -> None:
+def test_a_published_file_is_named_by_its_hash_and_other_noise_is_not():
     _, record = FLICKR30K.draw_noise(noise_ratio=0.4, noise_unit="caption")
     known = find_known_noise(record.sha256, FLICKR30K)
     assert known is not None
@@ -71,7 +70,7 @@ def test_a_published_file_is_named_by_its_hash_and_other_noise_is_not() -> None:
         assert find_known_noise(record.sha256, FLICKR30K) is None
 
 
-def test_golden_arrays(golden) -> None:
+def test_golden_arrays(golden):
     arrays = golden("H_noise")
     n_images, each = int(arrays["n_images"]), int(arrays["per_image"])
     assert n_images * each == arrays["n_captions"]
@@ -91,7 +90,7 @@ def test_golden_arrays(golden) -> None:
     assert checked == 2 * len(arrays["seeds"]) * len(arrays["ratios"])
 
 
-def test_golden_published_files(golden) -> None:
+def test_golden_published_files(golden):
     arrays = golden("H_noise")
     known = set(CAPTION_FILES)
     for row, name in enumerate(arrays["published.names"].tolist()):
@@ -117,9 +116,7 @@ sizes = st.tuples(st.integers(1, 40), st.integers(1, 5), st.floats(0, 0.99), st.
 
 
 @given(sizes, st.sampled_from(["caption", "image"]))
-def test_noise_permutes_images_and_moves_no_more_than_asked(
-    size: tuple[int, int, float, int], unit: NoiseUnit
-) -> None:
+def test_noise_permutes_images_and_moves_no_more_than_asked(size, unit):
     n_images, each, ratio, seed = size
     clean = clean_pairing(n_images, each)
     before = clean.copy()
@@ -146,7 +143,7 @@ def test_noise_permutes_images_and_moves_no_more_than_asked(
         assert (noisy.reshape(n_images, each) == noisy[::each, None]).all()
 
 
-def test_other_ratios_seeds_and_pairings_are_refused() -> None:
+def test_other_ratios_seeds_and_pairings_are_refused():
     for ratio in (1, -0.1, float("nan")):
         with pytest.raises(
             NoiseError, match=rf"noise_ratio=.*{float(ratio)}.*: expected a number in \[0, 1\)"
@@ -161,14 +158,14 @@ def test_other_ratios_seeds_and_pairings_are_refused() -> None:
         inject_noise(draw(10, 5, 0.5, 0), noise_ratio=0.2, noise_unit="caption", seed=1, captions_per_image=5)
 
 
-def save(folder: Path, index: np.ndarray, name: str = "index.npy") -> Path:
+def save(folder, index, name="index.npy"):
     np.save(folder / name, index)
     return folder / name
 
 
 @pytest.mark.parametrize("unit", ["caption", "image"])
 @pytest.mark.parametrize("ratio", [0.0, 0.2, 0.45, 0.6])
-def test_a_drawn_file_reads_back(tmp_path: Path, unit: NoiseUnit, ratio: float) -> None:
+def test_a_drawn_file_reads_back(tmp_path, unit, ratio):
     noisy, drawn = DIGITS.draw_noise(noise_ratio=ratio, noise_unit=unit, seed=4)
     forms = [noisy] if unit == "caption" else [noisy, noisy[::5]]
     for form in forms:
@@ -204,9 +201,7 @@ NOUNS, _ = DIGITS.draw_noise(noise_ratio=0.8, noise_unit="noun")
         (DIGITS.draw_noise(noise_ratio=0.2, noise_unit="image")[0], None, "image"),
     ],
 )
-def test_a_file_of_ones_own_is_noise_of_unit_file(
-    tmp_path: Path, index: np.ndarray, asked: str | None, unit: str | None
-) -> None:
+def test_a_file_of_ones_own_is_noise_of_unit_file(tmp_path, index, asked, unit):
     pairing, record = read_noise_file(save(tmp_path, index), DIGITS, asked)
     expected = np.repeat(index, 5) if len(index) == 2000 else index
     np.testing.assert_array_equal(pairing, expected)
@@ -253,14 +248,12 @@ shuffled = np.random.RandomState(1).permutation
         (NOISY, "word", "unknown noise unit 'word'"),
     ],
 )
-def test_what_is_no_noise_is_told_what_it_is(
-    tmp_path: Path, index: np.ndarray, asked: str | None, words: str
-) -> None:
+def test_what_is_no_noise_is_told_what_it_is(tmp_path, index, asked, words):
     with pytest.raises(NoiseError, match=words):
         read_noise_file(save(tmp_path, index), DIGITS, asked)
 
 
-def test_one_caption_per_image_has_both_units(tmp_path: Path) -> None:
+def test_one_caption_per_image_has_both_units(tmp_path):
     emoji = DATASETS["pictograms-emoji"]
     n = emoji.images["train"]
     for asked in (None, "caption", "image"):
@@ -279,18 +272,18 @@ def test_one_caption_per_image_has_both_units(tmp_path: Path) -> None:
         ("absent.npy", "does not exist"),
     ],
 )
-def test_a_wrong_path_names_the_likely_file(tmp_path: Path, path: str, words: str) -> None:
+def test_a_wrong_path_names_the_likely_file(tmp_path, path, words):
     save(tmp_path, CLEAN, "f30k_precomp_0.4.npy")
     with pytest.raises(NoiseError, match=words):
         read_noise_file(tmp_path / path, DIGITS, "caption")
     assert [path.name for path in tmp_path.iterdir()] == ["f30k_precomp_0.4.npy"]
 
 
-def test_a_registered_unit_is_drawn_like_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_registered_unit_is_drawn_like_the_others(monkeypatch):
     for unit in list(UNITS.values()):
         monkeypatch.setitem(UNITS.data, unit.name, unit)
 
-    def swap(task: Task) -> np.ndarray:
+    def swap(task):
         task.clean[:2] = 1, 0
         return task.clean
 
@@ -305,7 +298,7 @@ def test_a_registered_unit_is_drawn_like_the_others(monkeypatch: pytest.MonkeyPa
     monkeypatch.delitem(UNITS, "swap")
 
 
-def test_identify_a_published_file() -> None:
+def test_identify_a_published_file():
     noisy, record = FLICKR30K.draw_noise(noise_ratio=0.5, noise_unit="caption")
     found = identify(noisy)
     assert found.known_as == "f30k_precomp_0.5.npy of BiCro and PC2"
@@ -313,7 +306,7 @@ def test_identify_a_published_file() -> None:
     assert (found.sha256, found.realised_ratio) == (record.sha256, record.realised_ratio)
 
 
-def test_identify_a_published_permutation_by_hash() -> None:
+def test_identify_a_published_permutation_by_hash():
     noisy, _ = FLICKR30K.draw_noise(noise_ratio=0.4, noise_unit="image", seed=12_345)
     file = KnownNoise("theirs", "image", 0.4, None, noise_sha256(noisy[::5])[:16])
     for index in (noisy, noisy[::5]):
@@ -322,7 +315,7 @@ def test_identify_a_published_permutation_by_hash() -> None:
         assert found.per_image == (len(index) == 29_000)
 
 
-def test_a_record_tells_a_shared_image_file_from_our_own_draw(tmp_path: Path) -> None:
+def test_a_record_tells_a_shared_image_file_from_our_own_draw(tmp_path):
     theirs, _ = FLICKR30K.draw_noise(noise_ratio=0.4, noise_unit="image", seed=12_345)
     file = KnownNoise("theirs", "image", 0.4, None, noise_sha256(theirs[::5])[:16])
     spec = replace(FLICKR30K, noise_files=(file,))
@@ -337,7 +330,7 @@ def test_a_record_tells_a_shared_image_file_from_our_own_draw(tmp_path: Path) ->
 
 @pytest.mark.parametrize("unit", ["caption", "image"])
 @pytest.mark.parametrize(("ratio", "seed"), [(0.2, 0), (0.4, 17), (0.35, 3), (0.42, 1), (0.8, 5)])
-def test_identify_finds_unit_ratio_and_seed(unit: NoiseUnit, ratio: float, seed: int) -> None:
+def test_identify_finds_unit_ratio_and_seed(unit, ratio, seed):
     noisy, record = DIGITS.draw_noise(noise_ratio=ratio, noise_unit=unit, seed=seed)
     found = identify(noisy, seeds=range(20))
     assert (found.dataset, found.unit, found.ratio, found.seed) == ("digits", unit, ratio, seed)
@@ -352,7 +345,7 @@ def test_identify_finds_unit_ratio_and_seed(unit: NoiseUnit, ratio: float, seed:
         assert short.none_good == found.none_good
 
 
-def test_identify_a_clean_an_unknown_and_an_unbalanced_index() -> None:
+def test_identify_a_clean_an_unknown_and_an_unbalanced_index():
     clean = identify(CLEAN)
     assert (clean.unit, clean.ratio, clean.realised_ratio, clean.all_good) == (None, 0.0, 0.0, 1.0)
     noisy, _ = DIGITS.draw_noise(noise_ratio=0.6, noise_unit="caption", seed=500)
@@ -364,7 +357,7 @@ def test_identify_a_clean_an_unknown_and_an_unbalanced_index() -> None:
     assert (found.unit, found.balanced, found.ratio) == ("caption", False, None)
 
 
-def test_identify_refuses_what_is_no_index() -> None:
+def test_identify_refuses_what_is_no_index():
     with pytest.raises(NoiseError, match=r"145000 or 29000 \(flickr30k\).*give captions_per_image"):
         identify(np.arange(777))
     with pytest.raises(NoiseError, match=r"captions.per.image is 5, the noise index has 777 entries"):
@@ -374,18 +367,18 @@ def test_identify_refuses_what_is_no_index() -> None:
 
 
 @given(st.integers(100, 5000), st.sampled_from([0.2, 0.4, 0.5, 0.6, 0.8]))
-def test_no_own_image_back_means_the_ratio_itself_is_a_candidate(n_units: int, ratio: float) -> None:
+def test_no_own_image_back_means_the_ratio_itself_is_a_candidate(n_units, ratio):
     assert ratio in nominal_ratios(int(ratio * n_units), n_units)
 
 
-def run(*arguments: str) -> str:
+def run(*arguments):
     result = CliRunner().invoke(app, ["noise", *arguments])
     if result.exception is not None:
         raise result.exception
     return result.output
 
 
-def test_make_check_identify(tmp_path: Path) -> None:
+def test_make_check_identify(tmp_path):
     path = str(tmp_path / "new" / "index.npy")
     assert "10,000 entries, caption noise of nominal ratio 0.4 with seed 0" in run(
         "make", "digits", "--ratio", "0.4", "--to", path
@@ -414,18 +407,16 @@ def test_make_check_identify(tmp_path: Path) -> None:
         (["now", "--ratio", "0.2"], "now carries natural noise"),
     ],
 )
-def test_make_refuses_and_writes_nothing(tmp_path: Path, arguments: list[str], sentence: str) -> None:
+def test_make_refuses_and_writes_nothing(tmp_path, arguments, sentence):
     with pytest.raises(NclBenchError, match=sentence):
         run("make", *arguments, "--to", str(tmp_path / "index.npy"))
     assert not list(tmp_path.iterdir())
 
 
-def test_make_overwrites_nothing_not_even_what_appears_while_it_draws(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_make_overwrites_nothing_not_even_what_appears_while_it_draws(tmp_path, monkeypatch):
     path = tmp_path / "index.npy"
 
-    def draw(*arguments: object, **options: object) -> object:
+    def draw(*arguments, **options):
         path.write_text("another's")
         return inject_noise(*arguments, **options)
 
@@ -441,14 +432,14 @@ def test_make_overwrites_nothing_not_even_what_appears_while_it_draws(
         run("make", "digits", "--ratio", "0.4", "--to", str(tmp_path / "index"))
 
 
-def test_damaged_noise_files_are_read_or_refused(tmp_path: Path) -> None:
+def test_damaged_noise_files_are_read_or_refused(tmp_path):
     path, spec = tmp_path / "noise.npy", miniatures.SPECS["flickr30k"]
     clean, archive = np.repeat(np.arange(12), 5), io.BytesIO()
     np.savez(archive, a=clean)
     swapped = clean.copy()
     swapped[[0, 30]] = swapped[[30, 0]]
 
-    def read(content: bytes) -> None:
+    def read(content):
         path.write_bytes(content)
         was_read(lambda _: read_noise_file(path, spec, "image"), content)
         read_noise_file(path, spec, "caption")
@@ -459,7 +450,7 @@ def test_damaged_noise_files_are_read_or_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ratio", [1e-9, 2e-4, 0.009])
 @pytest.mark.parametrize("unit", ["caption", "image", "similar"])
-def test_noise_that_moves_no_pair_is_refused(ratio: float, unit: str) -> None:
+def test_noise_that_moves_no_pair_is_refused(ratio, unit):
     captions = [f"a dog {number}" for number in range(100)]
     with pytest.raises(
         NoiseError, match=r"noise_ratio=.* with seed 0 moves none of 100 pairs; give a larger"

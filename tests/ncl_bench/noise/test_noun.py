@@ -1,7 +1,5 @@
 """The unit ``noun`` against its definition, on every way to it, and its refusals."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -27,7 +25,7 @@ SENTENCES = [
 ]
 
 
-def definition(order: list[int], captions: list[str], each: int, random: np.random.RandomState) -> list[int]:
+def definition(order, captions, each, random):
     """Item 3 and 4 of docs/protocol.md, caption by caption."""
     nouns, paired = find_nouns(captions), [c // each for c in range(len(captions))]
     for c in order:
@@ -43,7 +41,7 @@ def definition(order: list[int], captions: list[str], each: int, random: np.rand
 
 
 @given(st.integers(1, 3), st.integers(4, 12), st.integers(0, 9), st.data())
-def test_it_equals_the_definition(each: int, n_images: int, seed: int, data: st.DataObject) -> None:
+def test_it_equals_the_definition(each, n_images, seed, data):
     n = each * n_images
     captions = data.draw(st.lists(st.sampled_from(SENTENCES), min_size=n, max_size=n))
     order = chosen_captions(n, 0.6, seed)
@@ -59,7 +57,7 @@ def test_it_equals_the_definition(each: int, n_images: int, seed: int, data: st.
         assert pair_by_noun(*given).tolist() == expected
 
 
-def test_nouns_are_found_by_the_words_around_them() -> None:
+def test_nouns_are_found_by_the_words_around_them():
     captions = [
         "A dog on the beach .",
         "two dogs are on a Beach",
@@ -94,7 +92,7 @@ HASHES = {
 
 
 @pytest.mark.parametrize("ratio", HASHES)
-def test_the_standard_draws_of_digits_have_these_hashes(ratio: float) -> None:
+def test_the_standard_draws_of_digits_have_these_hashes(ratio):
     index, record = DATASETS["digits"].draw_noise(noise_ratio=ratio, noise_unit="noun")
     assert record.sha256 == noise_sha256(index) == HASHES[ratio]
     clean = np.arange(len(index)) // DATASETS["digits"].captions_per_image
@@ -102,7 +100,7 @@ def test_the_standard_draws_of_digits_have_these_hashes(ratio: float) -> None:
     assert 0.98 * ratio < record.realised_ratio < ratio
 
 
-def test_a_loaded_dataset_and_a_sweep_carry_it() -> None:
+def test_a_loaded_dataset_and_a_sweep_carry_it():
     train = load_dataset("digits", noise_ratio=0.4, noise_unit="noun")
     assert train.noise.sha256 == HASHES[0.4]
     assert "40% of captions moved to a common noun" in repr(train)
@@ -117,18 +115,18 @@ def test_a_loaded_dataset_and_a_sweep_carry_it() -> None:
         (["a dog on it"] * 2 + ["red"] * 38, "drawn captions have no noun in common"),
     ],
 )
-def test_sentences_are_needed(captions: list[str] | None, words: str) -> None:
+def test_sentences_are_needed(captions, words):
     options = {"noise_ratio": 0.5, "noise_unit": "noun", "seed": 0, "captions_per_image": 1}
     with pytest.raises(NoiseError, match=words):
         inject_noise(np.arange(40), captions=captions, **options)
 
 
-def test_keywords_are_refused() -> None:
+def test_keywords_are_refused():
     with pytest.raises(NoiseError, match="choose the unit caption or similar"):
         load_dataset("pictograms", noise_ratio=0.4, noise_unit="noun")
 
 
-def test_a_prepared_dataset_reads_its_captions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prepared_dataset_reads_its_captions(tmp_path, monkeypatch):
     monkeypatch.setitem(DATASETS.data, "flickr8k", miniature.SPEC)
     prepare("flickr8k", miniature.make(tmp_path / "download"), tmp_path / "data")
     drawn = load_dataset("flickr8k", noise_ratio=0.4, noise_unit="noun", root=tmp_path / "data")

@@ -1,7 +1,5 @@
 """The unit ``similar`` against its definition, on every way to it, and its refusals."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -24,7 +22,7 @@ WORDS = ["red", "apple", "fruit", "Pear", "a_b", "水果", "苹", "x1", "dog", "
 
 
 @st.composite
-def splits(draw: st.DrawFn) -> tuple[list[str], int, list[int]]:
+def splits(draw):
     """Captions, captions per image, and the order of the draw."""
     each = draw(st.integers(1, 3))
     n_images = draw(st.integers(1, 12))
@@ -35,7 +33,7 @@ def splits(draw: st.DrawFn) -> tuple[list[str], int, list[int]]:
 
 
 @given(splits())
-def test_it_equals_the_definition(given: tuple[list[str], int, list[int]]) -> None:
+def test_it_equals_the_definition(given):
     captions, each, order = given
     expected = oracle.exchange(order, captions, each)
     clean = np.arange(len(captions)) // each
@@ -48,7 +46,7 @@ def test_it_equals_the_definition(given: tuple[list[str], int, list[int]]) -> No
         assert (found[order] != clean[order]).all()
 
 
-def test_more_than_fifty_candidates_and_a_block_end() -> None:
+def test_more_than_fifty_candidates_and_a_block_end():
     random = np.random.RandomState(0)
     captions = [" ".join(random.choice(["a", "b", "c", "d", *map(str, range(60))], 5)) for _ in range(400)]
     order = random.permutation(400)
@@ -57,7 +55,7 @@ def test_more_than_fifty_candidates_and_a_block_end() -> None:
 
 
 @pytest.mark.parametrize("caption", ["A red-hot Äpfel_kuchen 3x", "两个红苹果 and 3苹", "", "__"])
-def test_words(caption: str) -> None:
+def test_words(caption):
     assert words(caption) == oracle.words(caption)
 
 
@@ -78,7 +76,7 @@ HASHES = {
 
 
 @pytest.mark.parametrize(("name", "ratio"), HASHES)
-def test_the_standard_draws_have_these_hashes(name: str, ratio: float) -> None:
+def test_the_standard_draws_have_these_hashes(name, ratio):
     spec = DATASETS[name]
     index, record = spec.draw_noise(noise_ratio=ratio, noise_unit="similar")
     assert record.sha256 == noise_sha256(index) == HASHES[name, ratio]
@@ -88,14 +86,14 @@ def test_the_standard_draws_have_these_hashes(name: str, ratio: float) -> None:
     assert (index != clean)[random != clean].all(), "both units choose the same captions"
 
 
-def test_a_loaded_dataset_carries_it() -> None:
+def test_a_loaded_dataset_carries_it():
     train = load_dataset("pictograms", noise_ratio=0.4, noise_unit="similar")
     assert train.noise.sha256 == HASHES["pictograms", 0.4]
     assert (~true_correspondence(train)).sum() == int(0.4 * len(train))
     assert "40% of similar captions exchanged" in repr(train)
 
 
-def test_the_share_of_wrong_pairs_without_a_common_word() -> None:
+def test_the_share_of_wrong_pairs_without_a_common_word():
     captions, clean = ["red dog", "a dog", "Red cat", "水果"], np.array([0, 0, 1, 2])
     # "a dog" beside "水果"
     assert share_without_common_word(captions, clean, np.array([1, 2, 0, 2])) == 1 / 3
@@ -103,7 +101,7 @@ def test_the_share_of_wrong_pairs_without_a_common_word() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 7])
-def test_a_file_is_identified_without_its_captions(seed: int) -> None:
+def test_a_file_is_identified_without_its_captions(seed):
     index, _ = DATASETS["pictograms-emoji"].draw_noise(noise_ratio=0.6, noise_unit="similar", seed=seed)
     found = identify(index, [DATASETS["pictograms-emoji"]], seeds=range(10))
     assert (found.unit, found.ratio, found.seed) == ("similar", 0.6, seed)
@@ -119,23 +117,21 @@ def test_a_file_is_identified_without_its_captions(seed: int) -> None:
         ([""] * 8, "find no image"),
     ],
 )
-def test_captions_and_partners_are_needed(captions: list[str] | None, words: str) -> None:
+def test_captions_and_partners_are_needed(captions, words):
     options = {"noise_ratio": 0.5, "noise_unit": "similar", "seed": 0, "captions_per_image": 1}
     with pytest.raises(NoiseError, match=words):
         inject_noise(np.arange(8), captions=captions, **options)
 
 
 @pytest.fixture
-def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def prepared(tmp_path, monkeypatch):
     """Folder with a prepared Flickr8K of a few images."""
     monkeypatch.setitem(DATASETS.data, "flickr8k", miniature.SPEC)
     prepare("flickr8k", miniature.make(tmp_path / "download"), tmp_path / "data")
     return tmp_path / "data"
 
 
-def test_a_prepared_dataset_draws_it_or_reads_its_file(
-    prepared: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_prepared_dataset_draws_it_or_reads_its_file(prepared, monkeypatch):
     drawn = load_dataset("flickr8k", noise_ratio=0.4, noise_unit="similar", root=prepared)
     monkeypatch.setattr(similar_noise, "DRAWN_AT_ONCE", 0)
     with pytest.raises(NoiseError, match=r"noise make flickr8k --unit similar --ratio 0.4 --root"):
@@ -152,7 +148,7 @@ def test_a_prepared_dataset_draws_it_or_reads_its_file(
         load_dataset("flickr8k", noise_ratio=0.2, noise_unit="similar", root=prepared)
 
 
-def test_the_command_names_what_is_missing(tmp_path: Path) -> None:
+def test_the_command_names_what_is_missing(tmp_path):
     for options, expected in (
         (["flickr30k", "--to", str(tmp_path / "a.npy")], "name the prepared folder with --root"),
         (["digits"], "--to is missing"),

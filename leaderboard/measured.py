@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from baselines.recipes import Ablation, AblationLine
 from leaderboard.board import Content, mean, ranked, with_rank_intervals
 from leaderboard.entries import SEEDS_FOR_A_RANK, UNIT_TITLES, Condition, Place, Row, grouped, title_of
-from leaderboard.evidence import OF_PAIRS
 from leaderboard.figures import budget_curves, epoch_curves, forest, scatter
 from leaderboard.rendering import markup
 from leaderboard.results import CLEAN_SUFFIX, MEAN_OF_TWO, shipped_ablations
@@ -492,14 +491,15 @@ def detection(row: Row) -> dict[str, float] | None:
 
 
 def separations(row: Row) -> dict[str, dict[str, float]]:
-    """AUROC and average precision of what the scored networks say of the training pairs, means over seeds, by name."""
-    shared = [name for name in OF_PAIRS if row.separated and all(name in one for one in row.separated)]
+    """AUROC and average precision of the scored networks' similarity of the training pairs, means over seeds.
+
+    The evidence holds the clean probability too, but its 16 bits make those near 1 equal; see :func:`detection`.
+    """
+    values = [one["similarity"] for one in row.separated]
     return {
-        name: {
-            measure: statistics.fmean(getattr(one[name], measure) for one in row.separated)
-            for measure in Separation.model_fields
+        "similarity": {
+            name: statistics.fmean(getattr(one, name) for one in values) for name in Separation.model_fields
         }
-        for name in shared
     }
 
 
@@ -623,6 +623,7 @@ def cost_chart(tables: Iterable[MeasuredTable], rows: Iterable[Row], *, standalo
         (f"{row.method}, {row.correction}", row.r_sum or 0.0)
         for row in rows
         if row.condition == shown and row.closed_form and row.correction and not row.preliminary
+        if "weight" not in row.correction  # dev chose it
     ]
     for line in table.lines:
         row = line.rows.get(shown.slug)
@@ -655,7 +656,11 @@ def measured_pages(content: Content, tables: Sequence[MeasuredTable]) -> dict[st
     detected = {
         "tables": [table for table in tables if table.detected],
         "epoch_curves": epoch_curves,
-        "separated": [(row, separations(row)) for row in content.rows if row.separated],
+        "separated": [
+            (row, {"clean_probability": detection(row)} | separations(row))
+            for row in content.rows
+            if row.separated and row.kind != "draws"
+        ],
         "printed": content.printed_detection,
         "labelled": _labelled(),
         "fewest": FEWEST,

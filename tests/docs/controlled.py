@@ -7,7 +7,8 @@ from operator import attrgetter
 import numpy as np
 
 from leaderboard.board import Content
-from leaderboard.entries import Row
+from leaderboard.entries import Row, title_of
+from leaderboard.measured import detection, separations
 from leaderboard.orders import kendall_tau
 from ncl_bench.evaluation.difference import FIXED, OfOneRun, difference_interval
 
@@ -124,6 +125,50 @@ def hubs_table(content: Content, slug: str = "flickr8k-1k-caption-40") -> list[s
     ]
 
 
+def hubs_elsewhere(content: Content) -> list[str]:
+    return [
+        f"| {CONTROLLED[slug]} | {title_of(row)} | {networks(row)} | {len(on)} | {mean(on):.1f} | {mean(off):.1f} "
+        f"| {mean(off) - mean(on):+.1f} |"
+        for slug in ("pictograms-1k-caption-40", "digits-200-caption-40")
+        for row, on, off in with_and_without_hubs(content, slug)
+    ]
+
+
+def leaders_of_hubs(content: Content, slug: str = "flickr8k-1k-caption-40") -> list[str]:
+    """First row without the correction and with it, among rows that have both."""
+    found = with_and_without_hubs(content, slug)
+    return [
+        f"{row.method} ({mean(each):.1f})"
+        for side in (1, 2)
+        for row, each in [max(((one[0], one[side]) for one in found), key=lambda one: mean(one[1]))]
+    ]
+
+
+def weights_table(content: Content, slug: str = "flickr8k-1k-caption-40") -> list[str]:
+    """CCA by the weight of its correction for hubs."""
+    rows = {row.correction: row for row in content.rows if row.condition.slug == slug and row.method == "CCA"}
+    shown = {"0": rows[""]} | {w: rows[f"CSLS, weight {w}"] for w in ("0.5", "1", "1.5")}
+    return [f"| {w} | {row.r_sum:.1f} | {row.people['expert_tau_c']:.1f} |" for w, row in shown.items()]
+
+
+def pairs_table(content: Content, slug: str = "flickr8k-1k-caption-40") -> list[str]:
+    """Wrong pairs found by the method's clean probability and by its networks' similarity, one row per method."""
+    rows = {}
+    for row in sorted(content.rows, key=lambda row: bool(row.correction)):
+        if row.condition.slug == slug and row.separated and row.kind != "draws":
+            rows.setdefault(row.method, (row, separations(row)))
+    lines = []
+    for row, found in sorted(rows.values(), key=lambda each: -each[1]["similarity"]["auroc"]):
+        both = detection(row), found["similarity"]
+        cells = [
+            f"{100 * one[measure]:.1f}" if one else "–"
+            for one in both
+            for measure in ("auroc", "average_precision")
+        ]
+        lines.append(f"| {row.method} | {len(row.separated)} | {' | '.join(cells)} |")
+    return lines
+
+
 def tau_of_hubs(content: Content, slug: str = "flickr8k-1k-caption-40") -> tuple[int, float]:
     """Number of rows with and without hubs, and Kendall's tau of their orders."""
     found = with_and_without_hubs(content, slug)
@@ -179,7 +224,7 @@ def at_equal_cost(content: Content, row: Row, few: Row, more: Row) -> tuple[floa
     test = content.significantly_different
     costs = [log(one.plain_steps) for one in (row, few, more)]
     share = (costs[0] - costs[1]) / (costs[2] - costs[1])
-    sides = [np.stack([hits.parts() for hits in test._models(one)]) for one in (row, few, more)]
+    sides = [test._parts(one) for one in (row, few, more)]
     between = (1 - share) * sides[1].mean(axis=0) + share * sides[2].mean(axis=0)
     variances = [
         side.mean(axis=1).var(ddof=1) / len(side) if len(side) > 1 else test._of_one(one).variance

@@ -50,10 +50,10 @@ def one_line(text: str) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out: Python's and numpy's ``MemoryError``, or what torch raises on a CPU or a GPU instead."""
+    """Whether memory ran out: ``MemoryError``, or what torch, the system or the loader of libraries raise instead."""
+    said = ("allocate memory", "out of memory", "failed to map segment")
     return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError)
-        and any(words in str(error) for words in ("can't allocate memory", "out of memory"))
+        isinstance(error, RuntimeError | OSError | ImportError) and any(words in str(error) for words in said)
     )
 
 

@@ -31,7 +31,11 @@ def _torch() -> None:
     )
 
 
-@pytest.mark.parametrize("command", [_python, _numpy, _torch])
+def _loader() -> None:
+    raise ImportError("libtorch_cpu.so: failed to map segment from shared object")
+
+
+@pytest.mark.parametrize("command", [_python, _numpy, _torch, _loader])
 def test_lack_of_memory_is_one_sentence(
     command: Callable[[], None], run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,28 +120,29 @@ def test_tab_completion_shows_fields() -> None:
     assert not any(name.startswith("model_") for name in names)
 
 
-def test_prepare_needs_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NCL_BENCH_DATA", raising=False)
-    with pytest.raises(DataError, match="no output folder given"):
-        ncl_bench.prepare("flickr30k", "downloads")
-
-
-@pytest.mark.parametrize("name", ["Flickr30K", "f30k", "flicker30k"])
-def test_a_name_that_is_nearly_right_is_suggested(name: str) -> None:
-    with pytest.raises(DataError, match=r"did you mean flickr30k\?"):
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        *((name, r"did you mean flickr30k\?") for name in ("Flickr30K", "f30k", "flicker30k")),
+        ("imagenet", "unknown dataset 'imagenet'; choose one of"),
+    ],
+)
+def test_a_name_that_is_nearly_right_is_suggested(name: str, words: str) -> None:
+    with pytest.raises(DataError, match=words):
         ncl_bench.load_dataset(name)
 
 
-def test_a_far_name_is_not_guessed() -> None:
-    with pytest.raises(DataError, match="unknown dataset 'imagenet'; choose one of"):
-        ncl_bench.load_dataset("imagenet")
-
-
-def test_folders_that_are_no_submission_are_named(tmp_path: Path) -> None:
-    with pytest.raises(SubmissionError, match=r"holds no submission\.yaml; give a submission"):
-        ncl_bench.evaluate_submission(tmp_path)
-    (tmp_path / "run.json").write_text("{}")
-    with pytest.raises(SubmissionError, match="is a training run; score it first"):
+@pytest.mark.parametrize(
+    ("holds", "words"),
+    [
+        ("run.json", "is a training run; score it first"),
+        ("", r"holds no submission\.yaml; give a submission"),
+    ],
+)
+def test_a_folder_that_is_no_submission_is_named(holds: str, words: str, tmp_path: Path) -> None:
+    if holds:
+        (tmp_path / holds).write_text("{}")
+    with pytest.raises(SubmissionError, match=words):
         ncl_bench.evaluate_submission(tmp_path)
 
 

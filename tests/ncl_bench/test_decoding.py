@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.processes import assert_ends
 
 from ncl_bench import decoding
 from ncl_bench.decoding import decode, decoded
@@ -130,15 +131,4 @@ def test_workers_of_decoding_end_with_their_parent(tmp_path: Path) -> None:
     parent.send_signal(signal.SIGKILL)
     parent.wait(120)
     parent.stdout.close()
-    deadline = time.monotonic() + 120
-    while is_running(worker):
-        assert time.monotonic() < deadline, "the worker outlives its parent"
-        time.sleep(0.05)
-
-
-def is_running(process: int) -> bool:
-    try:
-        state = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
+    assert_ends(worker)

@@ -4,10 +4,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from support.processes import assert_ends
 
 from ncl_bench.errors import NclBenchError
 from ncl_bench.processes import worker_pool
@@ -39,18 +39,7 @@ def test_workers_end_with_their_parent(stop: signal.Signals, tmp_path: Path) -> 
     worker = int(parent.stdout.readline())
     os.killpg(parent.pid, stop) if stop == signal.SIGINT else parent.send_signal(stop)
     parent.wait(120)
-    deadline = time.monotonic() + 120
-    while is_running(worker):
-        assert time.monotonic() < deadline, "the worker outlives its parent"
-        time.sleep(0.05)
-
-
-def is_running(process: int) -> bool:
-    try:
-        state = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
+    assert_ends(worker)
 
 
 def test_a_worker_that_dies_is_one_sentence() -> None:

@@ -114,13 +114,10 @@ def test_each_door_has_its_words(
 @pytest.mark.parametrize(
     ("command", "sentence"),
     [
-        (("noise", "make", "digits", "--ratio", "nan", "--to", "x.npy"), "--ratio nan: expected"),
         (("noise", "make", "digits", "--ratio", "0.4", "--seed", "-1", "--to", "x.npy"), "--seed is -1, expected"),
-        (("submission", "init", "--method", "X", "--dataset", "digits", "--noise-ratio", "2"), "--noise-ratio 2.0: "),
         (("score", "--to", "x"), "either finished runs, or --zero-shot and a recipe"),
         (("score", "run", "--to", "x", "--set", "steps=3"), "--set and --precision need --zero-shot:"),
         (("sweep", "--to", "x"), "name some, or add --table NAME"),
-        (("tune", "--to", "x"), "name some, or add --table NAME"),
         (("sweep", RECIPE, "--to", "x", "--dataset", "digits"), "--dataset moves a table to another dataset; fix: add"),
         (("sweep", RECIPE, "--paper", "NCR"), "--paper selects rows of a table; fix: add --table NAME"),
         (("sweep", RECIPE, "--time"), "--time times the steps of a plan; fix: add --plan, or leave it out"),

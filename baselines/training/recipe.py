@@ -1,7 +1,7 @@
 """Recipes: method, backbone, dataset and options, from a YAML file or by the name of a shipped recipe."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from itertools import product
@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from baselines.backbones import BACKBONES
-from baselines.kit.backbone import CosineBackbone
+from baselines.kit.backbone import Backbone, CosineBackbone
 from baselines.methods import METHODS
 from baselines.recipes import beginning, is_shipped, no_recipe, recipe_names, split_name, written
 from ncl_bench.data import DATASETS
@@ -130,21 +130,25 @@ class Recipe(Record):
     @model_validator(mode="after")
     def _compares_as_the_method_does(self) -> Self:
         method, backbone = METHODS[self.method["name"]], BACKBONES[self.backbone["name"]]
-        able = {
-            name: each for name, each in sorted(BACKBONES.items()) if each.closed_form == method.closed_form
+        needs: dict[str, Callable[[type[Backbone]], bool]] = {
+            "is fitted in closed form": lambda each: each.closed_form or not method.closed_form,
+            "is trained by gradient steps": lambda each: method.closed_form or not each.closed_form,
+            "compares images with images and captions with captions": lambda each: (
+                each.intra_modal or not method.needs_intra_modal
+            ),
+            "needs cosines between one vector of each image and caption": lambda each: (
+                issubclass(each, CosineBackbone) or not method.needs_cosines
+            ),
         }
-        what = "is fitted in closed form" if method.closed_form else "is trained by gradient steps"
-        if backbone.name in able and method.needs_intra_modal:
-            what = "compares images with images and captions with captions"
-            able = {name: each for name, each in able.items() if each.intra_modal}
-        if backbone.name in able and method.needs_cosines:
-            what = "needs cosines between one vector of each image and caption"
-            able = {name: each for name, each in able.items() if issubclass(each, CosineBackbone)}
-        if backbone.name not in able:
-            raise ValueError(
-                f"method {method.name} {what}, and backbone {backbone.name} cannot; "
-                f"choose one of: {', '.join(able)}"
-            )
+        for what, fits in needs.items():
+            if not fits(backbone):  # only now are all backbones imported
+                able = (
+                    n for n, each in sorted(BACKBONES.items()) if all(fit(each) for fit in needs.values())
+                )
+                raise ValueError(
+                    f"method {method.name} {what}, and backbone {backbone.name} cannot; "
+                    f"choose one of: {', '.join(able)}"
+                )
         return self
 
     @model_validator(mode="after")

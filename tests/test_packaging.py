@@ -22,7 +22,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT]
     subprocess.run(pip, check=True)
@@ -30,7 +30,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def environment(wheel, tmp_path_factory):
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, with_pip=True)
     constraints = ("--constraint", str(ROOT / "constraints.txt"))
@@ -41,13 +41,13 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(environment: Path, tmp_path: Path) -> Run:
+def run(environment, tmp_path):
     """Run a program of the environment in an empty folder."""
     kept = ("HOME", "LANG", "TMPDIR")
     variables = {name: os.environ[name] for name in kept if name in os.environ}
     variables["PATH"] = f"{environment / 'bin'}{os.pathsep}/usr/bin:/bin"
 
-    def start(*command: str) -> subprocess.CompletedProcess[str]:
+    def start(*command):
         program, *arguments = command
         place = environment / "bin" / program
         return subprocess.run(
@@ -57,21 +57,21 @@ def run(environment: Path, tmp_path: Path) -> Run:
     return start
 
 
-def test_the_base_install_is_small_and_evaluates_a_matrix(wheel: Path, tmp_path: Path) -> None:
+def test_the_base_install_is_small_and_evaluates_a_matrix(wheel, tmp_path):
     """What ``pip install .`` takes: evaluate, compare and load_dataset; the rest says what to install."""
     venv.create(tmp_path / "base", with_pip=True)
     programs, (packages,) = tmp_path / "base" / "bin", (tmp_path / "base").glob("lib/python*/site-packages")
 
-    def started(program: str, *arguments: str) -> str:
+    def started(program, *arguments):
         done = subprocess.run(
             [programs / program, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
         )
         return done.stdout + done.stderr
 
-    def installed() -> set[str]:
+    def installed():
         return {one["name"] for one in json.loads(started("pip", "list", "--format", "json"))}
 
-    def megabytes() -> float:
+    def megabytes():
         return sum(path.stat().st_size for path in packages.rglob("*") if path.is_file()) / 1e6
 
     constraints = ("--constraint", str(ROOT / "constraints.txt"))
@@ -111,7 +111,7 @@ def test_the_base_install_is_small_and_evaluates_a_matrix(wheel: Path, tmp_path:
         assert said.endswith(f"install with: pip install '{wheel}[{extra}]'\n"), said
 
 
-def test_the_wheel_holds_what_is_needed_and_no_generated_site(wheel: Path) -> None:
+def test_the_wheel_holds_what_is_needed_and_no_generated_site(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     needed = [
@@ -138,7 +138,7 @@ def test_the_wheel_holds_what_is_needed_and_no_generated_site(wheel: Path) -> No
     assert wheel.stat().st_size < 15_000_000
 
 
-def test_the_command_line_and_the_doctor_work_without_torch(run: Run, wheel: Path) -> None:
+def test_the_command_line_and_the_doctor_work_without_torch(run, wheel):
     assert run("ncl-bench", "--version").stdout == f"ncl-bench {__version__}\n"
     doctor = run("ncl-bench", "doctor", "--json")
     assert doctor.returncode == 0, doctor.stdout + doctor.stderr
@@ -148,9 +148,7 @@ def test_the_command_line_and_the_doctor_work_without_torch(run: Run, wheel: Pat
     assert found["digits"]["state"] == "ok"
 
 
-def test_data_evaluation_and_leaderboard_work_without_torch(
-    run: Run, environment: Path, tmp_path: Path
-) -> None:
+def test_data_evaluation_and_leaderboard_work_without_torch(run, environment, tmp_path):
     code = (
         "import sys, numpy as np, ncl_bench\n"
         "train = ncl_bench.load_dataset('digits', noise_ratio=0.4)\n"
@@ -201,9 +199,9 @@ def test_what_needs_torch_says_what_to_install(run: Run, wheel: Path, tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
-def files_of(environment: Path) -> set[Path]:
+def files_of(environment):
     return {path for path in environment.rglob("*") if path.suffix != ".pyc" and path.name != "__pycache__"}
 
 
-def assert_works(result: subprocess.CompletedProcess[str]) -> None:
+def assert_works(result):
     assert result.returncode == 0, result.stdout + result.stderr

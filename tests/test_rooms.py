@@ -4,7 +4,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,10 +16,10 @@ ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture
-def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def refused(monkeypatch, capsys):
     """Run a command in this process, where all is imported already; give what it says as it exits with code 2."""
 
-    def run(*arguments: str) -> str:
+    def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["ncl-bench", *arguments])
         with pytest.raises(SystemExit) as stop:
             main()
@@ -73,14 +73,14 @@ def test_what_answers_at_once_imports_nothing_heavy(command: str) -> None:
     assert not QUICK[command] & set(imported)
 
 
-def test_imports_go_one_way() -> None:
+def test_imports_go_one_way():
     """From each room to those below it, in no circle, and from ncl_bench to nothing of torch; see pyproject.toml."""
     code = "from importlinter.cli import lint_imports; raise SystemExit(lint_imports(no_cache=True, no_logo=True))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_training_methods_never_read_the_truth() -> None:
+def test_training_methods_never_read_the_truth():
     for folder in ("methods", "backbones"):
         for path in (ROOT / "baselines" / folder).rglob("*.py"):
             assert "true_correspondence" not in path.read_text(encoding="utf-8")
@@ -94,7 +94,7 @@ ORDINARY_WORDS = {"now", "digits"}
 """Names of datasets that are words of English too; in a text with blanks they mean the word."""
 
 
-def texts_of(path: Path) -> Iterator[tuple[int, str]]:
+def texts_of(path):
     """Line and text of every string but docstrings, and of every import."""
     nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
     docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
@@ -106,13 +106,13 @@ def texts_of(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, ",".join([getattr(node, "module", None) or "", *modules])
 
 
-def is_of_a_dataset(path: Path) -> bool:
+def is_of_a_dataset(path):
     """Whether a module of ``ncl_bench/data`` bears the name of a dataset, or is the one that lists them all."""
     inside = path.relative_to(ROOT).with_suffix("").parts[2:]
     return inside == ("__init__",) or NAMED.match(inside[0]) is not None
 
 
-def test_a_dataset_is_named_in_its_own_module_alone() -> None:
+def test_a_dataset_is_named_in_its_own_module_alone():
     """All that is known of a dataset stands on its object; docstrings and comments may name it as an example."""
     data = ROOT / "ncl_bench" / "data"
     modules = [
@@ -130,7 +130,7 @@ def test_a_dataset_is_named_in_its_own_module_alone() -> None:
     assert elsewhere == []
 
 
-def test_another_package_called_baselines_takes_training_alone(tmp_path: Path) -> None:
+def test_another_package_called_baselines_takes_training_alone(tmp_path):
     (tmp_path / "baselines").mkdir()
     (tmp_path / "baselines" / "__init__.py").write_text("")
     command = [sys.executable, "-m", "ncl_bench"]
@@ -177,7 +177,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def test_a_recipe_with_an_unknown_key_is_refused(tmp_path: Path, refused: Callable[..., str]) -> None:
+def test_a_recipe_with_an_unknown_key_is_refused(tmp_path, refused):
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text("dataset: digits\nbackbone: {name: vse_infinity}\nmethod: {name: ncr, marginn: 0.2}\n")
     assert "unknown key 'marginn'" in refused("train", str(recipe), "--to", str(tmp_path / "run"))

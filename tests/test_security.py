@@ -3,9 +3,7 @@
 import ast
 import re
 import socket
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +25,7 @@ NETWORK = {"aiohttp", "ftplib", "http", "httpx", "requests", "smtplib", "urllib"
 SAFE_ARGUMENT = {"torch.load": ("weights_only", True), "np.load": ("allow_pickle", False)}
 
 
-def imported(tree: ast.AST) -> Iterator[str]:
+def imported(tree):
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -39,7 +37,7 @@ def imported(tree: ast.AST) -> Iterator[str]:
         yield from (name.split(".")[0] for name in names if name != "urllib.parse")
 
 
-def faults(source: str) -> list[str]:
+def faults(source):
     tree = ast.parse(source)
     found = [f"imports {name}" for name in imported(tree) if name in UNPICKLING | NETWORK]
     for node in ast.walk(tree):
@@ -63,11 +61,11 @@ def faults(source: str) -> list[str]:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_source_unpickles_executes_extracts_or_calls_the_network(path: Path) -> None:
+def test_no_source_unpickles_executes_extracts_or_calls_the_network(path):
     assert faults(path.read_text(encoding="utf-8")) == []
 
 
-def test_no_source_touches_a_token_of_the_hub() -> None:
+def test_no_source_touches_a_token_of_the_hub():
     for path in SOURCES:
         found = re.findall(r"HF_TOKEN|get_token|\btoken=|HfFolder|login\(", path.read_text(encoding="utf-8"))
         assert found == [], path
@@ -76,13 +74,11 @@ def test_no_source_touches_a_token_of_the_hub() -> None:
 class Refusing:
     """A Hub that refuses and names the secret, as a careless client might."""
 
-    def create_repo(self, *arguments: object, **options: object) -> None:
+    def create_repo(self, *arguments, **options):
         raise PermissionError("401 unauthorised for hf_secret\nAuthorization: Bearer hf_secret")
 
 
-def test_a_token_is_neither_written_nor_printed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_token_is_neither_written_nor_printed(tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     monkeypatch.setitem(DATASETS.data, "coco", miniatures.SPECS["coco"])
     folder = prepare("coco", miniatures.make(tmp_path / "from", "coco"), tmp_path / "data")
@@ -95,8 +91,8 @@ def test_a_token_is_neither_written_nor_printed(
     assert "hf_secret" not in "".join(capfd.readouterr())
 
 
-def test_loading_and_evaluating_connect_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+def test_loading_and_evaluating_connect_to_nothing(monkeypatch):
+    def refuse(*_):
         raise AssertionError("a connection")
 
     for name in ("connect", "connect_ex", "sendto"):
@@ -119,13 +115,13 @@ JOBS = {
 TRIGGERS = True  # YAML 1.1 reads the key `on` so
 
 
-def of_pull_requests(workflow: dict[Any, Any], job: dict[str, Any]) -> bool:
+def of_pull_requests(workflow, job):
     asked = {"pull_request", "pull_request_target"} & set(workflow[TRIGGERS])
     return bool(asked) and job.get("if") != "github.event_name == 'push'"
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_every_action_is_pinned_by_commit(name: str) -> None:
+def test_every_action_is_pinned_by_commit(name):
     used = [step["uses"] for step in JOBS[name][1]["steps"] if "uses" in step]
     assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", action) for action in used)
 
@@ -133,7 +129,7 @@ def test_every_action_is_pinned_by_commit(name: str) -> None:
 @pytest.mark.parametrize(
     "name", [name for name in JOBS if name.startswith(("leaderboard.yml", "release.yml: build"))]
 )
-def test_what_judges_publishes_or_builds_installs_by_hash(name: str) -> None:
+def test_what_judges_publishes_or_builds_installs_by_hash(name):
     runs = "\n".join(step.get("run", "") for step in JOBS[name][1]["steps"])
     for install in re.findall(r"pip install [^&\n]*", runs):
         assert re.search(
@@ -151,7 +147,7 @@ def test_what_judges_publishes_or_builds_installs_by_hash(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_no_text_of_a_pull_request_becomes_a_command(name: str) -> None:
+def test_no_text_of_a_pull_request_becomes_a_command(name):
     """A branch's name or an account's in ``run`` would be shell code; in ``env`` it is a text."""
     for step in JOBS[name][1]["steps"]:
         assert set(re.findall(r"\$\{\{\s*(\w+)", step.get("run", ""))) <= {"matrix"}
@@ -159,7 +155,7 @@ def test_no_text_of_a_pull_request_becomes_a_command(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_what_may_write_runs_nothing_of_a_pull_request(name: str) -> None:
+def test_what_may_write_runs_nothing_of_a_pull_request(name):
     workflow, job = JOBS[name]
     rights = {**workflow["permissions"], **job.get("permissions", {})}
     assert set(workflow["permissions"].values()) <= {"read"}
@@ -168,11 +164,11 @@ def test_what_may_write_runs_nothing_of_a_pull_request(name: str) -> None:
         assert not re.search(r"pip|git |python|ncl-bench", job["steps"][0]["run"])
 
 
-def test_no_workflow_has_the_rights_of_the_base() -> None:
+def test_no_workflow_has_the_rights_of_the_base():
     assert not [name for name, workflow in WORKFLOWS.items() if "pull_request_target" in workflow[TRIGGERS]]
 
 
-def test_the_label_covers_the_commit_that_it_was_set_on_alone() -> None:
+def test_the_label_covers_the_commit_that_it_was_set_on_alone():
     """It counted as long as the pull request had it, for commits too that no maintainer had seen."""
     board = WORKFLOWS["leaderboard.yml"]
     assert {"synchronize", "labeled", "unlabeled"} <= set(board[TRIGGERS]["pull_request"]["types"])
@@ -182,7 +178,7 @@ def test_the_label_covers_the_commit_that_it_was_set_on_alone() -> None:
     assert "labels" not in str(board)
 
 
-def test_the_check_runs_the_code_of_the_base_alone() -> None:
+def test_the_check_runs_the_code_of_the_base_alone():
     job = WORKFLOWS["leaderboard.yml"]["jobs"]["check"]
     assert job["if"].startswith("always() && ")  # a skipped job counts as passed
     (evaluated,) = (step for step in job["steps"] if "$EVALUATED" in step.get("run", ""))
@@ -199,7 +195,7 @@ def test_the_check_runs_the_code_of_the_base_alone() -> None:
     )
 
 
-def test_every_guarantee_names_its_tests() -> None:
+def test_every_guarantee_names_its_tests():
     policy = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
     rows = [line.split(" | ") for line in policy.splitlines() if line.startswith("| ")]
     guarantees = [row for row in rows if len(row) == 3 and row[0] not in ("| guarantee", "| ---")]

@@ -1,6 +1,6 @@
 """Fixtures of the baselines."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ import pytest
 Reader = Callable[[str], Any]
 
 
-def reader(golden: Reader, end: str) -> Reader:
+def reader(golden, end):
     """Read golden files in one precision."""
     from support.parity import Stored
 
@@ -17,25 +17,25 @@ def reader(golden: Reader, end: str) -> Reader:
 
 
 @pytest.fixture(params=["", "__f64"], ids=["single", "double"])
-def precise(request: pytest.FixtureRequest, golden: Reader) -> Reader:
+def precise(request, golden):
     """Read golden files in either precision."""
     return reader(golden, request.param)
 
 
 @pytest.fixture
-def single(golden: Reader) -> Reader:
+def single(golden):
     """Read golden files in float32."""
     return reader(golden, "")
 
 
 @pytest.fixture
-def double(golden: Reader) -> Reader:
+def double(golden):
     """Read golden files in float64."""
     return reader(golden, "__f64")
 
 
 @pytest.fixture(scope="module")
-def few_pairs() -> Iterator[None]:
+def few_pairs():
     """Runs of this module train on a thousand pairs of their dataset."""
     from support.few_digits import load_few  # composes the digits
 
@@ -45,7 +45,7 @@ def few_pairs() -> Iterator[None]:
 
 
 @pytest.fixture
-def unscored(monkeypatch: pytest.MonkeyPatch) -> None:
+def unscored(monkeypatch):
     """Runs on digits do not compare dev, which takes long by attention; their scores are drawn."""
     from baselines.training.train import Trainer
     from ncl_bench.data import dataset_spec

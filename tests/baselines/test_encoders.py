@@ -2,7 +2,6 @@
 
 import hashlib
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,10 +25,10 @@ def timm():
 
 
 @pytest.fixture
-def weights(timm, tmp_path: Path):
+def weights(timm, tmp_path):
     """Write random weights of a model, with its classifier, to a file."""
 
-    def written(name: str, suffix: str = ".safetensors") -> Path:
+    def written(name, suffix=".safetensors"):
         torch.manual_seed(0)
         tensors = timm.create_model(name).state_dict()
         path = tmp_path / f"{name}{suffix}"
@@ -42,7 +41,7 @@ def weights(timm, tmp_path: Path):
     return written
 
 
-def pictures(n: int, size: int) -> torch.Tensor:
+def pictures(n, size):
     return torch.from_numpy(np.stack([np.asarray(drawing(i, (size, size))) for i in range(n)]))
 
 
@@ -151,7 +150,7 @@ def test_unknown_names_and_missing_packages_are_told(timm, monkeypatch):
 
 
 def test_without_a_network_weights_are_asked_for(timm, monkeypatch):
-    def no_network(name: str, **options: object):
+    def no_network(name, **options):
         raise OSError("the hub cannot be reached\nand so on")
 
     monkeypatch.setattr(timm, "create_model", no_network)
@@ -167,7 +166,7 @@ def test_without_a_network_weights_are_asked_for(timm, monkeypatch):
 def test_published_weights_are_named_and_hashed(timm, monkeypatch):
     make = timm.create_model
 
-    def fetched(name: str, pretrained: bool, num_classes: int):
+    def fetched(name, pretrained, num_classes):
         torch.manual_seed(0)
         return make(name, num_classes=num_classes)
 

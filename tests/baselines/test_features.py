@@ -4,7 +4,6 @@ import hashlib
 import os
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,11 +21,11 @@ OPTIONS = FeatureOptions(grid=2, batch_size=3, dtype="float32")
 SPLITS = ("train", "dev", "test")
 
 
-def contents(folder: Path) -> dict[str, str]:
+def contents(folder):
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
 
 
-def rows_of(folder: Path) -> dict[str, np.ndarray]:
+def rows_of(folder):
     """Image to its features, of all splits."""
     found = {}
     for split in SPLITS:
@@ -36,7 +35,7 @@ def rows_of(folder: Path) -> dict[str, np.ndarray]:
     return found
 
 
-def defined_features(path: Path, grid: int) -> np.ndarray:
+def defined_features(path, grid):
     """One image's features from the definition: a loop over regions, each the mean of the cells that touch it."""
     encoder = tiny_encoder()
     seen = (read_picture(path, "", SIZE, encoder.interpolation).astype(np.float32) - 127) / 128
@@ -53,7 +52,7 @@ def defined_features(path: Path, grid: int) -> np.ndarray:
 
 
 @pytest.fixture
-def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ImageList:
+def photos(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "CHUNK", 14)  # four batches of three
     draw(tmp_path / "photos", 20)
     return list_images(tmp_path / "photos")
@@ -75,10 +74,10 @@ class Stopped(Exception):
     pass
 
 
-def stops_after(images: int):
+def stops_after(images):
     """A progress that stops the work once some images are done."""
 
-    def advance(amount: int) -> None:
+    def advance(amount):
         nonlocal images
         images -= amount
         if images < 0:
@@ -87,7 +86,7 @@ def stops_after(images: int):
     return lambda title, total: nullcontext(advance)
 
 
-def names_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def names_read(monkeypatch):
     """The pictures that are read from now on."""
     read, decoded = [], module.decoded
 

@@ -17,14 +17,14 @@ from ncl_bench.data.load import load_dataset
 from ncl_bench.errors import DataError, NclBenchError
 
 
-def run(*arguments: object) -> str:
+def run(*arguments):
     result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick(monkeypatch):
     """A tiny network in place of the encoder that was asked for."""
     monkeypatch.setattr("baselines.encoders.load_encoder", lambda *_: tiny_encoder())
 

@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -18,31 +16,31 @@ IMAGES = [0, 1, 2, 3, 0]
 SPLITS = ["train", "dev", "test", "train", "train"]
 
 
-def sha256(content: object) -> str:
+def sha256(content):
     return hashlib.sha256(json.dumps(content, ensure_ascii=True).encode()).hexdigest()[:16]
 
 
-def frame(image: str = "image", caption: str = "caption", **more: object) -> pd.DataFrame:
+def frame(image="image", caption="caption", **more):
     return pd.DataFrame({image: [NAMES[i] for i in IMAGES], caption: TEXTS} | more)
 
 
-def table(name: str, content: pd.DataFrame, separator: str = ",") -> Callable[[Path], Path]:
-    def write(folder: Path) -> Path:
+def table(name, content, separator=","):
+    def write(folder):
         content.to_csv(folder / name, index=False, sep=separator)
         return folder / name
 
     return write
 
 
-def text(name: str, content: str) -> Callable[[Path], Path]:
-    def write(folder: Path) -> Path:
+def text(name, content):
+    def write(folder):
         (folder / name).write_text(content, encoding="utf-8", newline="")
         return folder / name
 
     return write
 
 
-def karpathy(**more: str) -> str:
+def karpathy(**more):
     images = [
         {
             "filename": name,
@@ -55,24 +53,24 @@ def karpathy(**more: str) -> str:
     return json.dumps({"images": images})
 
 
-def parquet(folder: Path) -> Path:
+def parquet(folder):
     frame(more=range(5)).to_parquet(folder / "captions.parquet")
     return folder / "captions.parquet"
 
 
-def photos(folder: Path) -> Path:
+def photos(folder):
     for name in NAMES:
         (folder / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "photos" / name).touch()
     return folder / "photos"
 
 
-def folder_with_metadata(folder: Path) -> Path:
+def folder_with_metadata(folder):
     table("metadata.csv", frame("file_name", "text"))(folder)
     return folder
 
 
-CAPTIONS: Mapping[str, tuple[Callable[[Path], Path], str]] = {
+CAPTIONS = {
     "csv": (table("captions.csv", frame()), "b8d425d3f6b1431e"),
     "csv with splits": (table("captions.csv", frame(split=SPLITS)), "6dae4de0051d6bba"),
     "csv with names in capitals": (
@@ -96,13 +94,13 @@ CAPTIONS: Mapping[str, tuple[Callable[[Path], Path], str]] = {
     "Karpathy": (text("captions.json", karpathy()), "6dae4de0051d6bba"),
     "Karpathy with folders": (text("captions.json", karpathy(filepath="val2014")), "691635b15121e103"),
 }
-LISTINGS: Mapping[str, tuple[Callable[[Path], Path], str]] = {
+LISTINGS = {
     "folder": (photos, "e0005572cf0d4699"),
     "csv": (table("captions.csv", frame()), "6988cc2f9ef804c3"),
     "csv with splits": (table("captions.csv", frame(split=SPLITS)), "7006160b3e16d221"),
     "Karpathy": (text("captions.json", karpathy()), "7006160b3e16d221"),
 }
-PAIRS: Mapping[str, tuple[Callable[[Path], Path], str]] = {
+PAIRS = {
     "csv": (table("captions.csv", frame("path", "title")), "0073e1c091e18d60"),
     "json lines": (
         text("rows.jsonl", "".join(f"{json.dumps({'image': n, 'text': n})}\n" for n in NAMES)),
@@ -117,7 +115,7 @@ PAIRS: Mapping[str, tuple[Callable[[Path], Path], str]] = {
 
 
 @pytest.mark.parametrize("form", CAPTIONS)
-def test_captions(form: str, tmp_path: Path) -> None:
+def test_captions(form, tmp_path):
     write, known = CAPTIONS[form]
     found = read_captions(write(tmp_path))
     splits = found.splits or draw_splits(list(found.captions) * 10, None, None, 0)
@@ -125,14 +123,14 @@ def test_captions(form: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", LISTINGS)
-def test_images(form: str, tmp_path: Path) -> None:
+def test_images(form, tmp_path):
     write, known = LISTINGS[form]
     found = list_images(write(tmp_path))
     assert sha256([found.names, found.splits]) == known
 
 
 @pytest.mark.parametrize("form", PAIRS)
-def test_pairs(form: str, tmp_path: Path) -> None:
+def test_pairs(form, tmp_path):
     write, known = PAIRS[form]
     found = read_pairs(write(tmp_path))
     assert sha256([found.images, found.captions, found.image_column, found.caption_column]) == known

@@ -14,14 +14,14 @@ from ncl_bench.data.own_tables import draw_splits
 from ncl_bench.errors import DataError
 
 
-def touched(folder: Path, *names: str) -> Path:
+def touched(folder, *names):
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).touch()
     return folder
 
 
-def table(folder: Path, text: str, name: str = "images.csv", encoding: str = "utf-8") -> Path:
+def table(folder, text, name="images.csv", encoding="utf-8"):
     (folder / name).write_text(text, encoding=encoding)
     return folder / name
 
@@ -55,7 +55,7 @@ def test_a_table_names_images_once_and_may_split_them(tmp_path):
     rows=st.binary(max_size=60) | st.text('image,split\ttrain\n"a', max_size=40).map(str.encode),
     kind=st.sampled_from(["csv", "tsv"]),
 )
-def test_any_bytes_are_a_listing_of_clean_names_or_one_sentence(rows: bytes, kind: str, tmp_path_factory):
+def test_any_bytes_are_a_listing_of_clean_names_or_one_sentence(rows, kind, tmp_path_factory):
     path = tmp_path_factory.mktemp("table") / f"images.{kind}"
     separator = b"," if kind == "csv" else b"\t"
     for heading in (b"", b"image\n", separator.join([b"image", b"split"]) + b"\n"):

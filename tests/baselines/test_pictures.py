@@ -4,7 +4,6 @@ import contextlib
 import io
 import struct
 import zlib
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ from ncl_bench.errors import DataError
 RED_ON_WHITE = (255, 127, 127)
 
 
-def colour(path: Path) -> tuple[int, ...]:
+def colour(path):
     """The one colour of a picture."""
     found = decode(read_picture, path, 8, "bilinear")
     assert found.shape == (8, 8, 3)
@@ -29,11 +28,11 @@ def colour(path: Path) -> tuple[int, ...]:
     return tuple(found[0, 0].tolist())
 
 
-def of_mode(mode: str, value: object) -> Image.Image:
+def of_mode(mode, value):
     return Image.new(mode, (10, 6), value)
 
 
-def palette_with_a_hole() -> Image.Image:
+def palette_with_a_hole():
     image = Image.new("P", (10, 6), 1)
     image.putpalette([0, 0, 0, 9, 9, 9])
     image.info["transparency"] = 1
@@ -100,7 +99,7 @@ def test_a_large_photograph_is_decoded_at_a_fraction_of_its_size(tmp_path):
     assert np.abs(seen[0] - seen[1]).mean() < 3
 
 
-def png_that_claims(width: int, height: int) -> bytes:
+def png_that_claims(width, height):
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(b"")), (b"IEND", b"")]
     return b"\x89PNG\r\n\x1a\n" + b"".join(
@@ -135,7 +134,7 @@ def test_what_is_missing_or_holds_no_colours_is_refused(tmp_path):
         decode(read_picture, tmp_path / "depth.tiff", 8, "bilinear")
 
 
-def encoded(kind: str) -> bytes:
+def encoded(kind):
     stream = io.BytesIO()
     drawing(5).save(stream, kind)
     return stream.getvalue()

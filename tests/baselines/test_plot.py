@@ -1,7 +1,6 @@
 """Figures of a run: what they hold, which are drawn, and that the same run gives the same bytes."""
 
 import csv
-from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -20,7 +19,7 @@ from ncl_bench.errors import TrainingError
 TRUE = np.array([True, True, True, False])
 
 
-def entry(index: int, loss: float | None, r_sum: float, estimate: list[float] | None) -> Epoch:
+def entry(index, loss, r_sum, estimate):
     found = {} if estimate is None else {"clean_probability": diagnose(torch.tensor(estimate), TRUE)}
     return Epoch(
         index=index,
@@ -37,19 +36,19 @@ def entry(index: int, loss: float | None, r_sum: float, estimate: list[float] | 
     )
 
 
-def run(folder: Path, estimates: list[list[float] | None]) -> RunFolder:
+def run(folder, estimates):
     made = RunFolder(folder)
     made.write_history([entry(i, (2.0, None)[i], 100.0 + i, e) for i, e in enumerate(estimates)])
     return made
 
 
-def lines(path: Path) -> list[dict[str, str]]:
+def lines(path):
     with path.open(newline="") as stream:
         return list(csv.DictReader(stream))
 
 
-def test_curves_separation_and_histograms_hold_what_the_history_says(tmp_path: Path) -> None:
-    said: list[str] = []
+def test_curves_separation_and_histograms_hold_what_the_history_says(tmp_path):
+    said = []
     written = plot_run(run(tmp_path, [[0.9, 0.2, 0.3, 0.5], [0.9, 0.8, 0.7, 0.1]]), say=said.append)
     assert said == [
         f"The figures of single pairs are left out: {tmp_path / 'run.json'} does not exist; is {tmp_path} a "
@@ -73,7 +72,7 @@ def test_curves_separation_and_histograms_hold_what_the_history_says(tmp_path: P
             assert ElementTree.parse(path).getroot().tag.endswith("svg")
 
 
-def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_the_same_run_gives_the_same_bytes(tmp_path):
     content = []
     for name in "ab":
         written = plot_run(run(tmp_path / name, [[0.9, 0.2, 0.3, 0.5], [0.9, 0.8, 0.7, 0.1]]))
@@ -81,12 +80,12 @@ def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
     assert content[0] == content[1]
 
 
-def test_without_a_belief_there_are_curves_alone(tmp_path: Path) -> None:
+def test_without_a_belief_there_are_curves_alone(tmp_path):
     written = plot_run(run(tmp_path, [None, None]))
     assert [path.name for path in written] == ["curves.csv", "curves.svg"]
 
 
-def test_a_folder_without_history_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_history_is_refused(tmp_path):
     with pytest.raises(TrainingError, match=r"is .* a finished run"):
         plot_run(RunFolder(tmp_path))
 
@@ -98,7 +97,7 @@ OF_HISTORY = {"curves", "separation", "histograms"}
 
 
 @pytest.fixture(scope="module")
-def runs(few_pairs: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunFolder]:
+def runs(few_pairs, tmp_path_factory):
     """Finished runs on a thousand pairs; the last one has no wrong pair and kept nothing after its epochs."""
     folder = tmp_path_factory.mktemp("runs")
     cases = {
@@ -124,14 +123,14 @@ def runs(few_pairs: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
         ("bare", {"curves", "losses", "similarities"}),
     ],
 )
-def test_what_a_finished_run_has_is_drawn(name: str, figures: set[str], runs: dict[str, RunFolder]) -> None:
+def test_what_a_finished_run_has_is_drawn(name, figures, runs):
     written = plot_run(runs[name], device="cpu")
     assert {path.name for path in written} == {
         f"{figure}.{kind}" for figure in figures for kind in ("svg", "csv")
     }
 
 
-def test_figures_of_pairs_hold_the_pairs_of_the_audit(runs: dict[str, RunFolder]) -> None:
+def test_figures_of_pairs_hold_the_pairs_of_the_audit(runs):
     folder = runs["ncr"]
     plot_run(folder, device="cpu")
     table = audit(folder.path, device="cpu", console=Console(quiet=True))
@@ -148,7 +147,7 @@ def test_figures_of_pairs_hold_the_pairs_of_the_audit(runs: dict[str, RunFolder]
     assert sum(int(line["false_pairs"]) for line in bins) == int((noisy & wrong).sum())
 
 
-def test_means_over_epochs_are_those_of_true_and_false_pairs(runs: dict[str, RunFolder]) -> None:
+def test_means_over_epochs_are_those_of_true_and_false_pairs(runs):
     folder = runs["ncr"]
     plot_run(folder, device="cpu")
     truth = true_correspondence(open_runs([folder.path], None).train)

@@ -1,7 +1,6 @@
 """Runs on the Hub, which is only pretended: pushed with a card, fetched and scored."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 import yaml
@@ -19,32 +18,32 @@ TOKEN = "hf_abcdefghijklmnopqrstuvwxyz"
 class PretendedHub:
     """Keeps what is uploaded in a folder."""
 
-    def __init__(self, place: Path, fault: str = "") -> None:
+    def __init__(self, place, fault=""):
         self.place, self.fault = place, fault
 
-    def create_repo(self, repo_id: str, *, private: bool, exist_ok: bool) -> None:
+    def create_repo(self, repo_id, *, private, exist_ok):
         assert private
         assert exist_ok
         (self.place / repo_id).mkdir(parents=True)
 
-    def upload_file(self, *, path_or_fileobj: str, path_in_repo: str, repo_id: str) -> None:
+    def upload_file(self, *, path_or_fileobj, path_in_repo, repo_id):
         if self.fault:
             raise PermissionError(self.fault)
         shutil.copy(path_or_fileobj, self.place / repo_id / path_in_repo)
 
-    def download(self, repo_id: str, *, revision: str | None, allow_patterns: list[str]) -> str:
+    def download(self, repo_id, *, revision, allow_patterns):
         assert revision == "v1"
         return str(self.place / repo_id)
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def run(tmp_path, monkeypatch):
     monkeypatch.setattr(baselines.training.job, "load_dataset", load_few)
     trained(digits_job({"name": "triplet", "epochs": 1}), tmp_path / "run")
     return tmp_path / "run"
 
 
-def test_a_pushed_run_scores_the_same(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pushed_run_scores_the_same(run, tmp_path, monkeypatch):
     hub = PretendedHub(tmp_path / "hub")
     result = ncl_bench.evaluate_submission(baselines.Run(run).score())
     baselines.hub.push(run, "ada/run", api=hub)
@@ -60,14 +59,14 @@ def test_a_pushed_run_scores_the_same(run: Path, tmp_path: Path, monkeypatch: py
     assert ncl_bench.evaluate_submission(again).r_sum == result.r_sum
 
 
-def test_a_token_is_not_printed(run: Path, tmp_path: Path) -> None:
+def test_a_token_is_not_printed(run, tmp_path):
     with pytest.raises(TrainingError, match="was not uploaded to ada/run: no rights for") as error:
         baselines.hub.push(run, "ada/run", api=PretendedHub(tmp_path / "hub", f"no rights for {TOKEN}"))
     assert TOKEN not in str(error.value)
     assert error.value.__cause__ is None
 
 
-def test_what_is_no_run_on_the_hub_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_run_on_the_hub_is_refused(tmp_path):
     with pytest.raises(TrainingError, match="expected USER/NAME"):
         baselines.hub.fetch("hub:ada")
     with pytest.raises(TrainingError, match=r"holds no run\.json"):

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import yaml
@@ -29,7 +28,7 @@ METHODS = {"ncr": {"warmup_epochs": 1, "epochs": 1}, "triplet": {"epochs": 1}}
 
 
 @pytest.fixture
-def recipes(tmp_path: Path) -> list[str]:
+def recipes(tmp_path):
     paths = [tmp_path / "recipes" / name / "tiny.yaml" for name in METHODS]
     for path in paths:
         path.parent.mkdir(parents=True)
@@ -41,11 +40,11 @@ def recipes(tmp_path: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_it_ends_in_a_leaderboard(
-    recipes: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+    recipes,
+    tmp_path,
+    monkeypatch,
+    capfd,
+):
     monkeypatch.setattr(quickstart, "QUICKSTART_RECIPES", recipes)
     monkeypatch.setattr(quickstart, "QUICKSTART_NOISES", ("caption-60",))  # one ratio, so no curve
     folder = tmp_path / "quickstart"
@@ -60,13 +59,13 @@ def test_it_ends_in_a_leaderboard(
     assert capfd.readouterr().err.count("rSum") == 2
 
 
-def started(folder: Path, recipes: list[str]) -> subprocess.Popen[str]:
+def started(folder, recipes):
     """A quickstart in a process group of its own; its standard error stays open as long as a worker lives."""
     command = [sys.executable, "-c", SCRIPT, "quickstart", "--to", str(folder), *recipes]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
-def left(folder: Path) -> dict[str, str]:
+def left(folder):
     """Every number and page that a quickstart leaves; how long it took does not count."""
     found = {}
     for path in sorted(folder.glob("submissions/*/result.json")):
@@ -80,9 +79,7 @@ def left(folder: Path) -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_killed_alone_and_with_its_workers_it_is_finished_by_the_same_command(
-    recipes: list[str], tmp_path: Path
-) -> None:
+def test_killed_alone_and_with_its_workers_it_is_finished_by_the_same_command(recipes, tmp_path):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     undisturbed = started(whole, recipes)
     _, said = undisturbed.communicate()

@@ -1,7 +1,6 @@
 """Training, scoring and sweeping from Python."""
 
 import json
-from pathlib import Path
 
 import pytest
 import yaml
@@ -18,14 +17,14 @@ from ncl_bench.errors import NclBenchError
 
 
 @pytest.fixture
-def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def recipe(tmp_path, monkeypatch):
     monkeypatch.setattr(baselines.training.job, "load_dataset", load_few)
     path = tmp_path / "tiny.yaml"
     path.write_text(yaml.safe_dump(few_digits_recipe("triplet")))
     return path
 
 
-def test_a_run_is_trained_resumed_scored_and_plotted(recipe: Path, tmp_path: Path) -> None:
+def test_a_run_is_trained_resumed_scored_and_plotted(recipe, tmp_path):
     options = {"method.epochs": 2, "method.learning_rate": 1e-5}
     run = baselines.train(recipe, noise_ratio=0.4, settings=options, to=tmp_path / "run")
     assert json.loads((run.path / "run.json").read_text())["settings"] == options
@@ -48,7 +47,7 @@ def test_a_run_is_trained_resumed_scored_and_plotted(recipe: Path, tmp_path: Pat
     assert any(path.name == "curves.svg" for path in run.plot())
 
 
-def test_a_table_is_narrowed_to_the_rows_of_a_paper(tmp_path: Path) -> None:
+def test_a_table_is_narrowed_to_the_rows_of_a_paper(tmp_path):
     jobs = jobs_of_table(tmp_path, "flickr30k")
     own = of_paper(jobs, "ncr")
     assert {job.recipe for job in own} >= {"ncr/flickr30k_sgr"}
@@ -60,12 +59,12 @@ def test_a_table_is_narrowed_to_the_rows_of_a_paper(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("device", "fix"), [("mps", "use cpu"), ("cuda:1", "CUDA_VISIBLE_DEVICES=1"), ("gpu", "choose auto")]
 )
-def test_another_device_is_refused_with_the_way_to_say_it(device: str, fix: str) -> None:
+def test_another_device_is_refused_with_the_way_to_say_it(device, fix):
     found = CliRunner().invoke(app, ["train", "ncr/digits_vse_infinity", "--to", "run", "--device", device])
     assert fix in str(found.exception)
 
 
-def test_the_prefix_of_the_checker_is_not_shown() -> None:
+def test_the_prefix_of_the_checker_is_not_shown():
     found = CliRunner().invoke(
         app, ["train", "ncr/digits_vse_infinity", "--to", "run", "--precision", "half"]
     )

@@ -1,7 +1,6 @@
 """Run the command line within the test's process."""
 
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -19,12 +18,12 @@ class Ran:
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+def run(monkeypatch, capsys):
     """Run ``ncl-bench`` with arguments."""
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.delenv("NCL_BENCH_DATA", raising=False)
 
-    def command(*arguments: object) -> Ran:
+    def command(*arguments):
         monkeypatch.setattr(sys, "argv", ["ncl-bench", *map(str, arguments)])
         capsys.readouterr()
         try:

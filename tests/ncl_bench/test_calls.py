@@ -1,14 +1,10 @@
 """The calls that commands make, from Python, and their JSON."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from support.submission_folders import embeddings, scores_of_form, similarities, statement, write_statement
 
 import ncl_bench
@@ -18,7 +14,7 @@ IMAGES, CAPTIONS = embeddings()
 EXPECTED = ncl_bench.evaluate_embeddings(IMAGES, CAPTIONS, dataset="digits").recalls()
 
 
-def submission(folder: Path, seed: int = 0) -> Path:
+def submission(folder, seed=0):
     folder.mkdir()
     write_statement(folder, statement({"test": scores_of_form(folder, "matrix", seed)}))
     return folder
@@ -27,34 +23,34 @@ def submission(folder: Path, seed: int = 0) -> Path:
 class Model:
     """Looks its embeddings up by what it is given, and notes how."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.test = ncl_bench.load_dataset("digits", split="test")
         self.seen: list[tuple[str, int]] = []
 
-    def encode_images(self, batch: Any) -> NDArray[np.float32]:
+    def encode_images(self, batch):
         return self.encode("images", batch)
 
-    def encode_captions(self, batch: list[str]) -> torch.Tensor:
+    def encode_captions(self, batch):
         assert isinstance(batch[0], str)
         return torch.tensor(self.encode("captions", batch), requires_grad=True)
 
-    def encode(self, kind: str, batch: Any) -> NDArray[np.float32]:
+    def encode(self, kind, batch):
         start = sum(n for before, n in self.seen if before == kind)
         self.seen.append((kind, len(batch)))
         return (IMAGES if kind == "images" else CAPTIONS)[start : start + len(batch)]
 
 
-def test_a_model_is_embedded_batch_by_batch() -> None:
+def test_a_model_is_embedded_batch_by_batch():
     model = Model()
     assert ncl_bench.evaluate_model(model, dataset="digits", batch_size=150).recalls() == EXPECTED
     assert model.seen[:2] == [("images", 150), ("images", 50)]
     assert len(model.seen) == 2 + 7
 
 
-def test_a_callable_encodes_for_any_model() -> None:
+def test_a_callable_encodes_for_any_model():
     kinds = []
 
-    def encode(model: Model, kind: str, batch: Any) -> NDArray[np.float32]:
+    def encode(model, kind, batch):
         kinds.append((kind, type(batch[0])))
         return model.encode(kind, batch)
 
@@ -66,13 +62,13 @@ def test_a_callable_encodes_for_any_model() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_tensors_of_any_precision_with_gradients(dtype: torch.dtype) -> None:
+def test_tensors_of_any_precision_with_gradients(dtype):
     pair = [torch.tensor(each, dtype=dtype, requires_grad=True) for each in (IMAGES, CAPTIONS)]
     found = ncl_bench.evaluate_embeddings(*pair, dataset="digits")
     assert found.r_sum == pytest.approx(EXPECTED["r_sum"], abs=10)
 
 
-def test_what_is_no_model_is_refused() -> None:
+def test_what_is_no_model_is_refused():
     class Half:
         encode_images = Model.encode_images
 
@@ -82,7 +78,7 @@ def test_what_is_no_model_is_refused() -> None:
         ncl_bench.evaluate_model(object(), dataset="digits", encode=lambda model, kind, batch: np.zeros(2))
 
 
-def test_submissions_are_evaluated_and_compared(run: Callable, tmp_path: Path) -> None:
+def test_submissions_are_evaluated_and_compared(run, tmp_path):
     first, second = submission(tmp_path / "a"), submission(tmp_path / "b", seed=1)
     result = ncl_bench.evaluate_submission(first)
     assert result.r_sum == ncl_bench.evaluate(similarities(), dataset="digits").r_sum
@@ -99,13 +95,13 @@ def test_submissions_are_evaluated_and_compared(run: Callable, tmp_path: Path) -
         ncl_bench.compare([], second)
 
 
-def test_json_of_scores_is_all_that_is_printed(run: Callable, tmp_path: Path) -> None:
+def test_json_of_scores_is_all_that_is_printed(run, tmp_path):
     np.save(tmp_path / "scores.npy", similarities())
     printed = run("evaluate", tmp_path / "scores.npy", "--dataset", "digits", "--json").out
     assert json.loads(printed)["protocols"]["200"]["i2t"]["r1"] > 50
 
 
-def test_quiet_leaves_the_result(run: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quiet_leaves_the_result(run, tmp_path, monkeypatch):
     monkeypatch.setattr("ncl_bench.progress._quiet", False)
     np.save(tmp_path / "scores.npy", similarities())
     ran = run("evaluate", tmp_path / "scores.npy", "--dataset", "digits", "--quiet")
@@ -114,7 +110,7 @@ def test_quiet_leaves_the_result(run: Callable, tmp_path: Path, monkeypatch: pyt
     assert ran.err == ""
 
 
-def test_tab_completion_shows_fields() -> None:
+def test_tab_completion_shows_fields():
     names = dir(ncl_bench.evaluate(similarities(), dataset="digits"))
     assert {"protocols", "notes", "r_sum", "to_pandas"} <= set(names)
     assert not any(name.startswith("model_") for name in names)
@@ -127,7 +123,7 @@ def test_tab_completion_shows_fields() -> None:
         ("imagenet", "unknown dataset 'imagenet'; choose one of"),
     ],
 )
-def test_a_name_that_is_nearly_right_is_suggested(name: str, words: str) -> None:
+def test_a_name_that_is_nearly_right_is_suggested(name, words):
     with pytest.raises(DataError, match=words):
         ncl_bench.load_dataset(name)
 
@@ -139,14 +135,14 @@ def test_a_name_that_is_nearly_right_is_suggested(name: str, words: str) -> None
         ("", r"holds no submission\.yaml; give a submission"),
     ],
 )
-def test_a_folder_that_is_no_submission_is_named(holds: str, words: str, tmp_path: Path) -> None:
+def test_a_folder_that_is_no_submission_is_named(holds, words, tmp_path):
     if holds:
         (tmp_path / holds).write_text("{}")
     with pytest.raises(SubmissionError, match=words):
         ncl_bench.evaluate_submission(tmp_path)
 
 
-def test_forms_of_scores_that_are_nearly_right(run: Callable, tmp_path: Path) -> None:
+def test_forms_of_scores_that_are_nearly_right(run, tmp_path):
     with pytest.raises(ScoresError, match="5k are computed from the whole matrix: score all 5,000 images"):
         ncl_bench.evaluate(np.zeros((1000, 5000), np.float32), dataset="coco")
     np.save(tmp_path / "same.npy", np.zeros((200, 1000), np.float32))

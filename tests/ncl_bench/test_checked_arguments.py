@@ -1,7 +1,7 @@
 """Arguments of public calls: converted, or refused in one sentence before anything is read."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,7 +43,7 @@ def echo(
     return [ratio, seed, seeds, word, plain, count, path]
 
 
-def test_numbers_of_numpy_become_pythons_and_words_have_any_case() -> None:
+def test_numbers_of_numpy_become_pythons_and_words_have_any_case():
     found = echo(np.float32(0.4), np.int64(3), np.arange(2), "COSINE", np.bool_(True), np.uint8(7), Path("x"))
     assert found == [0.4, 3, [0, 1], "cosine", True, 7, Path("x")]
     assert [type(value) for value in found[:2]] == [float, int]
@@ -63,7 +63,7 @@ def test_numbers_of_numpy_become_pythons_and_words_have_any_case() -> None:
         *(("path", value, "a path or None") for value in (5, b"x", ["x"], np.ones(2), "a" * 300)),
     ],
 )  # fmt: skip
-def test_another_value_is_refused_with_what_is_expected(name: str, value: Any, expected: str) -> None:
+def test_another_value_is_refused_with_what_is_expected(name, value, expected):
     with pytest.raises(NclBenchError, match=f"^{name} is .+, expected {expected}$") as refused:
         echo(**{name: value})
     assert "\n" not in str(refused.value)
@@ -120,7 +120,7 @@ VALID = {
 }
 
 
-def public_calls() -> dict[str, Callable[..., Any]]:
+def public_calls():
     """All functions of ``__all__``, and the methods of its classes that take an argument."""
     found = {f"{room.__name__}.{name}": getattr(room, name) for room in ROOMS for name in room.__all__}
     classes = {
@@ -153,15 +153,13 @@ ARGUMENTS = [
 ]
 
 
-def test_every_room_has_public_calls() -> None:
+def test_every_room_has_public_calls():
     assert {name.partition(".")[0] for name in CALLS} == {room.__name__ for room in ROOMS}
     assert {"ncl_bench.load_dataset", "ncl_bench.PairedDataset.shard", "baselines.Run.score"} <= CALLS.keys()
 
 
 @pytest.mark.parametrize(("call", "name"), ARGUMENTS)
-def test_no_public_call_lets_a_wrong_argument_in(
-    call: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_public_call_lets_a_wrong_argument_in(call, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     function = CALLS[call]
     needed = {
@@ -177,7 +175,7 @@ def test_no_public_call_lets_a_wrong_argument_in(
     assert list(tmp_path.iterdir()) == []
 
 
-def scored(**options: Any) -> Any:
+def scored(**options):
     return ncl_bench.evaluate_embeddings(
         IMAGES, CAPTIONS, **({"dataset": "digits", "intervals": False} | options)
     )
@@ -200,16 +198,14 @@ def scored(**options: Any) -> Any:
         (lambda: find_wrong_pairs(image_embeddings=5, caption_embeddings=5), "image embeddings holds int64 of shape"),
     ],
 )  # fmt: skip
-def test_every_call_checks_its_arguments_first(
-    call: Callable[[], Any], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_call_checks_its_arguments_first(call, sentence, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(NclBenchError, match=f"^(?:{sentence})"):
         call()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_word_of_another_case_is_the_same_word() -> None:
+def test_a_word_of_another_case_is_the_same_word():
     assert scored(similarity="Cosine").recalls() == scored().recalls() != scored(similarity="DOT").recalls()
 
 
@@ -227,9 +223,7 @@ def test_a_word_of_another_case_is_the_same_word() -> None:
         (lambda: ncl_bench.load_dataset("digits", noise_ratio=0.4, noise_unit="file"), "its file with noise_file=, or"),
     ],
 )  # fmt: skip
-def test_python_is_told_of_arguments_and_a_terminal_of_options(
-    call: Callable[[], Any], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_python_is_told_of_arguments_and_a_terminal_of_options(call, sentence, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("NCL_BENCH_DATA", raising=False)
     with pytest.raises(NclBenchError, match=sentence):
@@ -247,9 +241,7 @@ def test_python_is_told_of_arguments_and_a_terminal_of_options(
         (lambda: baselines.sweep(RECIPE, to="x", plan=True), "Sweep.of"),
     ],
 )
-def test_a_form_of_the_last_release_works_with_a_warning(
-    call: Callable[[], Any], replaced_by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_form_of_the_last_release_works_with_a_warning(call, replaced_by, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.warns(DeprecationWarning, match=replaced_by):
         assert len(call()) if "Sweep" in replaced_by else call().r_sum > 0
@@ -275,7 +267,7 @@ def test_a_form_of_the_last_release_works_with_a_warning(
         (lambda: ncl_bench.evaluate_submission("x", dataset="digits"), "'dataset'"),
     ],
 )
-def test_a_name_that_no_release_had_is_refused_as_python_does(call: Callable[[], Any], argument: str) -> None:
+def test_a_name_that_no_release_had_is_refused_as_python_does(call, argument):
     with pytest.raises(TypeError, match=argument):
         call()
 
@@ -283,13 +275,13 @@ def test_a_name_that_no_release_had_is_refused_as_python_does(call: Callable[[],
 class Model:
     """Embeds by chance."""
 
-    def encode_images(self, batch: Sequence[Any]) -> Any:
+    def encode_images(self, batch):
         return np.random.default_rng(0).normal(size=(len(batch), 4))
 
     encode_captions = encode_images
 
 
-def encode(model: Any, kind: str, batch: Sequence[Any]) -> Any:
+def encode(model, kind, batch):
     return Model().encode_images(batch)
 
 
@@ -298,12 +290,12 @@ def encode(model: Any, kind: str, batch: Sequence[Any]) -> Any:
     [{"similarity": "dot"}, {"pictures": True}, {"batch_size": 3}],
     ids=["similarity", "pictures", "batch"],
 )
-def test_an_argument_of_another_form_is_no_argument(given: dict[str, Any]) -> None:
+def test_an_argument_of_another_form_is_no_argument(given):
     with pytest.raises((TypeError, NclBenchError)):
         ncl_bench.evaluate(SCORES, dataset="digits", **given)
 
 
-def test_scores_need_a_dataset_and_a_submission_has_one(tmp_path: Path) -> None:
+def test_scores_need_a_dataset_and_a_submission_has_one(tmp_path):
     (tmp_path / "submission.yaml").touch()
     with pytest.raises(NclBenchError):
         ncl_bench.evaluate(tmp_path, dataset="digits")
@@ -312,12 +304,12 @@ def test_scores_need_a_dataset_and_a_submission_has_one(tmp_path: Path) -> None:
         ncl_bench.evaluate(tmp_path / "s.npy", split="dev")
 
 
-def test_columns_are_those_of_a_table() -> None:
+def test_columns_are_those_of_a_table():
     with pytest.raises(NclBenchError, match="columns are for a table of pairs"):
         baselines.find_wrong_embeddings(CAPTIONS, CAPTIONS, columns=PairColumns(caption_column="text"))
 
 
-def test_a_call_with_another_argument_is_named() -> None:
+def test_a_call_with_another_argument_is_named():
     with pytest.raises(TypeError, match=r"^compare\(\) got an unexpected keyword argument 'dataset'$"):
         ncl_bench.compare("a", "b", dataset="digits")
     with pytest.raises(TypeError, match=r"^load_dataset\(\) missing a required argument: 'name'$"):

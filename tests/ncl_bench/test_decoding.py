@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,57 +16,57 @@ from ncl_bench.decoding import decode, decoded
 from ncl_bench.errors import DataError, NclBenchError, ScoresError
 
 
-def crash(source: bytes, name: str) -> None:
+def crash(source, name):
     ctypes.string_at(0)
 
 
-def swell(source: bytes, name: str) -> bytes:
+def swell(source, name):
     return b"x" * (1 << 40)
 
 
-def hang(source: bytes, name: str) -> None:
+def hang(source, name):
     hash_of_pairs(60)
 
 
-def hash_of_pairs(depth: int) -> int:
-    pair: tuple[object, ...] = ()
+def hash_of_pairs(depth):
+    pair = ()
     for _ in range(depth):
         pair = (pair, pair)
     return hash(pair)  # 2 ** 60 steps inside the interpreter, which no signal handler of Python interrupts
 
 
-def wait(source: bytes, name: str) -> None:
+def wait(source, name):
     time.sleep(1_000)
 
 
-def leave(source: bytes, name: str) -> None:
+def leave(source, name):
     os._exit(3)
 
 
-def fail(source: bytes, name: str) -> None:
+def fail(source, name):
     raise KeyError("no such block")
 
 
-def refuse(source: bytes, name: str) -> None:
+def refuse(source, name):
     raise DataError(f"{name} is empty; fill it")
 
 
-def length(source: bytes | Path, name: str) -> bytes:
+def length(source, name):
     return b"%d" % len(source if isinstance(source, bytes) else source.read_bytes())
 
 
-def as_numbers(source: bytes, name: str) -> np.ndarray:
+def as_numbers(source, name):
     print("what a library prints is no answer")
     return np.frombuffer(source, np.uint8).reshape(-1, 2).astype(">f4")
 
 
-def as_table(source: bytes, name: str) -> object:
+def as_table(source, name):
     import pyarrow as pa
 
     return pa.table({"a": list(source)})
 
 
-def itself(source: bytes, name: str) -> bytes:
+def itself(source, name):
     return source
 
 
@@ -85,9 +84,7 @@ def itself(source: bytes, name: str) -> bytes:
     ids=lambda value: getattr(value, "__name__", ""),
 )
 @pytest.mark.skipif(os.name == "nt", reason="Windows limits neither memory nor CPU time of a process")
-def test_a_library_that_fails_is_one_sentence(
-    function: object, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_library_that_fails_is_one_sentence(function, words, monkeypatch):
     monkeypatch.setattr(decoding, "SECONDS", 1)
     (found,) = decoded(function, [("it", b"")], fix="fetch it again", error=ScoresError)
     assert isinstance(found, ScoresError)
@@ -95,7 +92,7 @@ def test_a_library_that_fails_is_one_sentence(
     assert list(decoded(length, [("it", b"ab")])) == [b"2"]
 
 
-def test_the_others_go_on_in_order() -> None:
+def test_the_others_go_on_in_order():
     items = [(str(number), bytes(number)) for number in range(40)]
     found = list(decoded(length, items, workers=3))
     assert found == [b"%d" % number for number in range(40)]
@@ -104,20 +101,20 @@ def test_the_others_go_on_in_order() -> None:
     np.testing.assert_array_equal(results[1], np.array([[97, 98], [99, 100]], ">f4"))
 
 
-def test_results_are_bytes_numbers_and_tables() -> None:
+def test_results_are_bytes_numbers_and_tables():
     (content,) = decoded(itself, [("it", bytes(3_000_000))])
     assert content == bytes(3_000_000)
     (table,) = decoded(as_table, [("it", b"ab")])
     assert table.to_pydict() == {"a": [97, 98]}
 
 
-def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
+def test_a_missing_file_is_one_sentence(tmp_path):
     with pytest.raises(NclBenchError, match="gone cannot be read"):
         decode(length, tmp_path / "gone")
 
 
 @pytest.mark.usefixtures("signals_heard")
-def test_workers_of_decoding_end_with_their_parent(tmp_path: Path) -> None:
+def test_workers_of_decoding_end_with_their_parent(tmp_path):
     script = """if True:
         import time
         from ncl_bench import decoding

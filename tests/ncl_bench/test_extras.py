@@ -54,17 +54,15 @@ def test_an_extra_comes_from_where_the_package_came_from(
     assert extras.install_command("docs") == f"pip install {command}"
 
 
-def test_sources_that_were_never_installed_are_installed_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
+def test_sources_that_were_never_installed_are_installed_in_place(monkeypatch):
+    def missing(name):
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr(extras, "distribution", missing)
     assert extras.install_command("docs") == f"pip install --editable '{ROOT}[docs]'"
 
 
-def test_a_command_that_trains_names_the_extra_it_needs(
-    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_command_that_trains_names_the_extra_it_needs(run, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "torch", None)
     for module in [
         name for name in sys.modules if name.startswith(("baselines.kit.", "baselines.training."))
@@ -131,7 +129,7 @@ for words, call in needs.items():
 """
 
 
-def test_the_base_installation_loads_and_evaluates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_base_installation_loads_and_evaluates(tmp_path, monkeypatch):
     monkeypatch.setitem(DATASETS.data, "flickr30k", miniatures.SPECS["flickr30k"])
     prepare("flickr30k", miniatures.make(tmp_path / "from", "flickr30k"), tmp_path / "root")
     path = {"PYTHONPATH": ":".join(sys.path)}
@@ -152,9 +150,7 @@ def test_the_base_installation_loads_and_evaluates(tmp_path: Path, monkeypatch: 
         ("tokenizers", lambda to: train_bpe(["a"], to), "tokenizer bpe needs tokenizers"),
     ],
 )
-def test_a_missing_package_is_one_sentence_with_the_command(
-    package: str, call: Callable[[Path], Any], message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_missing_package_is_one_sentence_with_the_command(package, call, message, monkeypatch, tmp_path):
     monkeypatch.setattr(extras, "find_spec", lambda name: None if name == package else object())
     with pytest.raises(NclBenchError, match=rf"{message}; install with: pip install .*\[data\]"):
         call(tmp_path)

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,7 @@ torch = pytest.importorskip("torch")
 LOCK = "import sys, pathlib, ncl_bench.files as f; f.sole_owner(pathlib.Path(sys.argv[1])).__enter__()"
 
 
-def test_jobs_with_other_temporary_folders_do_not_share_a_run(tmp_path: Path) -> None:
+def test_jobs_with_other_temporary_folders_do_not_share_a_run(tmp_path):
     other = tmp_path / "other"
     other.mkdir()
     with sole_owner(tmp_path / "run"):
@@ -37,7 +36,7 @@ def test_jobs_with_other_temporary_folders_do_not_share_a_run(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == [other]
 
 
-def test_a_place_that_cannot_be_locked_or_written_is_said(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_locked_or_written_is_said(tmp_path):
     (tmp_path / "file").touch()
     with (
         pytest.raises(NclBenchError, match=r"no file can be created next to it .* choose another place"),
@@ -48,7 +47,7 @@ def test_a_place_that_cannot_be_locked_or_written_is_said(tmp_path: Path) -> Non
         write_bytes(Path("/proc/noise.npy"), b"")
 
 
-def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_stays(tmp_path: Path) -> None:
+def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_stays(tmp_path):
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     for owner in (dead.pid, os.getpid()):
@@ -62,9 +61,7 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_stay
 
 
 @pytest.mark.parametrize("name", [".a.json.{pid}.tmp", ".a.json.{pid}-00ff.tmp"])
-def test_a_link_where_a_temporary_file_would_lie_is_not_written_through(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_link_where_a_temporary_file_would_lie_is_not_written_through(name, tmp_path, monkeypatch):
     victim, folder = tmp_path / "victim", tmp_path / "folder"
     victim.write_text("mine")
     folder.mkdir()
@@ -78,7 +75,7 @@ def test_a_link_where_a_temporary_file_would_lie_is_not_written_through(
     assert ((folder / "a.json").read_text(), victim.read_text()) == ("{}", "mine")
 
 
-def test_a_link_in_the_place_of_a_file_is_replaced(tmp_path: Path) -> None:
+def test_a_link_in_the_place_of_a_file_is_replaced(tmp_path):
     (tmp_path / "victim").write_text("mine")
     (tmp_path / "a.json").symlink_to(tmp_path / "victim")
     write_text(tmp_path / "a.json", "{}")
@@ -88,9 +85,7 @@ def test_a_link_in_the_place_of_a_file_is_replaced(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", ["outside", "outside/file", "../elsewhere", "missing"])
 @pytest.mark.parametrize("place", ["link", "deep/er/link", ".link.tmp"])
-def test_a_folder_with_a_link_out_of_it_is_not_opened_for_writing(
-    place: str, target: str, tmp_path: Path
-) -> None:
+def test_a_folder_with_a_link_out_of_it_is_not_opened_for_writing(place, target, tmp_path):
     folder, outside = tmp_path / "folder", tmp_path / "outside"
     (folder / place).parent.mkdir(parents=True)
     outside.mkdir()
@@ -105,7 +100,7 @@ def test_a_folder_with_a_link_out_of_it_is_not_opened_for_writing(
     assert not (tmp_path / ".folder.lock").exists()
 
 
-def test_links_within_a_folder_and_to_the_folder_itself_are_followed(tmp_path: Path) -> None:
+def test_links_within_a_folder_and_to_the_folder_itself_are_followed(tmp_path):
     (tmp_path / "disk" / "a").mkdir(parents=True)
     (tmp_path / "run").symlink_to(tmp_path / "disk")
     (tmp_path / "run" / "b").symlink_to("a")
@@ -120,7 +115,7 @@ def test_links_within_a_folder_and_to_the_folder_itself_are_followed(tmp_path: P
     assert (tmp_path / "empty" / "file").read_text() == "x"
 
 
-def test_a_place_that_the_program_chose_must_lie_in_the_named_folder(tmp_path: Path) -> None:
+def test_a_place_that_the_program_chose_must_lie_in_the_named_folder(tmp_path):
     for name in ("outside", "root"):
         (tmp_path / name).mkdir()
     (tmp_path / "outside" / "journal.json").write_text("{}")
@@ -133,7 +128,7 @@ def test_a_place_that_the_program_chose_must_lie_in_the_named_folder(tmp_path: P
     assert [path.name for path in (tmp_path / "outside").iterdir()] == ["journal.json"]
 
 
-def test_a_link_in_the_place_of_a_lock_is_refused(tmp_path: Path) -> None:
+def test_a_link_in_the_place_of_a_lock_is_refused(tmp_path):
     (tmp_path / "victim").write_text("mine")
     (tmp_path / ".run.lock").symlink_to(tmp_path / "victim")
     with pytest.raises(NclBenchError, match=r"\.run\.lock is a link, expected the lock file"):
@@ -142,8 +137,8 @@ def test_a_link_in_the_place_of_a_lock_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no such pipes")
-def test_a_pipe_is_refused_and_not_opened(tmp_path: Path) -> None:
-    readers: dict[str, Callable[[Path], object]] = {
+def test_a_pipe_is_refused_and_not_opened(tmp_path):
+    readers = {
         "a.npy": as_array,
         "a.pt": as_array,
         "a.yaml": read_yaml,
@@ -159,7 +154,7 @@ def test_a_pipe_is_refused_and_not_opened(tmp_path: Path) -> None:
             read(tmp_path / name)
 
 
-def test_a_link_out_of_a_folder_is_refused_even_if_it_leads_nowhere(tmp_path: Path) -> None:
+def test_a_link_out_of_a_folder_is_refused_even_if_it_leads_nowhere(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "a").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ScoresError, match="is a link out of the folder"):
@@ -167,7 +162,7 @@ def test_a_link_out_of_a_folder_is_refused_even_if_it_leads_nowhere(tmp_path: Pa
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
-def test_a_name_that_is_no_utf_8_is_one_sentence(tmp_path: Path) -> None:
+def test_a_name_that_is_no_utf_8_is_one_sentence(tmp_path):
     name = os.fsencode(tmp_path) + b"/\xff.safetensors"
     with open(name, "wb") as file:
         file.write(b"x")
@@ -177,7 +172,7 @@ def test_a_name_that_is_no_utf_8_is_one_sentence(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_lock_leaves_no_folder_where_nothing_was_written(tmp_path: Path) -> None:
+def test_a_lock_leaves_no_folder_where_nothing_was_written(tmp_path):
     with sole_owner(tmp_path / "deep" / "place"):
         pass
     assert list(tmp_path.iterdir()) == []
@@ -189,7 +184,7 @@ def test_a_lock_leaves_no_folder_where_nothing_was_written(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "text", ["=1+1", "+1+1", "-cmd", "@SUM(A1)", "\t=1", "\r=1", "'=1+1", "''@x", "＝1+1", "-", "+1 (555)"]
 )
-def test_a_spreadsheet_computes_no_text_and_the_reader_gets_it_back(text: str) -> None:
+def test_a_spreadsheet_computes_no_text_and_the_reader_gets_it_back(text):
     (line,) = csv.reader(io.StringIO(as_csv([[text]]), newline=""))
     assert line == [f"{MARK}{text}"]
     assert MARK.startswith("'")
@@ -197,7 +192,7 @@ def test_a_spreadsheet_computes_no_text_and_the_reader_gets_it_back(text: str) -
 
 
 @pytest.mark.parametrize("value", ["-0.5", "+3", "-1e-05", "-inf", "nan", "'quoted'", "a=b", "", -0.5, None])
-def test_numbers_and_other_texts_stay_as_they_are(value: object) -> None:
+def test_numbers_and_other_texts_stay_as_they_are(value):
     assert csv_cell(value) == value
     if isinstance(value, str):
         assert from_csv_cell(value) == value

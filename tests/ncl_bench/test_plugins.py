@@ -4,7 +4,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ class {name}(Triplet):
 
 
 @pytest.fixture(autouse=True)
-def forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def forgotten(tmp_path, monkeypatch):
     """An empty current folder; what a test's plugins register is forgotten afterwards."""
     before = dict(METHODS)
     monkeypatch.chdir(tmp_path)
@@ -46,7 +46,7 @@ def forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
         METHODS.pop(name)
 
 
-def recipe(path: Path, method: str) -> None:
+def recipe(path, method):
     content = {
         "dataset": "digits",
         "batch_size": 1000,
@@ -56,14 +56,14 @@ def recipe(path: Path, method: str) -> None:
     path.write_text(yaml.safe_dump(content))
 
 
-def test_a_plugin_imports_what_lies_beside_it_and_only_once(tmp_path: Path) -> None:
+def test_a_plugin_imports_what_lies_beside_it_and_only_once(tmp_path):
     (tmp_path / "beside_the_plugin.py").write_text("imported = []\n")
     (tmp_path / "once.py").write_text("import beside_the_plugin\nbeside_the_plugin.imported.append(1)\n")
     load_plugins([str(tmp_path / "once.py"), str(tmp_path / "once.py")])
     assert sys.modules["beside_the_plugin"].imported == [1]
 
 
-def test_workers_import_the_plugins(tmp_path: Path) -> None:
+def test_workers_import_the_plugins(tmp_path):
     (tmp_path / "counted.py").write_text("import os\nos.environ['COUNTED_PLUGIN'] = str(os.getpid())\n")
     load_plugins([str(tmp_path / "counted.py")])
     with worker_pool(1) as pool:
@@ -127,9 +127,7 @@ def test_what_a_plugin_does_wrong_is_one_sentence(
     assert "Traceback" not in found.err
 
 
-def test_a_method_of_a_plugin_is_trained_in_a_sweep_and_recorded(
-    tmp_path: Path, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_method_of_a_plugin_is_trained_in_a_sweep_and_recorded(tmp_path, run, monkeypatch):
     monkeypatch.setattr("baselines.training.sweep.worker_pool", InThisProcess)
     plugin = tmp_path / "mine.py"
     plugin.write_text(METHOD.format(name="of_a_plugin"))
@@ -154,9 +152,7 @@ def test_a_method_of_a_plugin_is_trained_in_a_sweep_and_recorded(
     assert [entry["name"] for entry in described["plugins"]] == ["mine.py", "mine.py"]
 
 
-def test_names_of_a_plugin_are_listed_and_a_plugin_that_registers_nothing_is_told(
-    tmp_path: Path, run: Callable[..., Any]
-) -> None:
+def test_names_of_a_plugin_are_listed_and_a_plugin_that_registers_nothing_is_told(tmp_path, run):
     (tmp_path / "nothing.py").write_text("import baselines.methods\n")
     done = run("--plugin", "nothing.py", "recipes", "--match", "ncr/digits")
     assert "--plugin nothing.py registers no method, backbone, dataset or unit of noise" in done.err
@@ -166,7 +162,7 @@ def test_names_of_a_plugin_are_listed_and_a_plugin_that_registers_nothing_is_tol
     assert done.err == ""
 
 
-def test_nothing_replaces_what_has_a_name() -> None:
+def test_nothing_replaces_what_has_a_name():
     for registry in (METHODS, BACKBONES, DATASETS, UNITS):
         name, entry = next(iter(registry.items()))
         with pytest.raises(NclBenchError, match=f"named '{name}' already exists"):

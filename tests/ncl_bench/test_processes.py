@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from support.processes import assert_ends
@@ -25,7 +24,7 @@ if __name__ == "__main__":
 
 @pytest.mark.usefixtures("signals_heard")
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT], ids=lambda stop: stop.name)
-def test_workers_end_with_their_parent(stop: signal.Signals, tmp_path: Path) -> None:
+def test_workers_end_with_their_parent(stop, tmp_path):
     script = tmp_path / "parent.py"
     script.write_text(PARENT)
     parent = subprocess.Popen(
@@ -42,6 +41,6 @@ def test_workers_end_with_their_parent(stop: signal.Signals, tmp_path: Path) -> 
     assert_ends(worker)
 
 
-def test_a_worker_that_dies_is_one_sentence() -> None:
+def test_a_worker_that_dies_is_one_sentence():
     with pytest.raises(NclBenchError, match="a worker process died"), worker_pool(2) as pool:
         pool.submit(os._exit, 1).result()

@@ -4,13 +4,12 @@ import subprocess
 import sys
 from io import StringIO
 
-import pytest
 from rich.console import Console
 
 from ncl_bench.progress import bar, hint, say
 
 
-def test_no_bar_is_drawn_into_a_pipe_where_colours_are_forced() -> None:
+def test_no_bar_is_drawn_into_a_pipe_where_colours_are_forced():
     """Notebooks set ``FORCE_COLOR``; a cell's output was hundreds of bars."""
     code = "from ncl_bench.progress import bar\nwith bar('work', 2) as advance:\n    advance(2)"
     done = subprocess.run(
@@ -19,14 +18,14 @@ def test_no_bar_is_drawn_into_a_pipe_where_colours_are_forced() -> None:
     assert done.stdout + done.stderr == ""
 
 
-def test_a_notebook_shows_one_line_without_widgets(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[str] = []
+def test_a_notebook_shows_one_line_without_widgets(monkeypatch):
+    drawn = []
 
     class Handle:
-        def update(self, text: dict[str, str], raw: bool) -> None:
+        def update(self, text, raw):
             drawn.append(text["text/plain"])
 
-    def display(text: dict[str, str], raw: bool, display_id: bool) -> Handle:
+    def display(text, raw, display_id):
         drawn.append(text["text/plain"])
         return Handle()
 
@@ -39,7 +38,7 @@ def test_a_notebook_shows_one_line_without_widgets(monkeypatch: pytest.MonkeyPat
     assert "\x1b" not in drawn[-1]
 
 
-def test_a_line_a_minute_is_printed_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_a_minute_is_printed_without_a_terminal(monkeypatch):
     monkeypatch.setattr("ncl_bench.progress.LINE_EVERY", 0.0)
     console = Console(file=StringIO())
     with bar("encode", 4, console) as advance:
@@ -48,7 +47,7 @@ def test_a_line_a_minute_is_printed_without_a_terminal(monkeypatch: pytest.Monke
     assert console.file.getvalue().startswith("encode: 25 %, 0 min, 0 min left")
 
 
-def test_quiet_prints_no_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_prints_no_line(monkeypatch, capsys):
     monkeypatch.setattr("ncl_bench.progress.LINE_EVERY", 0.0)
     monkeypatch.setattr("ncl_bench.progress._quiet", True)
     with bar("encode", 4) as advance:

@@ -1,7 +1,5 @@
 """Text that people are shown, names, links and look-alike names, and values that they write."""
 
-from typing import Any
-
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
@@ -18,17 +16,17 @@ UNSEEN = (
 """Of every kind: control, format, private, unassigned, line ends, fillers, blanks that are letters, selectors, tags."""
 
 
-def read(kind: Any, text: str) -> str:
+def read(kind, text):
     return TypeAdapter[str](kind).validate_python(text)
 
 
-def test_a_whole_number_is_ascii_digits_that_fit_int64() -> None:
+def test_a_whole_number_is_ascii_digits_that_fit_int64():
     for text in ("", "-1", "+1", " 1", "1\n", "1_0", "1.0", "0x1", "\u0663", "\u00b2", "9" * 19, "9" * 5_000):
         assert whole_number(text) is None, text
     assert [whole_number(text) for text in ("0", "007", "9" * 18)] == [0, 7, 10**18 - 1]
 
 
-def test_a_value_is_plain_yaml_or_one_line_says_why_not() -> None:
+def test_a_value_is_plain_yaml_or_one_line_says_why_not():
     wrong = (
         "&a [*a]",
         "!!binary aa",
@@ -49,7 +47,7 @@ def test_a_value_is_plain_yaml_or_one_line_says_why_not() -> None:
 
 
 @pytest.mark.parametrize("character", UNSEEN, ids=lambda character: f"U+{ord(character):04X}")
-def test_a_character_that_shows_nothing_is_refused_by_every_type(character: str) -> None:
+def test_a_character_that_shows_nothing_is_refused_by_every_type(character):
     for kind in (*TYPES, Link):
         for text in (f"NC{character}R", f"{character}NCR", f"NCR{character}", f"https://x.org/{character}"):
             with pytest.raises(ValidationError):
@@ -87,12 +85,12 @@ METHODS = (
     ("given", "kept"),
     [*((name, name) for name in METHODS), ("e\u0301", "é"), (" NCR\u00a0X ", "NCR X")],
 )
-def test_names_pass_in_composed_form(given: str, kept: str) -> None:
+def test_names_pass_in_composed_form(given, kept):
     assert all(read(kind, given) == kept for kind in TYPES)
 
 
 @pytest.mark.parametrize("text", PEOPLE)
-def test_texts_have_every_script_and_names_of_methods_are_latin(text: str) -> None:
+def test_texts_have_every_script_and_names_of_methods_are_latin(text):
     assert all(read(kind, text) == text for kind in (ShownText, Text, LongText))
     with pytest.raises(ValidationError, match=r"a name has Latin letters|special forms"):
         read(Name, text)
@@ -109,7 +107,7 @@ def test_texts_have_every_script_and_names_of_methods_are_latin(text: str) -> No
         ("x" * 200_000, "at most 80"),
     ],
 )
-def test_a_name_that_the_board_cannot_show_is_refused_in_words(name: str, told: str) -> None:
+def test_a_name_that_the_board_cannot_show_is_refused_in_words(name, told):
     with pytest.raises(ValidationError, match=told):
         read(Name, name)
 
@@ -122,7 +120,7 @@ def test_a_name_that_the_board_cannot_show_is_refused_in_words(name: str, told: 
         *("https://example.org/a b", "https://gіthub.com/x", 'https://example.org/"x'),
     ],
 )
-def test_a_link_leads_to_a_web_page_without_a_user_name(link: str) -> None:
+def test_a_link_leads_to_a_web_page_without_a_user_name(link):
     with pytest.raises(ValidationError, match="a link"):
         read(Link, link)
 
@@ -130,7 +128,7 @@ def test_a_link_leads_to_a_web_page_without_a_user_name(link: str) -> None:
 @pytest.mark.parametrize(
     "link", ["", "http://x.org", "https://x.org:8/@user/repo?a=b@c#d", "https://doi.org/10.1/a(b)"]
 )
-def test_usual_links_pass(link: str) -> None:
+def test_usual_links_pass(link):
     assert read(Link, link) == link
 
 
@@ -140,9 +138,9 @@ STANDING = ("NCR", "CLIP", "OSA", "GSC", "L2RM", "VSE∞", "Müller")
 @pytest.mark.parametrize(
     ("name", "like"), [("CL1P", "CLIP"), ("0SA", "OSA"), ("GŚC", "GSC"), ("Muller", "Müller")]
 )
-def test_a_name_in_letters_that_look_like_anothers_gets_a_remark(name: str, like: str) -> None:
+def test_a_name_in_letters_that_look_like_anothers_gets_a_remark(name, like):
     assert lookalike(name, STANDING) == f"The name looks like {like}, but is written with other letters."
 
 
-def test_honest_names_get_no_remark() -> None:
+def test_honest_names_get_no_remark():
     assert not any(lookalike(name, STANDING) for name in ("NCR", "ncr", "GSC+", "GSC++", "VSE∞", "PC2"))

@@ -13,8 +13,8 @@ from ncl_bench.evaluation.evaluate import peak_memory_mb
 
 
 @pytest.fixture
-def no_proc(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(self: Path, *arguments: object, **options: object) -> str:
+def no_proc(monkeypatch):
+    def missing(self, *arguments, **options):
         raise FileNotFoundError(self)
 
     monkeypatch.setattr(Path, "read_text", missing)
@@ -22,9 +22,7 @@ def no_proc(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_proc")
 @pytest.mark.parametrize(("platform", "peak"), [("darwin", 2.0), ("freebsd", 2048.0)])
-def test_peak_memory_is_counted_in_the_unit_of_the_system(
-    monkeypatch: pytest.MonkeyPatch, platform: str, peak: float
-) -> None:
+def test_peak_memory_is_counted_in_the_unit_of_the_system(monkeypatch, platform, peak):
     monkeypatch.setattr(sys, "platform", platform)
     counted = SimpleNamespace(RUSAGE_SELF=0, getrusage=lambda who: SimpleNamespace(ru_maxrss=2 * 2**20))
     monkeypatch.setitem(sys.modules, "resource", counted)
@@ -32,11 +30,11 @@ def test_peak_memory_is_counted_in_the_unit_of_the_system(
 
 
 @pytest.mark.usefixtures("no_proc")
-def test_peak_memory_is_unknown_where_the_system_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_peak_memory_is_unknown_where_the_system_does_not_say(monkeypatch):
     monkeypatch.setitem(sys.modules, "resource", None)
     assert peak_memory_mb() is None
 
 
-def test_scores_are_evaluated_where_a_process_has_no_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_are_evaluated_where_a_process_has_no_affinity(monkeypatch):
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     assert ncl_bench.evaluate(np.zeros((200, 1000), np.float32), dataset="digits").r_sum == 0.0

@@ -2,9 +2,6 @@
 
 import io
 import zipfile
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -21,7 +18,7 @@ KEY = b"()q\x01" + PAIRS + b"t"
 """Pickle of tuples that hold one tuple twice, 59 times over: their hash takes 2 ** 59 steps."""
 
 
-def written(pickled: bytes) -> bytes:
+def written(pickled):
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         archive.writestr("a/data.pkl", b"\x80\x02" + pickled + b".")
@@ -29,7 +26,7 @@ def written(pickled: bytes) -> bytes:
     return stream.getvalue()
 
 
-def zeros() -> bytes:
+def zeros():
     """A tensor of half a gigabyte of zeros in half a megabyte."""
     plain, packed = io.BytesIO(), io.BytesIO()
     torch.save({"weights": torch.zeros(10)}, plain)
@@ -50,7 +47,7 @@ HOSTILE = {
     "an ordered dictionary": b"ccollections\nOrderedDict\n)R" + KEY + b"K\x01s",
     "a nested key in a list": b"]}" + KEY + b"K\x01sa",
 }
-DOORS: dict[str, Callable[[Path], Any]] = {
+DOORS = {
     "evaluate": read_array,
     "import-checkpoint": read_checkpoint,
     "features --weights": lambda path: load_encoder("efficientnet-lite0", path),
@@ -59,23 +56,21 @@ DOORS: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize(("kind", "door"), [*zip(HOSTILE, DOORS, strict=True)])
-def test_a_file_of_torch_that_hangs_or_swells_is_one_sentence(
-    kind: str, door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_of_torch_that_hangs_or_swells_is_one_sentence(kind, door, tmp_path, monkeypatch):
     monkeypatch.setattr(decoding, "SECONDS", 2)
     (tmp_path / "a.pt").write_bytes(written(HOSTILE[kind]))
     with pytest.raises(NclBenchError, match=r"a\.pt cannot be read \(it takes more than 2 seconds\); "):
         DOORS[door](tmp_path / "a.pt")
 
 
-def test_a_file_of_torch_that_swells_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_torch_that_swells_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(decoding, "MEMORY", 3 * 10**8)
     (tmp_path / "a.pt").write_bytes(zeros())
     with pytest.raises(NclBenchError, match=r"a\.pt takes more than 3\d\d\.\d MB of memory when decoded; "):
         read_array(tmp_path / "a.pt")
 
 
-def test_what_torch_saved_is_read(tmp_path: Path) -> None:
+def test_what_torch_saved_is_read(tmp_path):
     torch.save({"a": torch.arange(3.0), "b": [1, {"c": (2, "d")}]}, tmp_path / "a.pt")
     found = load_torch(tmp_path / "a.pt", NclBenchError)
     assert torch.equal(found.pop("a"), torch.arange(3.0))

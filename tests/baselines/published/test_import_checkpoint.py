@@ -5,17 +5,14 @@ import json
 import os
 import pickle
 import shutil
-from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from support.rounding import assert_near
-from torch import Tensor, nn
 from typer.testing import CliRunner
 
 from baselines.backbones import BACKBONES, build_backbone
@@ -27,7 +24,6 @@ from baselines.training.scoring import score
 from baselines.training.submit import submit
 from ncl_bench.cli import app
 from ncl_bench.data.load import load_dataset
-from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError
 
 SIZES = {"embed_size": 8, "word_dim": 6}
@@ -55,17 +51,17 @@ NAMES = {
 
 
 @pytest.fixture(autouse=True)
-def few_images(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_images(monkeypatch):
     """Score the first twenty images."""
 
-    def load(name: str, **options: Any) -> PairedDataset:
+    def load(name, **options):
         dataset = load_dataset(name, **options)
         return dataset if options["split"] == "train" else dataset.first_images(20)
 
     monkeypatch.setattr("baselines.training.job.load_dataset", load)
 
 
-def tiny(backbone: str, seed: int = 0, extra_words: int = 0, **options: Any) -> nn.Module:
+def tiny(backbone, seed=0, extra_words=0, **options):
     """A network for digits in evaluation mode."""
     dataset = load_dataset("digits", split="dev")
     torch.manual_seed(seed)
@@ -75,7 +71,7 @@ def tiny(backbone: str, seed: int = 0, extra_words: int = 0, **options: Any) -> 
     return build_backbone(backbone, config, feature_dim=66, n_regions=16, vocabulary_size=words).eval()
 
 
-def published(backbone: str, network: nn.Module) -> dict[str, Tensor]:
+def published(backbone, network):
     """A network's weights under the published names."""
     names = {ours: theirs for theirs, ours in reversed(NAMES[backbone].items())}  # the first one of several
     state = {}
@@ -90,7 +86,7 @@ def published(backbone: str, network: nn.Module) -> dict[str, Tensor]:
     return state
 
 
-def as_list(state: dict[str, Tensor], wrapper: str = "") -> list[dict[str, Tensor]]:
+def as_list(state, wrapper=""):
     """One state dict per encoder, as the published ``state_dict()`` returns them."""
     parts = [
         {wrapper + name.removeprefix(prefix): x for name, x in state.items() if name.startswith(prefix)}
@@ -99,11 +95,11 @@ def as_list(state: dict[str, Tensor], wrapper: str = "") -> list[dict[str, Tenso
     return [part for part in parts if part]
 
 
-def statement(method: str, **options: Any) -> Provenance:
+def statement(method, **options):
     return Provenance(**({"method": method, "dataset": "digits", "noise_ratio": 0.4} | options))
 
 
-def ncr_file(folder: Path) -> Path:
+def ncr_file(folder):
     a, b = (as_list(published("sgr", tiny("sgr", seed))) for seed in (0, 1))
     options = argparse.Namespace(margin=0.2, data_name="f30k_precomp")
     content = {"epoch": 39, "model_A": a, "model_B": b, "best_rsum": np.float64(480.5), "opt": options}
@@ -111,7 +107,7 @@ def ncr_file(folder: Path) -> Path:
     return folder / "model_best.pth.tar"
 
 
-def test_two_networks_of_ncr_score_as_before(tmp_path: Path) -> None:
+def test_two_networks_of_ncr_score_as_before(tmp_path):
     file = ncr_file(tmp_path)
     warnings = import_checkpoint(file, statement("ncr", seed=7), tmp_path / "run")
     assert warnings == [f"{file} says data_name f30k_precomp, which is flickr30k, but --dataset is digits"]
@@ -132,36 +128,36 @@ def test_two_networks_of_ncr_score_as_before(tmp_path: Path) -> None:
         submit([tmp_path / "run"], tmp_path / "again", device="cpu")
 
 
-def head(state: dict[str, Tensor]) -> list[dict[str, Tensor]]:
+def head(state):
     layers = {"first_hidden_layer.fc.weight": torch.ones(4, 128), "output_layer.weight": torch.ones(2, 4)}
     return [*as_list(state), layers]
 
 
-def gsc(backbone: str, seed: int = 0) -> list[Any]:
+def gsc(backbone, seed=0):
     """``SGRAF.state_dict()`` of GSC: the encoders, then three tensors of labels of the training pairs."""
     return [*list_of(backbone, seed=seed), torch.ones(50), torch.rand(50), torch.rand(50)]
 
 
-def crcl(backbone: str, **content: Any) -> dict[str, Any]:
+def crcl(backbone, **content):
     """A checkpoint of CRCL, which holds its labels as a NumPy array."""
     network = list_of(backbone, extra_words=1)
     return {"epoch": 1, "model": network, "best_rsum": np.float64(9), "move_gt": np.ones(50), **content}
 
 
-def l2rm() -> dict[str, Any]:
+def l2rm():
     cost_function = {"weight": -torch.eye(8), "bias": torch.ones(8)}
     return {"model": [*list_of("sgr"), cost_function]}
 
 
-def with_meta_network(seed: int) -> nn.Module:
+def with_meta_network(seed):
     """SGR with a meta network in place of its last layer."""
     network = tiny("sgr", seed)
     network.head = MetaNetwork(4, 5)
     return network
 
 
-def mscn() -> dict[str, Any]:
-    content: dict[str, Any] = {"opt": argparse.Namespace(noise_ratio=0.4)}
+def mscn():
+    content = {"opt": argparse.Namespace(noise_ratio=0.4)}
     theirs = {"hidden": "first_hidden_layer.fc", "out": "output_layer"}
     for name, network in (("A", with_meta_network(0)), ("B", with_meta_network(1))):
         state, head = published("sgr", network), "sim_enc.sim_eval_w."
@@ -171,26 +167,26 @@ def mscn() -> dict[str, Any]:
     return content
 
 
-def imram(mode: str) -> nn.Module:
+def imram(mode):
     network, whole = tiny("imram", mode=mode), tiny("imram").state_dict()
     network.load_state_dict({name: whole[name] for name in network.state_dict()})
     return network
 
 
-def prefixed(backbone: str) -> dict[str, Tensor]:
+def prefixed(backbone):
     return {f"module.{name}": x for name, x in published(backbone, tiny(backbone)).items()}
 
 
-def list_of(backbone: str, **options: Any) -> list[dict[str, Tensor]]:
+def list_of(backbone, **options):
     return as_list(published(backbone, tiny(backbone, **options)))
 
 
-def twice(network: Any) -> dict[str, Any]:
+def twice(network):
     return {"model_A": network, "model_B": network}
 
 
 I2T = {"direction": "i2t", "aggregation": "lse"}
-LAYOUTS: dict[str, tuple[str, Callable[[], Any], Callable[[], list[nn.Module]], tuple[str, ...]]] = {
+LAYOUTS = {
     "two lists, DataParallel": (
         "ncr", lambda: twice(as_list(published("sgr", tiny("sgr")), "module.")), lambda: [tiny("sgr")], ()
     ),
@@ -228,7 +224,7 @@ LEFT_OUT = {"l2rm": "cost_function", "pc2": "img_pro_head", "pcsr": "img_pro_hea
 
 
 @pytest.mark.parametrize("case", LAYOUTS)
-def test_layouts_of_the_papers_code_score_as_before(case: str, tmp_path: Path) -> None:
+def test_layouts_of_the_papers_code_score_as_before(case, tmp_path):
     method, content, networks, settings = LAYOUTS[case]
     torch.save(content(), tmp_path / "file.tar", _use_new_zipfile_serialization="old torch" not in case)
     warnings = import_checkpoint(
@@ -245,8 +241,8 @@ def test_layouts_of_the_papers_code_score_as_before(case: str, tmp_path: Path) -
 
 
 @torch.no_grad()
-def test_in2r_is_centred_by_the_training_pairs(tmp_path: Path) -> None:
-    def network(**options: Any) -> nn.Module:
+def test_in2r_is_centred_by_the_training_pairs(tmp_path):
+    def network(**options):
         return tiny("vse_infinity", extra_words=1, caption_mlp=True, **options)
 
     torch.save(twice(as_list(published("vse_infinity", network()))), tmp_path / "file.tar")
@@ -272,7 +268,7 @@ def test_in2r_is_centred_by_the_training_pairs(tmp_path: Path) -> None:
     )  # small differences are scaled to unit length
 
 
-def test_imported_weights_are_not_trained_on(tmp_path: Path) -> None:
+def test_imported_weights_are_not_trained_on(tmp_path):
     import_checkpoint(ncr_file(tmp_path), statement("ncr"), tmp_path / "run")
     before = (tmp_path / "run" / "best.safetensors").read_bytes()
     result = CliRunner().invoke(app, ["train", "ncr/digits_vse_infinity", "--to", str(tmp_path / "run")])
@@ -280,7 +276,7 @@ def test_imported_weights_are_not_trained_on(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "best.safetensors").read_bytes() == before
 
 
-def test_the_command_says_what_comes_next(tmp_path: Path) -> None:
+def test_the_command_says_what_comes_next(tmp_path):
     arguments = [str(ncr_file(tmp_path)), "--method", "ncr", "--dataset", "digits", "--noise-ratio", "0.2"]
     result = CliRunner().invoke(app, ["import-checkpoint", *arguments, "--to", str(tmp_path / "run")])
     assert result.exit_code == 0, result.output
@@ -292,30 +288,30 @@ def test_the_command_says_what_comes_next(tmp_path: Path) -> None:
 
 
 class Malicious:
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return os.system, ("touch pwned",)
 
 
 class Evaluated:
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return eval, ("open('pwned', 'w')",)
 
 
-def with_a_nan() -> dict[str, Tensor]:
+def with_a_nan():
     return published("sgr", tiny("sgr")) | {"sim_enc.sim_eval_w.bias": torch.tensor([torch.nan])}
 
 
-def without(name: str) -> list[dict[str, Tensor]]:
+def without(name):
     return as_list({key: x for key, x in published("sgr", tiny("sgr")).items() if key != name})
 
 
-def with_rows(rows: int) -> list[dict[str, Tensor]]:
+def with_rows(rows):
     state = published("sgr", tiny("sgr"))
     state["txt_enc.embed.weight"] = state["txt_enc.embed.weight"][:rows].clone()
     return as_list(state)
 
 
-REFUSED: dict[str, tuple[Callable[[], Any], str, str]] = {
+REFUSED = {
     "os.system": (lambda: Malicious(), "gsc", "refers to posix.system, which is not loaded"),
     "eval": (lambda: {"model": Evaluated()}, "gsc", "eval, which is not loaded"),
     "a class": (lambda: {"opt": Fraction(1, 2)}, "gsc", "refers to fractions.Fraction"),
@@ -329,16 +325,14 @@ REFUSED: dict[str, tuple[Callable[[], Any], str, str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_refusals_are_one_sentence_and_leave_nothing(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refusals_are_one_sentence_and_leave_nothing(case, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make, method, sentence = REFUSED[case]
     torch.save(make(), "file.tar")
     refuse(statement(method), sentence)
 
 
-def refuse(stated: Provenance, sentence: str) -> None:
+def refuse(stated, sentence):
     arguments = ["import-checkpoint", "file.tar", "--method", stated.method, "--dataset", stated.dataset]
     result = CliRunner().invoke(app, [*arguments, "--noise-ratio", "0.4", "--to", "run"])
     message = str(result.exception)
@@ -347,13 +341,13 @@ def refuse(stated: Provenance, sentence: str) -> None:
     assert [path.name for path in Path().iterdir()] == ["file.tar"]
 
 
-def test_a_head_of_pc2_or_pcsr_names_both(tmp_path: Path) -> None:
+def test_a_head_of_pc2_or_pcsr_names_both(tmp_path):
     torch.save({"model": head(published("sgr", tiny("sgr")))}, tmp_path / "file.tar")
     notes = import_checkpoint(tmp_path / "file.tar", statement("triplet"), tmp_path / "run")
     assert "holds img_pro_head, which the code of pc2 or pcsr writes, but --method is triplet" in notes[-1]
 
 
-def test_what_the_file_says_otherwise_is_a_warning(tmp_path: Path) -> None:
+def test_what_the_file_says_otherwise_is_a_warning(tmp_path):
     file = tmp_path / "file.tar"
     torch.save({"model": l2rm()["model"], "opt": argparse.Namespace(noise_ratio=0.2, path=Path("x"))}, file)
     arguments = [str(file), "--method", "rcl", "--dataset", "digits", "--noise-ratio", "0.4"]
@@ -364,13 +358,13 @@ def test_what_the_file_says_otherwise_is_a_warning(tmp_path: Path) -> None:
     assert "says noise_ratio 0.2, but --noise-ratio is 0.4" in result.stderr
 
 
-def flipped(content: bytes) -> bytes:
+def flipped(content):
     weight = tiny("sgr").regions.weight.detach().numpy().tobytes()
     at = content.index(weight) + 2
     return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
 
 
-def archived(kind: str, content: bytes) -> bytes:
+def archived(kind, content):
     Path("in").mkdir()
     Path("in", "model_best.pth").write_bytes(content)
     packed = Path(shutil.make_archive("packed", kind, "in"))
@@ -381,7 +375,7 @@ def archived(kind: str, content: bytes) -> bytes:
 
 
 CUT = "file.tar cannot be read ("
-DAMAGED: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+DAMAGED = {
     "a flipped byte of a tensor": (flipped, "data/0 is damaged"),
     **{
         kind: (partial(archived, kind), "give the file that torch.save wrote, unpacked")
@@ -395,7 +389,7 @@ DAMAGED: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 @pytest.mark.parametrize("damage", DAMAGED)
-def test_damaged_files_are_refused(damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_files_are_refused(damage, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.save(gsc("sgr"), "file.tar")
     change, sentence = DAMAGED[damage]
@@ -403,6 +397,6 @@ def test_damaged_files_are_refused(damage: str, tmp_path: Path, monkeypatch: pyt
     refuse(statement("gsc"), sentence)
 
 
-def test_an_existing_folder_is_refused(tmp_path: Path) -> None:
+def test_an_existing_folder_is_refused(tmp_path):
     with pytest.raises(TrainingError, match="exists; choose a new folder"):
         import_checkpoint(ncr_file(tmp_path), statement("ncr"), tmp_path)

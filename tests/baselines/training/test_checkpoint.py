@@ -4,7 +4,6 @@ import hashlib
 import io
 import tracemalloc
 from contextlib import nullcontext
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,11 +16,11 @@ from ncl_bench.errors import NclBenchError
 PAIRS = 1_000_000
 
 
-def state_with_memory(n_pairs: int) -> dict[str, object]:
+def state_with_memory(n_pairs):
     return {"epochs": 3, "method": {"values": torch.arange(n_pairs, dtype=torch.float32)}, "history": [0.5]}
 
 
-def test_a_state_is_what_torch_writes_and_is_named_by_its_hash(tmp_path: Path) -> None:
+def test_a_state_is_what_torch_writes_and_is_named_by_its_hash(tmp_path):
     state, expected = state_with_memory(1_000), io.BytesIO()
     torch.save(state, expected)
     path = RunFolder(tmp_path).save_state(3, state)
@@ -35,7 +34,7 @@ def test_a_state_is_what_torch_writes_and_is_named_by_its_hash(tmp_path: Path) -
 
 
 @pytest.mark.slow  # measures memory
-def test_what_is_remembered_of_every_pair_is_not_copied_to_be_written_or_checked(tmp_path: Path) -> None:
+def test_what_is_remembered_of_every_pair_is_not_copied_to_be_written_or_checked(tmp_path):
     """Memory of tensors is not Python's, which only a copy of their bytes would be."""
     state = state_with_memory(PAIRS)
     tracemalloc.start()
@@ -47,7 +46,7 @@ def test_what_is_remembered_of_every_pair_is_not_copied_to_be_written_or_checked
 
 
 @pytest.mark.parametrize("n_pairs", [1_000, PAIRS])
-def test_a_full_disk_is_one_sentence_and_leaves_nothing(n_pairs: int, tmp_path: Path) -> None:
+def test_a_full_disk_is_one_sentence_and_leaves_nothing(n_pairs, tmp_path):
     state = state_with_memory(n_pairs)
     with (
         largest_file(2_000),
@@ -57,14 +56,14 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(n_pairs: int, tmp_path: 
     assert list((tmp_path / "checkpoints").iterdir()) == []
 
 
-def named_by_hash(folder: Path, content: bytes) -> Path:
+def named_by_hash(folder, content):
     path = folder / "checkpoints" / f"epoch-000001.{hashlib.sha256(content).hexdigest()[:16]}.pt"
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(content)
     return path
 
 
-def test_the_state_of_an_optimizer_belongs_to_its_parameters() -> None:
+def test_the_state_of_an_optimizer_belongs_to_its_parameters():
     for size, fits in ((3, True), (4, False)):
         module = torch.nn.Linear(size, 1)
         optimizer = torch.optim.Adam(module.parameters())

@@ -3,8 +3,6 @@
 import io
 import json
 from dataclasses import fields, replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,12 +25,10 @@ from ncl_bench.cli import app
 from ncl_bench.data import DATASETS
 from ncl_bench.data.embedded import EmbeddedDataset, embedded_split
 from ncl_bench.data.load import load_dataset
-from ncl_bench.data.paired import PairedDataset
-from ncl_bench.data.spec import Split
 from ncl_bench.errors import DataError, TrainingError
 from ncl_bench.evaluation.submission import read_submission
 
-METHODS: dict[str, dict[str, Any]] = {
+METHODS = {
     "info_nce": {"epochs": 2},
     "ncr": {"warmup_epochs": 1, "epochs": 1},
     "npc": {"warmup_epochs": 1, "epochs": 1},
@@ -41,18 +37,18 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 
-def load_fewest(name: str, **options: Any) -> PairedDataset:
+def load_fewest(name, **options):
     """At most sixty training pairs."""
     dataset = load_dataset(name, **options)
     return dataset.subset(np.arange(60)) if options["split"] == "train" else dataset
 
 
 @pytest.fixture(autouse=True)
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
+def few(monkeypatch):
     monkeypatch.setattr("baselines.training.job.load_dataset", load_fewest)
 
 
-def job(method: str, **backbone: Any) -> TrainingJob:
+def job(method, **backbone):
     recipe = {"batch_size": 20, "backbone": {**TINY_CLIP, **backbone}}
     return digits_job({"name": method, "learning_rate": 0.001, **METHODS[method]}, recipe=recipe)
 
@@ -60,7 +56,7 @@ def job(method: str, **backbone: Any) -> TrainingJob:
 @pytest.mark.parametrize(
     "method", [name if name == "ncr" else pytest.param(name, marks=pytest.mark.slow) for name in METHODS]
 )
-def test_two_epochs_on_images_resume_to_the_same_bits_and_score(method: str, tmp_path: Path) -> None:
+def test_two_epochs_on_images_resume_to_the_same_bits_and_score(method, tmp_path):
     history = trained(job(method), tmp_path / "whole").history
     assert len(history) == 2
     assert all(epoch.loss > 0 for epoch in history)
@@ -74,7 +70,7 @@ def test_two_epochs_on_images_resume_to_the_same_bits_and_score(method: str, tmp
     assert result.exit_code == 0, result.output
 
 
-def test_a_run_says_what_it_began_with_and_is_scored_without_it(tmp_path: Path) -> None:
+def test_a_run_says_what_it_began_with_and_is_scored_without_it(tmp_path):
     weights = random_weights(tmp_path / "mine.safetensors")
     begun = job("info_nce", weights=str(weights))
     trained(begun, tmp_path / "run")
@@ -87,7 +83,7 @@ def test_a_run_says_what_it_began_with_and_is_scored_without_it(tmp_path: Path) 
     assert submission.pretrained_encoder.startswith("CLIP (mine.safetensors, sha256 ")
 
 
-def test_the_pretrained_weights_are_what_training_begins_with(tmp_path: Path) -> None:
+def test_the_pretrained_weights_are_what_training_begins_with(tmp_path):
     weights = random_weights(tmp_path / "mine.safetensors")
     trainer = Trainer(job("ncr", weights=str(weights)), RunFolder(tmp_path / "run"), "cpu")
     first, second = (flat("network", network.state_dict()) for network in trainer.method.networks)
@@ -97,7 +93,7 @@ def test_the_pretrained_weights_are_what_training_begins_with(tmp_path: Path) ->
     assert first != second
 
 
-def test_zero_shot_scores_the_weights_as_they_are(tmp_path: Path) -> None:
+def test_zero_shot_scores_the_weights_as_they_are(tmp_path):
     weights = random_weights(tmp_path / "mine.safetensors")
     zero_shot = job("info_nce", weights=str(weights))
     submission = submit_zero_shot(zero_shot, tmp_path / "submission", device="cpu")
@@ -120,7 +116,7 @@ def test_zero_shot_scores_the_weights_as_they_are(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
 
 
-def test_the_command_for_zero_shot_takes_a_recipe_and_its_options(tmp_path: Path) -> None:
+def test_the_command_for_zero_shot_takes_a_recipe_and_its_options(tmp_path):
     weights = random_weights(tmp_path / "mine.safetensors")
     recipe = tmp_path / "clip.yaml"
     recipe.write_text(json.dumps(job("info_nce").recipe.model_dump(mode="json")))
@@ -135,19 +131,19 @@ def test_the_command_for_zero_shot_takes_a_recipe_and_its_options(tmp_path: Path
 
 
 @pytest.mark.usefixtures("unscored")
-def test_runs_that_read_images_otherwise_are_not_averaged(tmp_path: Path) -> None:
+def test_runs_that_read_images_otherwise_are_not_averaged(tmp_path):
     for name, crop in (("a", 0.9), ("b", 0.8)):
         trained(job("info_nce", smallest_crop=crop), tmp_path / name)
     with pytest.raises(TrainingError, match=r"differ in backbone"):
         submit([tmp_path / "a", tmp_path / "b"], tmp_path / "submission", device="cpu")
 
 
-def test_images_are_not_kept_on_a_device(tmp_path: Path) -> None:
+def test_images_are_not_kept_on_a_device(tmp_path):
     with pytest.raises(TrainingError, match="--features gpu needs region features"):
         Trainer(job("info_nce"), RunFolder(tmp_path / "run"), "cpu", features="gpu")
 
 
-def five_steps(gradient_checkpointing: bool = False) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def five_steps(gradient_checkpointing=False):
     network, batch = tiny_clip(gradient_checkpointing=gradient_checkpointing).double().train(), clip_batch(9)
     batch = type(batch)(**{**vars(batch), "image_features": batch.image_features.double()})
     parameters = [p for p in network.parameters() if p.requires_grad]
@@ -166,7 +162,7 @@ def five_steps(gradient_checkpointing: bool = False) -> tuple[torch.Tensor, dict
 
 
 @pytest.mark.slow
-def test_two_processes_train_like_one(tmp_path: Path) -> None:
+def test_two_processes_train_like_one(tmp_path):
     """Each encodes its part of nine pairs, with its layers computed again; negatives come from both."""
     expected = five_steps()
     assert expected[0][-1] < expected[0][0] - 0.1
@@ -177,29 +173,25 @@ def test_two_processes_train_like_one(tmp_path: Path) -> None:
 class Squares(EmbeddedDataset):
     """Coloured squares: a dataset of one's own, with images and captions and nothing else."""
 
-    def content(self, split: str) -> Split:
+    def content(self, split):
         """No regions, and numbers none."""
         ids = [f"{split}-{row}" for row in range(self.images[split])]
         captions = tuple(f"a square of shade {row}" for row in range(len(ids)))
         return embedded_split(np.zeros((len(ids), 0, 0), np.float32), ids, {"en": captions})
 
-    def load_embedded(
-        self, split: str, language: str | None = None, tokenizer: str | None = None
-    ) -> PairedDataset:
+    def load_embedded(self, split, language=None, tokenizer=None):
         """With its images."""
         dataset = super().load_embedded(split, language, tokenizer)
         return replace(dataset, images=[square(row) for row in range(dataset.n_images)])
 
 
-def square(shade: int) -> bytes:
+def square(shade):
     stream = io.BytesIO()
     Image.new("RGB", (40, 30), (shade, shade, 0)).save(stream, "JPEG")
     return stream.getvalue()
 
 
-def test_an_own_dataset_may_have_images_and_no_region_features(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_own_dataset_may_have_images_and_no_region_features(tmp_path, monkeypatch):
     sizes = {"train": 60, "dev": 20, "test": 20}
     facts = {each.name: getattr(DATASETS["digits"], each.name) for each in fields(DATASETS["digits"])}
     changed = {"name": "squares", "images": sizes, "captions_per_image": 1, "n_regions": 0, "feature_dim": 0}
@@ -215,7 +207,7 @@ def test_an_own_dataset_may_have_images_and_no_region_features(
         Trainer(TrainingJob(Recipe.from_dict(other)), RunFolder(tmp_path / "other"), "cpu")
 
 
-def test_embeddings_say_what_the_matrix_says(tmp_path: Path) -> None:
+def test_embeddings_say_what_the_matrix_says(tmp_path):
     """Of two networks too, whose similarities are averaged."""
     trained(job("ncr"), tmp_path / "run")
     submit([tmp_path / "run"], tmp_path / "matrix", device="cpu")
@@ -242,7 +234,7 @@ def test_embeddings_say_what_the_matrix_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("unscored")
-def test_what_embeddings_cannot_say_is_refused(tmp_path: Path) -> None:
+def test_what_embeddings_cannot_say_is_refused(tmp_path):
     weights = random_weights(tmp_path / "mine.safetensors")
     zero_shot = job("info_nce", weights=str(weights))
     submission = submit_zero_shot(zero_shot, tmp_path / "submission", embeddings=True, device="cpu")

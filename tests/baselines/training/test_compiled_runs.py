@@ -1,36 +1,29 @@
 """``train --compile on``: what is recorded, resumed, and said where torch cannot compile."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from support.few_digits import cut_short, digits_job, load_few, outcome, trained
 
 from baselines.kit import backbone
-from baselines.kit.backbone import Backbone
-from baselines.kit.batches import Batch
 
 TRIPLET = {"name": "triplet", "epochs": 2}
 
 
 @pytest.fixture(autouse=True)
-def _few_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+def _few_pairs(monkeypatch):
     monkeypatch.setattr("baselines.training.job.load_dataset", load_few)
 
 
-def machines(run: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((run / "run.json").read_text())["trained_on"]
-    return found
+def machines(run):
+    return json.loads((run / "run.json").read_text())["trained_on"]
 
 
-def test_a_run_records_that_it_is_compiled_and_resumes_with_the_same_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_records_that_it_is_compiled_and_resumes_with_the_same_bits(tmp_path, monkeypatch):
     shapes, job = set(), digits_job(TRIPLET, recipe={"batch_size": 500})
 
-    def seen(network: Backbone, batch: Batch) -> Any:
+    def seen(network, batch):
         shapes.add((len(batch), batch.caption_tokens.shape[1]))
         return backbone._pass(network, batch)
 
@@ -46,10 +39,8 @@ def test_a_run_records_that_it_is_compiled_and_resumes_with_the_same_bits(
     assert outcome(tmp_path / "resumed") == outcome(tmp_path / "whole")
 
 
-def test_where_torch_cannot_compile_a_sentence_says_why_and_the_run_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fail(function: Any) -> Any:
+def test_where_torch_cannot_compile_a_sentence_says_why_and_the_run_goes_on(tmp_path, monkeypatch, capsys):
+    def fail(function):
         raise RuntimeError(
             "backend='inductor' raised:\nInvalidCxxCompiler: No working C++ compiler\n\nSet ..."
         )

@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -23,16 +22,14 @@ TASKS = {"STEP_NUM_TASKS": 8, "NTASKS": 8, "NTASKS_PER_NODE": 4, "NNODES": 2}
 SLURM = {f"SLURM_{key}": str(x) for key, x in {**TASKS, "PROCID": 5, "LOCALID": 1, "NODEID": 1}.items()}
 
 
-def test_the_gpu_of_a_mac_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gpu_of_a_mac_is_left_alone(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     assert device_for("auto", "32-true").type == "cpu"
 
 
 @pytest.mark.parametrize(("found", "expected"), [({}, (1, 1)), (TORCHRUN, (3, 2)), (SLURM, (4, 2))])
-def test_torchrun_and_slurm_say_how_many_processes_there_are(
-    found: dict[str, str], expected: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_torchrun_and_slurm_say_how_many_processes_there_are(found, expected, monkeypatch):
     for name, value in found.items():
         monkeypatch.setenv(name, value)
     processes = started_processes()
@@ -41,13 +38,13 @@ def test_torchrun_and_slurm_say_how_many_processes_there_are(
 
 
 def test_a_command_within_a_slurm_job_that_srun_did_not_start_is_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setenv("SLURM_NTASKS", "4")  # set in the batch script
     assert started_processes() == Processes()
 
 
-def test_slurm_without_tasks_per_node_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slurm_without_tasks_per_node_is_refused(monkeypatch):
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
     with pytest.raises(TrainingError, match="start the job with `srun --ntasks-per-node`"):
         started_processes()
@@ -57,15 +54,13 @@ def test_slurm_without_tasks_per_node_is_refused(monkeypatch: pytest.MonkeyPatch
     ("nodes", "first"),
     [("a1", "a1"), ("a1,b2", "a1"), ("gpu[03-05,9]", "gpu03"), ("gpu[7,9],x", "gpu7"), ("gpu[4]", "gpu4")],
 )
-def test_tasks_of_slurm_meet_on_the_first_node(
-    nodes: str, first: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tasks_of_slurm_meet_on_the_first_node(nodes, first, monkeypatch):
     for name, value in {**SLURM, "SLURM_NODELIST": nodes, "SLURM_JOB_ID": "123456"}.items():
         monkeypatch.setenv(name, value)
     assert started_processes()[2:] == (5, 1, f"tcp://{first}:18456")
 
 
-def test_missing_devices_are_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_devices_are_refused_before_anything_starts(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(TrainingError, match=r"torch finds no CUDA device.*--device cpu"):
         device_for("cuda", "32-true")
@@ -90,16 +85,14 @@ main()
 class Training:
     """``ncl-bench train`` in two processes on few digits, in a folder with its script and recipe."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder = folder
         (folder / "script.py").write_text(SCRIPT)
         method = {"name": "ncr", "warmup_epochs": 1, "epochs": 3, "learning_rate": 0.001}
         recipe = {"dataset": "digits", "batch_size": 100, "backbone": TINY, "method": method}
         (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
 
-    def start(
-        self, to: str, *options: str, environment: Mapping[str, str] | None = None
-    ) -> subprocess.Popen[str]:
+    def start(self, to, *options, environment=None):
         command = [sys.executable, "script.py", "train", "recipe.yaml", "--noise-ratio", "0.4"]
         return subprocess.Popen(
             [*command, "--device", "cpu", *options, "--to", to],
@@ -110,7 +103,7 @@ class Training:
             text=True,
         )
 
-    def on_two_machines(self, to: str) -> list[subprocess.Popen[str]]:
+    def on_two_machines(self, to):
         """The command as SLURM starts it on two machines with a process each; both are this one."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -124,7 +117,7 @@ class Training:
             started.append(self.start(to, environment=environment))
         return started
 
-    def wait_for_an_epoch(self, process: subprocess.Popen[str], to: str) -> None:
+    def wait_for_an_epoch(self, process, to):
         deadline = time.monotonic() + 500
         while not list((self.folder / to / "checkpoints").glob("epoch-*.*.pt")):
             assert process.poll() is None, process.communicate()[1]
@@ -135,7 +128,7 @@ class Training:
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("dead", [0, 1])
-def test_a_machine_that_dies_ends_the_run_and_the_same_command_goes_on(dead: int, tmp_path: Path) -> None:
+def test_a_machine_that_dies_ends_the_run_and_the_same_command_goes_on(dead, tmp_path):
     training = Training(tmp_path)
     machines = training.on_two_machines("broken")
     training.wait_for_an_epoch(machines[0], "broken")
@@ -155,7 +148,7 @@ def test_a_machine_that_dies_ends_the_run_and_the_same_command_goes_on(dead: int
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-def test_torchrun_starts_the_processes_too(tmp_path: Path) -> None:
+def test_torchrun_starts_the_processes_too(tmp_path):
     training = Training(tmp_path)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command += ["script.py", "train", "recipe.yaml", "--noise-ratio", "0.4", "--device", "cpu"]

@@ -29,13 +29,13 @@ SIZES = {
 }
 
 
-def rows(sizes: dict[str, Size]) -> list[list[str]]:
+def rows(sizes):
     """The values of every row."""
     _, *lines = table(CPU, sizes, steps=3)
     return [[value.strip() for value in line.strip("|").split("|")] for line in lines]
 
 
-def test_every_backbone_trains_as_on_the_cpu_in_every_precision() -> None:
+def test_every_backbone_trains_as_on_the_cpu_in_every_precision():
     found = rows(SIZES)
     assert [row[:2] for row in found] == [
         [name, precision] for name in SIZES for precision in ("32-true", "tf32", "bf16-mixed")
@@ -48,22 +48,22 @@ def test_every_backbone_trains_as_on_the_cpu_in_every_precision() -> None:
     assert torch.get_float32_matmul_precision() == "highest"
 
 
-def test_a_backbone_that_fails_says_why_and_the_others_follow() -> None:
+def test_a_backbone_that_fails_says_why_and_the_others_follow():
     found = rows({"saf": SIZES["saf"]._replace(regions=-1), "scan": SIZES["scan"]})
     assert [row[2].startswith("failed: ") for row in found] == 3 * [True] + 3 * [False]
 
 
-def test_losses_fall() -> None:
+def test_losses_fall():
     few, many = (
         last_loss(training("vse_infinity", SIZES["vse_infinity"], "32-true", CPU, 8), n) for n in (1, 10)
     )
     assert many < few
 
 
-def test_the_warm_up_is_no_timed_step() -> None:
+def test_the_warm_up_is_no_timed_step():
     calls = []
 
-    def step() -> torch.Tensor:
+    def step():
         calls.append(None)
         return torch.zeros(())
 
@@ -72,10 +72,10 @@ def test_the_warm_up_is_no_timed_step() -> None:
     assert len(found.host) == len(found.device) == 5
 
 
-def test_a_profile_counts_the_operations_of_one_step_that_no_other_one_calls() -> None:
+def test_a_profile_counts_the_operations_of_one_step_that_no_other_one_calls():
     weight = torch.ones(3, 3, requires_grad=True)
 
-    def step() -> torch.Tensor:
+    def step():
         with torch.no_grad():
             return torch.matmul(weight, weight).sum()  # matmul calls mm
 
@@ -86,5 +86,5 @@ def test_a_profile_counts_the_operations_of_one_step_that_no_other_one_calls() -
     assert int(line.split("|")[5].replace(",", "")) > 50
 
 
-def test_published_sizes_are_the_defaults() -> None:
+def test_published_sizes_are_the_defaults():
     assert published()["sgr"] == Size(BACKBONES["sgr"].Config(), 128, 36, 2048, 8481)

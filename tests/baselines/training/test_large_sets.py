@@ -1,7 +1,6 @@
 """A prepared dataset, read by several processes: the same batches on all."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,14 +18,14 @@ Tensors = Mapping[str, torch.Tensor]
 
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(tmp_path, monkeypatch):
     """A prepared miniature."""
     monkeypatch.setitem(DATASETS.data, "flickr30k", SPEC)
     prepare("flickr30k", miniatures.make_scan(tmp_path / "from", "flickr30k"), tmp_path / "root")
     return tmp_path / "root"
 
 
-def dealt_batches(root: Path) -> Tensors:
+def dealt_batches(root):
     """The batches of an epoch of training."""
     batches = TrainingBatches(load_prepared(root, SPEC, "train"), batch_size=16, seed=3)
     return {
@@ -36,7 +35,7 @@ def dealt_batches(root: Path) -> Tensors:
     }
 
 
-def test_ranks_that_train_together_read_the_same_batches(root: Path, tmp_path: Path) -> None:
+def test_ranks_that_train_together_read_the_same_batches(root, tmp_path):
     """Each compares a part of them: all images with captions of its own, which only the loss of all pairs needs."""
     alone = dealt_batches(root)
     for found in in_two_processes(tmp_path / "ranks", dealt_batches, root):

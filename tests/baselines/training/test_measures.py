@@ -1,7 +1,5 @@
 """The diagnosis of an estimate, and what TensorBoard reads back of a run."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -20,7 +18,7 @@ from baselines.training.measures import (
 from ncl_bench.errors import TrainingError
 
 
-def test_a_histogram_counts_every_pair_and_widens_to_values_outside_0_to_1() -> None:
+def test_a_histogram_counts_every_pair_and_widens_to_values_outside_0_to_1():
     values, truth = np.array([-0.5, 0.1, 0.9, 1.75], np.float32), np.array([False, False, True, True])
     bins = diagnose(values, truth).histogram
     assert len(bins.true) == len(bins.false) == SEPARATION_BINS
@@ -32,12 +30,12 @@ def test_a_histogram_counts_every_pair_and_widens_to_values_outside_0_to_1() -> 
 
 
 @pytest.mark.parametrize("values", [[0.9, 0.1], [[0.9], [0.1], [0.8]], [0.9, float("nan"), 0.8]])
-def test_an_estimate_that_is_not_one_finite_number_per_pair_is_refused(values: list[float]) -> None:
+def test_an_estimate_that_is_not_one_finite_number_per_pair_is_refused(values):
     with pytest.raises(TrainingError, match=r"expected \(3,\): one finite number per training pair"):
         checked_estimate(torch.tensor(values), 3)
 
 
-def entry(index: int, loss: float | None, r_sum: float) -> Epoch:
+def entry(index, loss, r_sum):
     nothing = Histogram(low=0.0, high=1.0, true=(), false=())
     found = {"clean_probability": Diagnosis(auroc=0.75, average_precision=0.75, histogram=nothing)}
     place = {
@@ -52,13 +50,13 @@ def entry(index: int, loss: float | None, r_sum: float) -> Epoch:
     return Epoch(**place, learning_rate=0.5, dev={"r_sum": r_sum}, loss=loss, diagnosis=found)
 
 
-def read(folder: Path, name: str) -> list[tuple[int, float]]:
+def read(folder, name):
     events = EventAccumulator(str(folder))
     events.Reload()
     return [(event.step, event.value) for event in events.Scalars(name)]
 
 
-def write(folder: Path, *entries: Epoch) -> None:
+def write(folder, *entries):
     """What one process writes."""
     curves = Curves(folder)
     for each in entries:
@@ -66,7 +64,7 @@ def write(folder: Path, *entries: Epoch) -> None:
     curves.close()
 
 
-def test_a_run_that_goes_back_replaces_the_epochs_from_there_on(tmp_path: Path) -> None:
+def test_a_run_that_goes_back_replaces_the_epochs_from_there_on(tmp_path):
     write(tmp_path, entry(0, 2.0, 100.0), entry(1, 1.5, 110.0), entry(2, 1.5, 110.0))
     write(tmp_path, entry(1, 1.0, 120.0))
     assert read(tmp_path, "loss") == [(0, 2.0), (1, 1.0)]
@@ -75,21 +73,21 @@ def test_a_run_that_goes_back_replaces_the_epochs_from_there_on(tmp_path: Path) 
     assert read(tmp_path, "diagnosis/clean_probability_auroc") == [(0, 0.75), (1, 0.75)]
 
 
-def test_an_epoch_without_a_step_has_no_loss(tmp_path: Path) -> None:
+def test_an_epoch_without_a_step_has_no_loss(tmp_path):
     write(tmp_path, entry(0, None, 100.0))
     with pytest.raises(KeyError):
         read(tmp_path, "loss")
     assert read(tmp_path, "dev/r_sum") == [(0, 100.0)]
 
 
-def test_every_epoch_can_be_read_before_the_run_ends(tmp_path: Path) -> None:
+def test_every_epoch_can_be_read_before_the_run_ends(tmp_path):
     curves = Curves(tmp_path)
     curves.write(entry(0, 2.0, 100.0))
     assert read(tmp_path, "loss") == [(0, 2.0)]
     curves.close()
 
 
-def test_what_a_full_disk_cut_short_is_passed_over(tmp_path: Path) -> None:
+def test_what_a_full_disk_cut_short_is_passed_over(tmp_path):
     curves = Curves(tmp_path)
     curves.write(entry(0, 2.0, 100.0))
     with largest_file(200):
@@ -101,6 +99,6 @@ def test_what_a_full_disk_cut_short_is_passed_over(tmp_path: Path) -> None:
     assert read(tmp_path, "loss") == [(0, 2.0), (1, 1.0)]
 
 
-def test_a_run_with_nothing_left_to_do_writes_no_file(tmp_path: Path) -> None:
+def test_a_run_with_nothing_left_to_do_writes_no_file(tmp_path):
     write(tmp_path)
     assert not list(tmp_path.iterdir())

@@ -3,10 +3,7 @@
 import json
 import os
 import signal
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,8 +16,7 @@ from torch import distributed
 
 import baselines.training.job
 from baselines.backbones import BACKBONES, build_backbone
-from baselines.kit.backbone import Backbone
-from baselines.kit.batches import Batch, TrainingBatches, Wanted
+from baselines.kit.batches import Batch, TrainingBatches
 from baselines.kit.distributed import (
     average_gradients,
     copy_first_rank,
@@ -31,7 +27,6 @@ from baselines.kit.distributed import (
     own_strips,
 )
 from baselines.kit.losses import hardest_triplet
-from baselines.kit.method import Method
 from baselines.methods import METHODS
 from baselines.training.job import TrainingJob, build_method
 from baselines.training.recipe import Recipe
@@ -40,7 +35,6 @@ from baselines.training.scoring import score
 from baselines.training.step import OptimiserStep
 from baselines.training.submit import submit
 from baselines.training.train import Trainer, TrainingProgress
-from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError
 
 STEPS = 5  # hardest negatives of sharp attention let rounding grow thirtyfold in a step of IMRAM
@@ -63,7 +57,7 @@ MECHANISMS = ["ncr on sgr", "npc on vse_infinity", "mscn on sgr", "gsc_plus on s
 """Of two networks that divide for each other, a bank read by rows, a module of its own, one modality alone."""
 
 
-def network_and_batch(name: str) -> tuple[Backbone, Batch]:
+def network_and_batch(name):
     torch.manual_seed(3)
     config = BACKBONES[name].Config(**small(name))
     network = build_backbone(name, config, feature_dim=10, n_regions=4, vocabulary_size=30)
@@ -74,13 +68,13 @@ def network_and_batch(name: str) -> tuple[Backbone, Batch]:
     return network.double(), Batch(features, torch.full((PAIRS,), 4), tokens, lengths, torch.arange(PAIRS))
 
 
-def small(name: str) -> dict[str, int]:
+def small(name):
     sizes = {"embed_size": 12, "word_dim": 6, "sim_dim": 5}
     sizes |= {"caption_hidden": 7, "caption_word_dim": 5}
     return {key: size for key, size in sizes.items() if key in BACKBONES[name].Config.model_fields}
 
 
-def some_steps(name: str) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def some_steps(name):
     network, batch = network_and_batch(name)
     network.train()
     # not Adam, which blows up the rounding of gradients that are zero in exact arithmetic
@@ -96,11 +90,11 @@ def some_steps(name: str) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     return torch.stack(losses), network.state_dict()
 
 
-def steps_of_every_backbone() -> dict[str, tuple[torch.Tensor, dict[str, torch.Tensor]]]:
+def steps_of_every_backbone():
     return {name: some_steps(name) for name in TRAINED if not BACKBONES[name].reads_images}
 
 
-def test_every_backbone_trains_in_two_processes_as_in_one(tmp_path: Path) -> None:
+def test_every_backbone_trains_in_two_processes_as_in_one(tmp_path):
     expected = steps_of_every_backbone()
     for found in in_two_processes(tmp_path / "ranks", steps_of_every_backbone):
         assert found.keys() == expected.keys()
@@ -108,26 +102,26 @@ def test_every_backbone_trains_in_two_processes_as_in_one(tmp_path: Path) -> Non
             assert_near(found[name], expected[name], 1e-5, scale=1, name=name)
 
 
-def by_plain_descent(method: type[Method]) -> None:
+def by_plain_descent(method):
     """Make the method's optimisers plain gradient descent (see above)."""
     own = method.make_optimizer
 
-    def make_optimizer(self: Method, module: torch.nn.Module, learning_rate: float) -> torch.optim.Optimizer:
+    def make_optimizer(self, module, learning_rate):
         groups = own(self, module, learning_rate).param_groups
         return torch.optim.SGD([weight for group in groups for weight in group["params"]], lr=0.01)
 
     method.make_optimizer = make_optimizer
 
 
-def renumbered(dataset: PairedDataset) -> PairedDataset:
+def renumbered(dataset):
     return replace(dataset, pair_ids=np.arange(len(dataset)))
 
 
-def job(method: dict[str, Any], backbone: dict[str, Any], n_pairs: int) -> TrainingJob:
+def job(method, backbone, n_pairs):
     """A run on a few pairs, by plain gradient descent."""
     from support.few_digits import load_few  # composes the digits, which the other tests do not need
 
-    def load(name: str, **options: Any) -> PairedDataset:
+    def load(name, **options):
         dataset = load_few(name, **options)
         if options["split"] != "train":
             return dataset
@@ -142,18 +136,18 @@ def job(method: dict[str, Any], backbone: dict[str, Any], n_pairs: int) -> Train
 
 
 @pytest.fixture
-def undone(monkeypatch: pytest.MonkeyPatch) -> None:
+def undone(monkeypatch):
     """``job`` changes the optimisers and the loader of its process; undone afterwards."""
     monkeypatch.setattr(baselines.training.job, "load_dataset", baselines.training.job.load_dataset)
     for method in METHODS.values():
         monkeypatch.setattr(method, "make_optimizer", method.make_optimizer)
 
 
-def killed_run(folder: Path, last_batch: int) -> str:
+def killed_run(folder, last_batch):
     """Train until the second rank kills itself before a batch; what stops the first one."""
     trainer = ncr_trainer(folder)
 
-    def on_batch(pairs: int, running_loss: float | None) -> None:
+    def on_batch(pairs, running_loss):
         nonlocal last_batch
         last_batch -= 1
         if last_batch == 0 and distributed.get_rank() == 1:
@@ -169,13 +163,13 @@ def killed_run(folder: Path, last_batch: int) -> str:
     raise AssertionError("the run went on alone")
 
 
-def ncr_trainer(folder: Path) -> Trainer:
+def ncr_trainer(folder):
     """NCR divides the pairs; one that is divided otherwise trains otherwise."""
     method = {"name": "ncr", "warmup_epochs": 1, "epochs": 1}
     return Trainer(job(method, VSE, 64), RunFolder(folder / "run"), "cpu")
 
 
-def whole_run(folder: Path) -> dict[str, Any]:
+def whole_run(folder):
     """Train with NCR and score test."""
     trainer = ncr_trainer(folder)
     trainer.run(TrainingProgress(len(trainer.plans), Console(quiet=True)))
@@ -184,7 +178,7 @@ def whole_run(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("undone")
-def test_the_engine_in_two_processes_does_what_it_does_in_one(tmp_path: Path) -> None:
+def test_the_engine_in_two_processes_does_what_it_does_in_one(tmp_path):
     (tmp_path / "one").mkdir()
     expected = whole_run(tmp_path / "one")
     first, second = in_two_processes(tmp_path / "two", whole_run, tmp_path / "two")
@@ -201,7 +195,7 @@ def test_the_engine_in_two_processes_does_what_it_does_in_one(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_the_engine_killed_in_two_processes_goes_on_with_the_same_bits(tmp_path: Path) -> None:
+def test_the_engine_killed_in_two_processes_goes_on_with_the_same_bits(tmp_path):
     from support.few_digits import outcome
 
     in_two_processes(tmp_path / "two", whole_run, tmp_path / "two")
@@ -217,18 +211,18 @@ def test_the_engine_killed_in_two_processes_goes_on_with_the_same_bits(tmp_path:
 class DoubleBatches(TrainingBatches):
     """In float32 hardest negatives and mixtures magnify rounding."""
 
-    def _read(self, wanted: Iterable[Wanted]) -> Iterator[Batch]:
+    def _read(self, wanted):
         return map(doubled, super()._read(wanted))
 
-    def read(self, pair_ids: torch.Tensor, images_of: torch.Tensor | None = None) -> Batch:
+    def read(self, pair_ids, images_of=None):
         return doubled(super().read(pair_ids, images_of))
 
 
-def doubled(batch: Batch) -> Batch:
+def doubled(batch):
     return replace(batch, image_features=batch.image_features.double())
 
 
-def epochs(name: str) -> dict[str, Any]:
+def epochs(name):
     """The first epoch of a method and its last, with dropout, and scores of some images of dev."""
     backbone, method_name = PAIRWISE[name]
     own_job = job({"name": method_name, **CONSTANTS.get(method_name, {})}, backbone, 400)
@@ -256,7 +250,7 @@ def epochs(name: str) -> dict[str, Any]:
     }
 
 
-def all_epochs(names: list[str]) -> dict[str, Any]:
+def all_epochs(names):
     return {name: epochs(name) for name in names}
 
 
@@ -264,7 +258,7 @@ def all_epochs(names: list[str]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "names", [MECHANISMS, pytest.param(sorted(PAIRWISE), marks=pytest.mark.slow)], ids=["mechanisms", "all"]
 )
-def test_every_method_trains_in_two_processes_as_in_one(names: list[str], tmp_path: Path) -> None:
+def test_every_method_trains_in_two_processes_as_in_one(names, tmp_path):
     whole = all_epochs(names)
     for rank, ranks in enumerate(in_two_processes(tmp_path / "two", all_epochs, names)):
         for name in names:
@@ -277,7 +271,7 @@ def test_every_method_trains_in_two_processes_as_in_one(names: list[str], tmp_pa
             assert found["next random number"] == expected["next random number"]
 
 
-def talk() -> dict[str, Any]:
+def talk():
     rank = distributed.get_rank()
     module = torch.nn.BatchNorm1d(2)
     module.running_mean.fill_(rank + 1)
@@ -285,7 +279,7 @@ def talk() -> dict[str, Any]:
     blocks = gathered_on_first(torch.full((3, 2 - rank), float(rank)), [2, 1])
     idle = gathered_on_first(torch.ones(3, 1 - rank), [1])
 
-    def refuse() -> None:
+    def refuse():
         assert rank == 0
         raise TrainingError("the disk is full")
 
@@ -302,7 +296,7 @@ def talk() -> dict[str, Any]:
     }
 
 
-def test_what_rank_0_has_or_refuses_reaches_the_others_and_blocks_reach_rank_0(tmp_path: Path) -> None:
+def test_what_rank_0_has_or_refuses_reaches_the_others_and_blocks_reach_rank_0(tmp_path):
     first, second = in_two_processes(tmp_path / "ranks", talk)
     for found in (first, second):
         assert found["value"] == "from 0"
@@ -314,8 +308,8 @@ def test_what_rank_0_has_or_refuses_reaches_the_others_and_blocks_reach_rank_0(t
 
 
 def test_strips_of_the_ranks_cover_every_column_once_and_weigh_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     for world, n, size in [(1, 10, 4), (2, 128, 128), (3, 128, 5), (4, 128, 128), (4, 3, 2)]:
         monkeypatch.setattr("baselines.kit.distributed.world_size", lambda world=world: world)
         columns, weights = list[int](), list[int]()
@@ -329,7 +323,7 @@ def test_strips_of_the_ranks_cover_every_column_once_and_weigh_the_same(
         assert max(weights) <= 1.2 * min(weights)
 
 
-def test_shares_cover_every_column_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shares_cover_every_column_once(monkeypatch):
     for world in (1, 2, 3, 5):
         monkeypatch.setattr("baselines.kit.distributed.world_size", lambda world=world: world)
         for n in (0, 1, 7, 128):

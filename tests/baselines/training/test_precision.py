@@ -1,28 +1,24 @@
 """What a precision does to the training and to the scores of a run."""
 
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from support.few_digits import TINY, digits_job, load_few, trained
-from torch import Tensor, nn
 
-from baselines.kit.batches import Batch, TrainingBatches
+from baselines.kit.batches import TrainingBatches
 from baselines.methods import METHODS
 from baselines.training.job import FinishedRun, build_method
 from baselines.training.scoring import score
 from baselines.training.submit import chosen_method
 from ncl_bench.evaluation.call import evaluate
-from ncl_bench.schema import Precision
 
 SIZES = {"embed_size": 16, "word_dim": 8, "sim_dim": 8}
 
 
 @pytest.mark.usefixtures("few_pairs")
-def test_half_precision_moves_scores_a_little(tmp_path: Path) -> None:
+def test_half_precision_moves_scores_a_little(tmp_path):
     job = digits_job({"name": "info_nce", "epochs": 1}, 0.0, recipe={"batch_size": 250})
     run = trained(job, tmp_path / "run").folder
     dev, device, scores = load_few("digits", split="dev"), torch.device("cpu"), {}
@@ -36,7 +32,7 @@ def test_half_precision_moves_scores_a_little(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("few_pairs")
-def test_half_precision_learns_as_single_precision_does(tmp_path: Path) -> None:
+def test_half_precision_learns_as_single_precision_does(tmp_path):
     method = {"name": "info_nce", "epochs": 3, "learning_rate": 0.005}
     recipe = {"batch_size": 50, "backbone": TINY | {"embed_size": 64, "word_dim": 16}}
     exact, half = (
@@ -68,9 +64,7 @@ SAME_BUT_FOR_ROUNDING = 0.03
 """Of a loss in half precision; 8 bits leave each number 0.4 %."""
 
 
-def terms_of_steps(
-    name: str, backbone: dict[str, object], precision: Precision, epochs: Sequence[int]
-) -> list[tuple[Tensor, ...]]:
+def terms_of_steps(name, backbone, precision, epochs):
     """The loss and its terms at every step of some epochs of a method; the weights stay."""
     method = {"name": name, **CONSTANTS.get(name, {})}
     job = digits_job(method, recipe={"batch_size": 12, "backbone": backbone}, precision=precision)
@@ -80,7 +74,7 @@ def terms_of_steps(
     others = np.setdiff1d(train.pair_ids, built.setting.trusted_ids)
     batches, seen = TrainingBatches(train, batch_size=12, seed=0, pair_rows=others), []
 
-    def step(modules: nn.Module, loss: Tensor, batch: Batch, clip=True, learning_rate=None, **terms) -> None:
+    def step(modules, loss, batch, clip=True, learning_rate=None, **terms):
         loss.backward()
         seen.append((loss, *terms.values()))
 
@@ -91,9 +85,7 @@ def terms_of_steps(
 
 
 @pytest.mark.parametrize(("name", "network"), PAIRS)
-def test_every_method_takes_steps_in_half_precision_on_losses_of_single_precision(
-    name: str, network: str
-) -> None:
+def test_every_method_takes_steps_in_half_precision_on_losses_of_single_precision(name, network):
     half = terms_of_steps(name, NETWORKS[network], "bf16-mixed", [0, -1])
     exact = terms_of_steps(name, NETWORKS[network], "32-true", [0])
     assert len(half) >= 6

@@ -3,7 +3,6 @@
 import csv
 import re
 from itertools import product
-from pathlib import Path
 
 import pytest
 import yaml
@@ -23,12 +22,12 @@ SHIPPED = recipe_names()
 ROWS = rows_by_recipe()
 
 
-def above(name: str, folder: Path | None = None) -> str:
+def above(name, folder=None):
     """The comments of a shipped recipe, from the numbers in a folder."""
     return comments(name, Recipe.load(name), ROWS if folder is None else rows_by_recipe(folder))
 
 
-def published(folder: Path, *rows: dict[str, str], rules: list[dict] | None = None) -> Path:
+def published(folder, *rows, rules=None):
     """A folder of published numbers with these rows and remarks."""
     facts = {"dataset": "flickr30k", "backbone": "SGR", "table": "Table 1", "protocol": "1k", "tokenizer": ""}
     facts |= {"noise_unit": "caption", "noise_ratio": "0.2", "r_sum": ""}
@@ -57,7 +56,7 @@ def published(folder: Path, *rows: dict[str, str], rules: list[dict] | None = No
         for name in SHIPPED
     ],
 )
-def test_a_shown_recipe_says_its_command_and_is_the_recipe(name: str, tmp_path: Path) -> None:
+def test_a_shown_recipe_says_its_command_and_is_the_recipe(name, tmp_path):
     text = described(name)
     first, command = text.splitlines()[:2]
     assert first.startswith("# ")
@@ -67,14 +66,14 @@ def test_a_shown_recipe_says_its_command_and_is_the_recipe(name: str, tmp_path: 
     assert Recipe.load(own) == Recipe.load(name)
 
 
-def test_a_shown_recipe_has_every_option() -> None:
+def test_a_shown_recipe_has_every_option():
     content = yaml.safe_load(described("gsc/flickr30k_sgr"))
     for section in ("backbone", "method"):
         config = getattr(Recipe.load("gsc/flickr30k_sgr"), f"{section}_config")
         assert content[section].keys() == {"name", *config.model_dump()}
 
 
-def test_recipes_are_listed_and_shown_on_the_command_line(tmp_path: Path) -> None:
+def test_recipes_are_listed_and_shown_on_the_command_line(tmp_path):
     run = CliRunner().invoke
     assert run(app, ["recipes"]).stdout.split() == SHIPPED
     listed = run(app, ["recipes", "--match", "coco_sgr"]).stdout.split()
@@ -82,14 +81,14 @@ def test_recipes_are_listed_and_shown_on_the_command_line(tmp_path: Path) -> Non
     assert run(app, ["recipes", "show", "ncr/coco_sgr"]).stdout == described("ncr/coco_sgr") + "\n"
 
 
-def test_a_recipe_file_is_shown_without_the_numbers_of_papers(tmp_path: Path) -> None:
+def test_a_recipe_file_is_shown_without_the_numbers_of_papers(tmp_path):
     own = tmp_path / "own.yaml"
     own.write_text("dataset: coco\nbackbone: {name: sgr}\nmethod: {name: ncr, margin: 0.3}\n")
     assert yaml.safe_load(described(str(own)))["method"]["margin"] == 0.3
     assert "#" not in described(str(own))
 
 
-def test_comments_of_a_real_cell_shows_the_printed_numbers() -> None:
+def test_comments_of_a_real_cell_shows_the_printed_numbers():
     """NCR, Table 1: Flickr30K at 20 %."""
     lines = above("ncr/flickr30k_sgr").splitlines()
     line = next(line for line in lines if "captions 20 %" in line)
@@ -97,7 +96,7 @@ def test_comments_of_a_real_cell_shows_the_printed_numbers() -> None:
     assert " ".join(line.split()[5:]) == expected
 
 
-def test_own_paper_comes_before_others_and_unknown_units_are_left_out(tmp_path: Path) -> None:
+def test_own_paper_comes_before_others_and_unknown_units_are_left_out(tmp_path):
     folder = published(
         tmp_path,
         {"source": "other", "method": "NCR", "i2t_r1": "50.0"},
@@ -110,7 +109,7 @@ def test_own_paper_comes_before_others_and_unknown_units_are_left_out(tmp_path: 
     assert [n for n in ("60.0", "40.0", "50.0", "30.0", "20.0") if n in text] == ["60.0", "40.0"]
 
 
-def test_sum_is_as_printed_or_added_up_and_missing_numbers_are_dashes(tmp_path: Path) -> None:
+def test_sum_is_as_printed_or_added_up_and_missing_numbers_are_dashes(tmp_path):
     folder = published(
         tmp_path,
         {"source": "ncr2021", "method": "NCR", "noise_ratio": "0.2"},
@@ -142,7 +141,7 @@ def test_sum_is_as_printed_or_added_up_and_missing_numbers_are_dashes(tmp_path: 
         ("osa/coco_clip", "results of CLIP+OSA:"),
     ],
 )
-def test_each_recipe_is_compared_with_the_rows_of_its_name(name: str, expected: str) -> None:
+def test_each_recipe_is_compared_with_the_rows_of_its_name(name, expected):
     assert expected in above(name)
 
 
@@ -154,12 +153,12 @@ def test_each_recipe_is_compared_with_the_rows_of_its_name(name: str, expected: 
         ("ncr/cc152k_sgr", ""),
     ],
 )
-def test_commands_take_the_noise_of_the_published_rows(name: str, noise: str) -> None:
+def test_commands_take_the_noise_of_the_published_rows(name, noise):
     assert f"ncl-bench train {name} {noise}--to runs/{name.replace('/', '-')}" in above(name)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_rows_on_images_name_the_files_that_no_seed_draws(name: str) -> None:
+def test_rows_on_images_name_the_files_that_no_seed_draws(name):
     """The files of DECL and RCL; an image-unit noise that is drawn is another one."""
     lines = [line[2:] for line in above(name).splitlines()]
     assert not any("--noise-ratio" in line and "--noise-unit image" in line for line in lines)
@@ -169,7 +168,7 @@ def test_rows_on_images_name_the_files_that_no_seed_draws(name: str) -> None:
     assert on_images == ("Without a file, --noise-unit image draws other noise" in text)
 
 
-def test_the_files_are_those_of_the_papers_that_printed_the_rows(tmp_path: Path) -> None:
+def test_the_files_are_those_of_the_papers_that_printed_the_rows(tmp_path):
     by_image = {"noise_unit": "image", "method": "NCR"}
     folder = published(
         tmp_path,
@@ -180,7 +179,7 @@ def test_the_files_are_those_of_the_papers_that_printed_the_rows(tmp_path: Path)
     assert "files of https://ncr.example and https://other.example, which" in text.replace("\n# ", " ")
 
 
-def test_notes_of_the_files_are_shown_where_they_hold() -> None:
+def test_notes_of_the_files_are_shown_where_they_hold():
     said = "# The published code documents no schedule for CC152K; this is the one for Flickr30K.\n"
     for name in SHIPPED:
         if name.startswith("rcl/"):
@@ -188,7 +187,7 @@ def test_notes_of_the_files_are_shown_where_they_hold() -> None:
     assert "https://github.com/penghu-cs/RCL" in described("l2rm/flickr30k_sgr")
 
 
-def test_a_mean_has_the_row_of_the_papers_ensemble() -> None:
+def test_a_mean_has_the_row_of_the_papers_ensemble():
     """CRCL, Table 1 and Table 6: Flickr30K at 40 %."""
     single, mean = (
         printed_row(name, "caption", 0.4, ROWS)
@@ -201,7 +200,7 @@ def test_a_mean_has_the_row_of_the_papers_ensemble() -> None:
     assert printed_row("crcl/flickr30k_sgr", "image", 0.4, ROWS) is None
 
 
-def test_a_row_in_doubt_comes_last_and_an_unstated_unit_is_that_of_the_code(tmp_path: Path) -> None:
+def test_a_row_in_doubt_comes_last_and_an_unstated_unit_is_that_of_the_code(tmp_path):
     folder = published(
         tmp_path,
         {"source": "ncr2021", "method": "NCR", "r_sum": "1.0"},
@@ -219,7 +218,7 @@ def test_a_row_in_doubt_comes_last_and_an_unstated_unit_is_that_of_the_code(tmp_
     assert sums == {("ncr/flickr30k_sgr", "caption"): 2.0, ("rince/flickr30k_sgr", "caption"): 3.0}
 
 
-def test_the_tables_train_what_papers_print_and_nothing_else() -> None:
+def test_the_tables_train_what_papers_print_and_nothing_else():
     tables = [table for table in map(Grid.load, grid_names()) if table.steps is None]
     trained = {(name, noise) for t in tables for name, noises in t.recipes.items() for noise in noises}
     names = [name for name in SHIPPED if not DATASETS[split_name(name)[1]].embedded]
@@ -234,13 +233,13 @@ def test_the_tables_train_what_papers_print_and_nothing_else() -> None:
     assert trained == printed
 
 
-def is_printed(name: str, unit: str, ratio: float) -> bool:
+def is_printed(name, unit, ratio):
     """Whether a paper prints the recipe under this noise."""
     synthetic = DATASETS[split_name(name)[1]].noise == "synthetic"
     return (synthetic or not ratio) and printed_row(name, unit, ratio, ROWS) is not None
 
 
-def left_out(name: str, ratio: float) -> bool:
+def left_out(name, ratio):
     """Rows that stand for another recipe: SCAN's other form, DECL's other warm-up, and SGRAF rows that are SGR's."""
     heavy = name.startswith("decl/") and "cc152k" not in name
     return (
@@ -251,14 +250,14 @@ def left_out(name: str, ratio: float) -> bool:
     )
 
 
-def test_digits_recipes_get_their_command_alone() -> None:
+def test_digits_recipes_get_their_command_alone():
     assert above("ncr/digits_vse_infinity").splitlines() == [
         "# NCR: a small VSE∞ on Digits, minutes on a CPU.",
         "# ncl-bench train ncr/digits_vse_infinity --noise-ratio 0.6 --to runs/ncr-digits_vse_infinity",
     ]
 
 
-def test_the_page_on_reproduction_names_the_rows_that_have_a_recipe() -> None:
+def test_the_page_on_reproduction_names_the_rows_that_have_a_recipe():
     page = (PUBLISHED.parents[2] / "docs" / "reproduce.md").read_text(encoding="utf-8").replace("\\*", "*")
     page = page.split("## Recipes", 1)[1]
     table = dict(re.findall(r"^\| (\w+) \| (.+) \|$", page, re.MULTILINE))
@@ -271,7 +270,7 @@ def test_the_page_on_reproduction_names_the_rows_that_have_a_recipe() -> None:
         if family.source and family.recipes in methods
     }
     assert set(table) == set(implemented.values())
-    without: set[str] = set()
+    without = set()
     printed = read_published(families)
     for key, paper in implemented.items():
         rows = [row for row in printed if sources[row.source].method == key]

@@ -1,7 +1,6 @@
 """What a run folder says is read back, and damaged records are refused in a sentence."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -18,14 +17,14 @@ EPOCH = {"index": 0, "round": 0, "phase": "train", "epoch": 0, "learning_rate": 
 EPOCH |= {"taken": [7], "dev": DEV, "best": True, "loss": 2.0, "terms": {"cross_modal": 1.5}}
 
 
-def test_what_a_run_need_not_say_has_a_default(tmp_path: Path) -> None:
+def test_what_a_run_need_not_say_has_a_default(tmp_path):
     (tmp_path / "run.json").write_text(json.dumps(RUN))
     run = RunFolder(tmp_path).read_run()
     assert run.recipe.method["margin"] == 0.2
     assert (run.vocabulary, run.trained_on, run.imported, run.noise.published) == (None, None, None, None)
 
 
-def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+def test_what_is_written_is_read_back(tmp_path):
     (tmp_path / "run.json").write_text(json.dumps(RUN))
     folder = RunFolder(tmp_path)
     run = folder.read_run()
@@ -52,7 +51,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         (json.dumps(RUN).replace("triplet", "gone"), "run.json .*unknown method 'gone'; .*--plugin"),
     ],
 )
-def test_a_damaged_record_is_one_sentence(content: str, sentence: str, tmp_path: Path) -> None:
+def test_a_damaged_record_is_one_sentence(content, sentence, tmp_path):
     (tmp_path / "run.json").write_text(content)
     with pytest.raises(NclBenchError, match=sentence):
         RunFolder(tmp_path).read_run()

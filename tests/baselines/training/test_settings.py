@@ -1,8 +1,6 @@
 """``--set``: options of a recipe that are set otherwise, and a result that says so."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -35,7 +33,7 @@ NAME = "triplet/digits_vse_infinity"
         ([f"method.epochs={Recipe.load(NAME).method['epochs']}"], {}),
     ],
 )
-def test_a_setting_is_typed_and_what_it_changes_is_known(given: list[str], changed: dict[str, Any]) -> None:
+def test_a_setting_is_typed_and_what_it_changes_is_known(given, changed):
     recipe, found = with_settings(Recipe.load(NAME), given)
     assert found == changed
     assert all(type(found[name]) is type(changed[name]) for name in changed)
@@ -66,13 +64,13 @@ def test_a_setting_is_typed_and_what_it_changes_is_known(given: list[str], chang
         ("backbone=sgr", "backbone: the recipe has no such option"),
     ],
 )
-def test_a_setting_that_is_refused_is_one_sentence(given: str, sentence: str) -> None:
+def test_a_setting_that_is_refused_is_one_sentence(given, sentence):
     with pytest.raises(RecipeError, match=f"^--set .*{sentence}") as refused:
         with_settings(Recipe.load(NAME), [given])
     assert len(str(refused.value)) < 1_200  # names of options are listed
 
 
-def test_another_method_starts_from_its_defaults() -> None:
+def test_another_method_starts_from_its_defaults():
     recipe, changed = with_settings(Recipe.load(NAME), ["method.temperature=0.1", "method.name=info_nce"])
     assert recipe.method == Recipe.load("info_nce/digits_vse_infinity").method | {
         "temperature": 0.1,
@@ -83,7 +81,7 @@ def test_another_method_starts_from_its_defaults() -> None:
     assert changed == {"method.name": "info_nce", "method.temperature": 0.1}
 
 
-def test_a_changed_recipe_is_named_with_its_settings_and_a_stock_one_without() -> None:
+def test_a_changed_recipe_is_named_with_its_settings_and_a_stock_one_without():
     changed, settings = with_settings(Recipe.load(NAME), ["batch_size=32"])
     assert shipped_name(changed) is None
     assert shipped_name(changed, settings) == NAME
@@ -96,7 +94,7 @@ def test_a_changed_recipe_is_named_with_its_settings_and_a_stock_one_without() -
 
 
 @pytest.mark.usefixtures("few_pairs")
-def test_a_run_its_submission_and_its_sweep_say_what_was_set(tmp_path: Path) -> None:
+def test_a_run_its_submission_and_its_sweep_say_what_was_set(tmp_path):
     small = [f"backbone.{name}={value}" for name, value in TINY.items() if name != "name"]
     given = ["method.epochs=1", "method.warmup_epochs=0", "batch_size=500", *small]
     options = [part for setting in given for part in ("--set", setting)]
@@ -117,9 +115,7 @@ def test_a_run_its_submission_and_its_sweep_say_what_was_set(tmp_path: Path) -> 
     assert "is already finished" in again.stdout, again.output
 
 
-def test_a_sweep_does_not_take_over_results_of_other_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_does_not_take_over_results_of_other_settings(tmp_path, monkeypatch):
     monkeypatch.setattr("baselines.training.sweep.worker_pool", InThisProcess)
     small = ["method.epochs=1", "method.warmup_epochs=0", "batch_size=1000", "backbone.embed_size=4"]
     cells = jobs_of(tmp_path, [NAME], ["none"], [0], settings=small)

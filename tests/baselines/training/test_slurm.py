@@ -7,14 +7,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import submitit  # noqa: F401  # sets up logging, which closes absl's stream unless that is sys.stderr, as it is now
 import yaml
 
-from baselines.training.slurm import Jobs, job_pool, read_options
+from baselines.training.slurm import job_pool, read_options
 from ncl_bench.errors import NclBenchError
 from ncl_bench.evaluation.submission import SUBMISSION_FILE
 
@@ -45,7 +44,7 @@ exec "$@"
 
 
 @pytest.fixture
-def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def queue(tmp_path, monkeypatch):
     """SLURM's programs for one job of this machine, without accounting; the file that holds its process id."""
     pid = tmp_path / "pid"
     for name, text in PLAYED.items():
@@ -58,32 +57,32 @@ def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return pid
 
 
-def nothing() -> None:
+def nothing():
     """Begin a job."""
 
 
-def refused(name: str) -> None:
+def refused(name):
     """What a user did wrong."""
     raise NclBenchError(f"{name} is refused; fix: give another")
 
 
-def killed() -> None:
+def killed():
     """A job that dies."""
     os.killpg(0, signal.SIGKILL)
 
 
-def begun(folder: str) -> None:
+def begun(folder):
     """A job that says that it began, and never ends."""
     Path(folder, "begun").write_text("")
     time.sleep(600)
 
 
-def test_options_are_read_as_numbers_and_texts() -> None:
+def test_options_are_read_as_numbers_and_texts():
     found = read_options(["partition=gpu", "time=600", "constraint=a100&80gb"])
     assert found == {"partition": "gpu", "time": 600, "constraint": "a100&80gb"}
 
 
-def test_without_submitit_a_sentence_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_submitit_a_sentence_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr("ncl_bench.extras.find_spec", lambda name: None)
     with (
         pytest.raises(NclBenchError, match="a SLURM job needs submitit; install with"),
@@ -92,7 +91,7 @@ def test_without_submitit_a_sentence_says_so(tmp_path: Path, monkeypatch: pytest
         pass
 
 
-def test_a_job_gets_the_options_and_gives_its_result_or_a_sentence(queue: Path, tmp_path: Path) -> None:
+def test_a_job_gets_the_options_and_gives_its_result_or_a_sentence(queue, tmp_path):
     options = {"partition": "gpu", "time": 600, "gpus_per_node": 1}
     with job_pool(options, tmp_path / "jobs", 1, nothing) as jobs:
         assert jobs.submit("sum-2", sum, (2, 3)).result() == 5
@@ -111,7 +110,7 @@ def test_a_job_gets_the_options_and_gives_its_result_or_a_sentence(queue: Path, 
         pass
 
 
-def test_what_sbatch_refuses_is_one_sentence(queue: Path, tmp_path: Path) -> None:
+def test_what_sbatch_refuses_is_one_sentence(queue, tmp_path):
     (tmp_path / "bin" / "sbatch").write_text(
         "#!/bin/bash\necho 'invalid partition specified: gpu' >&2; exit 1\n"
     )
@@ -121,9 +120,7 @@ def test_what_sbatch_refuses_is_one_sentence(queue: Path, tmp_path: Path) -> Non
             future.result()
 
 
-def test_a_job_that_dies_is_noticed_without_accounting(
-    queue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_job_that_dies_is_noticed_without_accounting(queue, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("baselines.training.slurm.QUEUE_PATIENCE", 0)
     monkeypatch.setattr("baselines.training.slurm.POLL", 1)
     with job_pool({}, tmp_path, 1, nothing) as jobs:
@@ -136,8 +133,8 @@ def test_a_job_that_dies_is_noticed_without_accounting(
 
 
 @pytest.mark.usefixtures("signals_heard")
-def test_jobs_end_with_an_interrupted_command(queue: Path, tmp_path: Path) -> None:
-    def interrupt(jobs: Jobs) -> None:
+def test_jobs_end_with_an_interrupted_command(queue, tmp_path):
+    def interrupt(jobs):
         jobs.submit("begun", begun, str(tmp_path))
         _wait((tmp_path / "begun").exists)
         raise KeyboardInterrupt
@@ -149,7 +146,7 @@ def test_jobs_end_with_an_interrupted_command(queue: Path, tmp_path: Path) -> No
         jobs._result("late", None)  # type: ignore[arg-type]
 
 
-def _wait(condition: Callable[[], object], seconds: float = 300) -> None:
+def _wait(condition, seconds=300):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
@@ -183,14 +180,14 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
 
-def _free_port() -> int:
+def _free_port():
     with socket.socket() as listening:
         listening.bind(("", 0))
         return int(listening.getsockname()[1])
 
 
 @pytest.fixture
-def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def slurm(tmp_path, monkeypatch):
     """A SLURM of one node, whose daemons are this user's and listen on ports of their own."""
     path = f"/usr/sbin:{os.environ['PATH']}"
     if not all(shutil.which(name, path=path) for name in ("munged", "slurmctld", "slurmd", "sbatch")):
@@ -241,9 +238,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_sweep_on_a_real_slurm_survives_a_job_that_is_begun_again_and_one_that_is_killed(
-    slurm: None, tmp_path: Path
-) -> None:
+def test_a_sweep_on_a_real_slurm_survives_a_job_that_is_begun_again_and_one_that_is_killed(slurm, tmp_path):
     recipe = tmp_path / "tiny" / "digits.yaml"
     recipe.parent.mkdir()
     recipe.write_text(yaml.safe_dump(RECIPE))
@@ -274,7 +269,7 @@ def test_a_sweep_on_a_real_slurm_survives_a_job_that_is_begun_again_and_one_that
     assert ",2," in (out / "table.csv").read_text()  # the mean of two seeds
 
 
-def _jobs() -> dict[str, str]:
+def _jobs():
     """The end of the name of every job in the queue, such as ``seed0``, to its id."""
     listed = subprocess.run(
         ["squeue", "--noheader", "--format=%A %j"], capture_output=True, text=True, check=True

@@ -14,19 +14,19 @@ from ncl_bench.errors import TrainingError
 BATCH = Batch(*(torch.zeros(3) for _ in range(4)), pair_ids=torch.arange(3))
 
 
-def weight(value: float) -> nn.Linear:
+def weight(value):
     module = nn.Linear(1, 1, bias=False)
     nn.init.constant_(module.weight, value)
     return module
 
 
-def stepping(*modules: nn.Module, clip: float = 100.0) -> OptimiserStep:
+def stepping(*modules, clip=100.0):
     step = OptimiserStep(clip)
     step.optimizers = {module: torch.optim.SGD(module.parameters(), lr=1.0) for module in modules}
     return step
 
 
-def test_only_the_named_modules_move_and_the_others_get_no_gradient() -> None:
+def test_only_the_named_modules_move_and_the_others_get_no_gradient():
     first, second = weight(2.0), weight(3.0)
     step = stepping(first, second)
     step(second, (first.weight * second.weight).sum(), BATCH)
@@ -35,7 +35,7 @@ def test_only_the_named_modules_move_and_the_others_get_no_gradient() -> None:
     assert first.weight.grad is None
 
 
-def test_several_modules_take_one_step_together_each_cut_on_its_own() -> None:
+def test_several_modules_take_one_step_together_each_cut_on_its_own():
     first, second = weight(2.0), weight(3.0)
     step = stepping(first, second, clip=2.5)
     step([first, second], (first.weight * second.weight).sum(), BATCH)
@@ -44,13 +44,13 @@ def test_several_modules_take_one_step_together_each_cut_on_its_own() -> None:
     assert step.count == 1
 
 
-def test_a_step_may_go_uncut() -> None:
+def test_a_step_may_go_uncut():
     first = weight(2.0)
     stepping(first, clip=0.5)(first, (3 * first.weight).sum(), BATCH, clip=False)
     assert first.weight.item() == -1.0
 
 
-def test_a_term_is_averaged_over_the_steps_that_name_it() -> None:
+def test_a_term_is_averaged_over_the_steps_that_name_it():
     first = weight(2.0)
     step = stepping(first)
     step(first, first.weight.sum(), BATCH, even=torch.tensor(4.0))
@@ -59,12 +59,12 @@ def test_a_term_is_averaged_over_the_steps_that_name_it() -> None:
     assert step.epoch_means() == {}
 
 
-def numbered(k: int) -> Batch:
+def numbered(k):
     return replace(BATCH, pair_ids=torch.arange(10 * k, 10 * k + 3))
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_the_first_loss_that_is_not_finite_names_its_step_and_its_pairs(value: float) -> None:
+def test_the_first_loss_that_is_not_finite_names_its_step_and_its_pairs(value):
     first = weight(2.0)
     step = stepping(first)
     for k in range(4):
@@ -73,7 +73,7 @@ def test_the_first_loss_that_is_not_finite_names_its_step_and_its_pairs(value: f
         step.epoch_means()
 
 
-def test_a_loss_that_is_not_finite_is_noticed_within_some_steps() -> None:
+def test_a_loss_that_is_not_finite_is_noticed_within_some_steps():
     first = weight(2.0)
     step = stepping(first)
     step(first, first.weight.sum() * math.nan, numbered(0))
@@ -83,11 +83,11 @@ def test_a_loss_that_is_not_finite_is_noticed_within_some_steps() -> None:
         step(first, first.weight.sum(), numbered(0))
 
 
-def test_it_is_named_too_where_a_method_stumbles_over_what_it_left() -> None:
+def test_it_is_named_too_where_a_method_stumbles_over_what_it_left():
     first = weight(2.0)
     step = stepping(first)
 
-    def stumble() -> None:
+    def stumble():
         with step.checked():
             step(first, first.weight.sum() * math.nan, BATCH)
             raise ValueError("Input contains NaN.")
@@ -96,7 +96,7 @@ def test_it_is_named_too_where_a_method_stumbles_over_what_it_left() -> None:
         stumble()
 
 
-def test_means_are_those_of_every_step_however_often_they_are_read() -> None:
+def test_means_are_those_of_every_step_however_often_they_are_read():
     first = weight(2.0)
     step = stepping(first)
     values = [0.1 * k for k in range(2 * READ_EVERY + 3)]

@@ -4,7 +4,6 @@ import json
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
@@ -31,15 +30,15 @@ pytestmark = pytest.mark.usefixtures("few_pairs")
 BATCH = Batch(*(torch.zeros(3) for _ in range(4)), pair_ids=torch.arange(3))
 
 
-def trainer(recipe: dict, folder: Path) -> Trainer:
+def trainer(recipe, folder):
     return Trainer(TrainingJob(Recipe.from_dict(recipe), noise_ratio=0.4), RunFolder(folder), "cpu")
 
 
-def quiet() -> TrainingProgress:
+def quiet():
     return TrainingProgress(1, Console(quiet=True))
 
 
-def triplet(steps: int, **options: object) -> dict:
+def triplet(steps, **options):
     method = {"name": "triplet", "epochs": 4, "lr_update": 1, "lr_decay": 0.5, "learning_rate": 0.008}
     return digits_job(method | options, recipe={"batch_size": 250, "steps": steps}).recipe.model_dump()
 
@@ -53,7 +52,7 @@ def triplet(steps: int, **options: object) -> dict:
         if not METHODS[name].closed_form
     ],
 )
-def test_the_networks_of_every_method_take_as_many_steps(name: str, tmp_path: Path) -> None:
+def test_the_networks_of_every_method_take_as_many_steps(name, tmp_path):
     recipe = few_digits_recipe(name, warmup_epochs=1, epochs=2, rounds=[1, 1], freeze_epochs=1)
     running = trainer(recipe | {"steps": STEPS, "batch_size": min(recipe["batch_size"] * 2, 200)}, tmp_path)
     found = running.run(quiet())
@@ -68,7 +67,7 @@ def test_the_networks_of_every_method_take_as_many_steps(name: str, tmp_path: Pa
 
 
 @pytest.mark.usefixtures("unscored")
-def test_a_recipe_that_ends_in_its_warm_up_is_refused_before_the_first_step(tmp_path: Path) -> None:
+def test_a_recipe_that_ends_in_its_warm_up_is_refused_before_the_first_step(tmp_path):
     """A thousand pairs make four batches of 250: four steps are one warm-up epoch, and the fifth one is not."""
     recipe = triplet(1, warmup_epochs=1, epochs=2)
     for steps in (1, 4):
@@ -90,7 +89,7 @@ def test_a_recipe_that_ends_in_its_warm_up_is_refused_before_the_first_step(tmp_
         (0, 1, 1_000, None),
     ],
 )
-def test_enough_steps_are_named(warmup: int, steps: int, n_pairs: int, enough: int | None) -> None:
+def test_enough_steps_are_named(warmup, steps, n_pairs, enough):
     """The plan has one epoch after the warm-up; a batch holds 200 pairs, and a lone pair is dropped."""
     recipe = Recipe.from_dict(triplet(steps) | {"batch_size": 200})
     plans = [EpochPlan(0, 0, "warmup", 0.1, select=False)] * warmup + [EpochPlan(0, 0, "train", 0.1)]
@@ -101,9 +100,7 @@ def test_enough_steps_are_named(warmup: int, steps: int, n_pairs: int, enough: i
             refuse_unselectable(recipe, plans, n_pairs)
 
 
-def test_a_plan_without_an_epoch_to_select_is_refused_with_any_number_of_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_without_an_epoch_to_select_is_refused_with_any_number_of_steps(tmp_path, monkeypatch):
     plan = METHODS["triplet"].plan
     monkeypatch.setattr(
         METHODS["triplet"], "plan", lambda method: [replace(each, select=False) for each in plan(method)]
@@ -116,9 +113,7 @@ def test_a_plan_without_an_epoch_to_select_is_refused_with_any_number_of_steps(
 
 
 @pytest.mark.usefixtures("unscored")
-def test_another_plan_is_stretched_over_the_same_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_plan_is_stretched_over_the_same_steps(tmp_path, monkeypatch):
     """Two steps are an epoch: 16 steps repeat each of four learning rates once, 4 leave out every second one."""
     monkeypatch.setattr("baselines.training.job.load_dataset", partial(load_few, n_pairs=80))
     rates = {}
@@ -130,7 +125,7 @@ def test_another_plan_is_stretched_over_the_same_steps(
 
 
 @pytest.mark.usefixtures("unscored")
-def test_what_a_passed_over_epoch_makes_anew_is_made_anew(tmp_path: Path) -> None:
+def test_what_a_passed_over_epoch_makes_anew_is_made_anew(tmp_path):
     rounds = few_digits_recipe("crcl", rounds=[1, 1, 1, 1], freeze_epochs=1, selection="published")
     running = trainer(rounds | {"steps": 20}, tmp_path)
     running.run(quiet())
@@ -139,7 +134,7 @@ def test_what_a_passed_over_epoch_makes_anew_is_made_anew(tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("unscored")
-def test_an_epoch_that_is_repeated_visits_the_pairs_in_another_order(tmp_path: Path) -> None:
+def test_an_epoch_that_is_repeated_visits_the_pairs_in_another_order(tmp_path):
     orders = []
     running = trainer(triplet(8, epochs=1), tmp_path)
     train_epoch = running.method.train_epoch
@@ -154,7 +149,7 @@ def test_an_epoch_that_is_repeated_visits_the_pairs_in_another_order(tmp_path: P
     assert orders[0] != orders[1]
 
 
-def test_a_stopped_run_of_so_many_steps_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+def test_a_stopped_run_of_so_many_steps_goes_on_to_the_same_bits(tmp_path):
     recipe = few_digits_recipe("ncr", warmup_epochs=1, epochs=2) | {"steps": 7, "batch_size": 200}
     trainer(recipe, tmp_path / "whole").run(quiet())
     cut_short(tmp_path / "whole", tmp_path / "broken")
@@ -163,13 +158,13 @@ def test_a_stopped_run_of_so_many_steps_goes_on_to_the_same_bits(tmp_path: Path)
     assert broken == whole
 
 
-def without_seconds(folder: Path) -> dict[str, object]:
+def without_seconds(folder):
     found = outcome(folder)
     training = json.loads(found.pop("training.json"))
     return {name: x for name, x in found.items() if "seconds" not in name} | (training | {"cost": None})
 
 
-def test_timing_plain_steps_changes_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timing_plain_steps_changes_no_number(tmp_path, monkeypatch):
     trainer(triplet(6), tmp_path / "timed").run(quiet())
     monkeypatch.setattr("baselines.training.step.Budget.time_plain_steps", lambda *arguments: None)
     trainer(triplet(6), tmp_path / "untimed").run(quiet())
@@ -178,7 +173,7 @@ def test_timing_plain_steps_changes_no_number(tmp_path: Path, monkeypatch: pytes
     assert RunFolder(tmp_path / "untimed").read_outcome().cost is None
 
 
-def test_a_network_that_has_taken_its_share_stays_as_it_is() -> None:
+def test_a_network_that_has_taken_its_share_stays_as_it_is():
     networks = [nn.BatchNorm1d(1, affine=True) for _ in range(2)]
     step = OptimiserStep(1.0, Budget(2, 1))
     step.optimizers = {network: torch.optim.SGD(network.parameters(), lr=1.0) for network in networks}
@@ -204,9 +199,7 @@ def test_a_network_that_has_taken_its_share_stays_as_it_is() -> None:
         ((9, 0), [(9, 0), (18, 0), (22, 0), (24, 0), (25, 0), (26, 0)]),  # shares of 13, 9, 4, 2, 1 and 1
     ],
 )
-def test_networks_that_want_unequal_numbers_of_steps_take_as_many_together(
-    wanted: tuple[int, ...], taken: list[tuple[int, ...]]
-) -> None:
+def test_networks_that_want_unequal_numbers_of_steps_take_as_many_together(wanted, taken):
     """Every epoch, each network asks for so many steps, of 13 in the mean."""
     networks = [nn.Linear(1, 1), nn.Linear(1, 1)]
     step = OptimiserStep(1.0, Budget(2, 13))
@@ -223,7 +216,7 @@ def test_networks_that_want_unequal_numbers_of_steps_take_as_many_together(
     assert found == taken
 
 
-def test_a_part_of_a_network_is_spent_with_it_and_a_module_of_its_own_with_all() -> None:
+def test_a_part_of_a_network_is_spent_with_it_and_a_module_of_its_own_with_all():
     part, other, apart = (nn.Linear(1, 1, bias=False) for _ in range(3))
     whole = nn.Sequential(part)
     modules = [whole, part, other, apart]
@@ -240,7 +233,7 @@ def test_a_part_of_a_network_is_spent_with_it_and_a_module_of_its_own_with_all()
     assert step.budget.taken == [1, 0]
 
 
-def test_a_method_that_takes_no_step_is_told(tmp_path: Path) -> None:
+def test_a_method_that_takes_no_step_is_told(tmp_path):
     running = trainer(triplet(10), tmp_path)
     running.method.train_epoch = lambda plan, batches, step: None
     with pytest.raises(TrainingError, match="train_epoch of method triplet never called step"):

@@ -4,8 +4,6 @@ import json
 import shutil
 from dataclasses import replace
 from hashlib import sha256
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +19,6 @@ from baselines.training.job import FinishedRun, hidden_correspondence
 from baselines.training.run_folder import RunFolder, machine_of
 from baselines.training.scoring import score
 from baselines.training.submit import chosen_method, submit
-from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.vocabulary import Vocabulary
 from ncl_bench.errors import TrainingError
 from ncl_bench.evaluation.call import evaluate
@@ -30,7 +27,7 @@ from ncl_bench.evaluation.submission import PAIRS_FILE, Training, read_submissio
 
 
 @pytest.fixture(scope="module")
-def runs(few_pairs: None, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def runs(few_pairs, tmp_path_factory):
     """Two finished runs with different seeds."""
     folder = tmp_path_factory.mktemp("runs")
     for seed in range(2):
@@ -39,7 +36,7 @@ def runs(few_pairs: None, tmp_path_factory: pytest.TempPathFactory) -> list[Path
     return [folder / str(seed) for seed in range(2)]
 
 
-def with_other_words(name: str, **options: Any) -> PairedDataset:
+def with_other_words(name, **options):
     """The same data, whose preparation gave two words each other's id."""
     dataset = load_few(name, **options)
     words = list(dataset.vocabulary.words)
@@ -48,8 +45,8 @@ def with_other_words(name: str, **options: Any) -> PairedDataset:
 
 
 def test_a_run_with_another_vocabulary_is_neither_resumed_nor_averaged_nor_scored(
-    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    runs, tmp_path, monkeypatch
+):
     job = FinishedRun.read(runs[0]).job
     monkeypatch.setattr("baselines.training.job.load_dataset", with_other_words)
     other = trained(job, tmp_path / "other")
@@ -64,9 +61,7 @@ def test_a_run_with_another_vocabulary_is_neither_resumed_nor_averaged_nor_score
         submit(runs[:1], tmp_path / "one", device="cpu")
 
 
-def test_a_submission_states_where_its_runs_were_trained_not_where_they_are_scored(
-    runs: list[Path], tmp_path: Path
-) -> None:
+def test_a_submission_states_where_its_runs_were_trained_not_where_they_are_scored(runs, tmp_path):
     said = [{"torch": "2.6.0", "device": "NVIDIA L4"}, {"torch": "2.7.0", "device": "NVIDIA L4"}]
     for run, machine in zip(runs, said, strict=True):
         copy = tmp_path / run.name
@@ -85,7 +80,7 @@ def test_a_submission_states_where_its_runs_were_trained_not_where_they_are_scor
 
 
 @pytest.mark.usefixtures("few_pairs")
-def test_a_run_of_so_many_steps_states_its_compute_and_the_last_epoch_beside_the_best(tmp_path: Path) -> None:
+def test_a_run_of_so_many_steps_states_its_compute_and_the_last_epoch_beside_the_best(tmp_path):
     job = digits_job({"name": "crcl", "rounds": [1, 1], "freeze_epochs": 1}, recipe={"steps": 30})
     trainer = trained(job, tmp_path / "run")
     training = submit([tmp_path / "run"], tmp_path / "to", device="cpu").training
@@ -133,7 +128,7 @@ def test_a_run_of_so_many_steps_states_its_compute_and_the_last_epoch_beside_the
 
 
 @pytest.mark.usefixtures("few_pairs")
-def test_a_control_on_the_clean_pairs_states_no_detection_as_it_was_given_the_truth(tmp_path: Path) -> None:
+def test_a_control_on_the_clean_pairs_states_no_detection_as_it_was_given_the_truth(tmp_path):
     job = digits_job(
         {"name": "crcl", "rounds": [1, 1], "freeze_epochs": 1}, recipe={"steps": 20, "clean_only": True}
     )
@@ -149,17 +144,13 @@ def test_a_control_on_the_clean_pairs_states_no_detection_as_it_was_given_the_tr
 
 
 @pytest.mark.usefixtures("few_pairs")
-def test_scores_of_a_last_epoch_that_was_the_best_are_at_hand(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scores_of_a_last_epoch_that_was_the_best_are_at_hand(tmp_path, monkeypatch):
     job = digits_job({"name": "info_nce", "epochs": 2}, 0.0, recipe={"batch_size": 500, "steps": 4})
     trainer, run = trained(job, tmp_path / "run"), RunFolder(tmp_path / "run")
     outcome = run.read_outcome()
     begun = count_scorings(monkeypatch)
 
-    def scorings_and_last_epoch(
-        name: str, best_epoch: int, best: dict[str, torch.Tensor]
-    ) -> tuple[int, float]:
+    def scorings_and_last_epoch(name, best_epoch, best):
         weights = save(best)
         said = {"best_epoch": best_epoch, "best_sha256": sha256(weights).hexdigest()}
         run.write_outcome(outcome.model_copy(update=said))
@@ -179,7 +170,7 @@ def test_scores_of_a_last_epoch_that_was_the_best_are_at_hand(
     assert evaluate(tmp_path / "earlier" / "test.npy", dataset="digits").r_sum < at_hand
 
 
-def test_a_run_that_does_not_say_where_it_was_trained_is_scored(runs: list[Path], tmp_path: Path) -> None:
+def test_a_run_that_does_not_say_where_it_was_trained_is_scored(runs, tmp_path):
     shutil.copytree(runs[0], tmp_path / "old")
     described = json.loads((tmp_path / "old" / "run.json").read_text())
     del described["trained_on"]
@@ -192,11 +183,11 @@ class Killed(BaseException):
     """Stands for the end of a process in the middle of scoring."""
 
 
-def count_scorings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def count_scorings(monkeypatch):
     """Images of every call of ``score``."""
-    begun: list[int] = []
+    begun = []
 
-    def counted(networks: Any, dataset: PairedDataset, **options: Any) -> Any:
+    def counted(networks, dataset, **options):
         begun.append(dataset.n_images)
         return score(networks, dataset, **options)
 
@@ -206,13 +197,13 @@ def count_scorings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("stopped", ["scoring._encode_strip", "submit.write_submission"])
 def test_a_stopped_call_leaves_nothing_and_the_next_one_writes_the_same_bytes(
-    stopped: str, runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    stopped, runs, tmp_path, monkeypatch
+):
     whole = submit(runs[:1], tmp_path / "whole", device="cpu")
     (tmp_path / "broken").mkdir()
     with monkeypatch.context() as patch:
 
-        def stop(*args: Any) -> None:
+        def stop(*args):
             raise Killed
 
         patch.setattr(f"baselines.training.{stopped}", stop)
@@ -225,9 +216,7 @@ def test_a_stopped_call_leaves_nothing_and_the_next_one_writes_the_same_bytes(
     assert {path.name for path in tmp_path.iterdir()} == {"whole", "broken"}
 
 
-def test_more_images_than_memory_holds_are_scored_in_strips(
-    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_images_than_memory_holds_are_scored_in_strips(runs, tmp_path, monkeypatch):
     submit(runs[:1], tmp_path / "whole", device="cpu")
     monkeypatch.setattr("baselines.training.scoring.IMAGE_BLOCK", 64)
     monkeypatch.setattr("baselines.training.scoring.MOST_VECTORS", 1)
@@ -236,10 +225,8 @@ def test_more_images_than_memory_holds_are_scored_in_strips(
     assert_near(scores[1], scores[0], 1e-6, scale=1)
 
 
-def test_scores_that_are_not_finite_are_not_submitted(
-    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*args: Any, **options: Any) -> Any:
+def test_scores_that_are_not_finite_are_not_submitted(runs, tmp_path, monkeypatch):
+    def broken(*args, **options):
         scores = score(*args, **options)
         scores[199, 999] = np.inf
         return scores
@@ -250,13 +237,13 @@ def test_scores_that_are_not_finite_are_not_submitted(
     assert not (tmp_path / "to").exists()
 
 
-def test_a_run_counts_once_in_a_mean(runs: list[Path], tmp_path: Path) -> None:
+def test_a_run_counts_once_in_a_mean(runs, tmp_path):
     with pytest.raises(TrainingError, match="is given twice"):
         submit([*runs, runs[0] / ".." / runs[0].name], tmp_path / "mean", device="cpu")
     assert not (tmp_path / "mean").exists()
 
 
-def test_scores_of_unknown_origin_are_refused_and_kept(runs: list[Path], tmp_path: Path) -> None:
+def test_scores_of_unknown_origin_are_refused_and_kept(runs, tmp_path):
     np.save(tmp_path / "test.npy", np.zeros(3))
     before = (tmp_path / "test.npy").read_bytes()
     with pytest.raises(TrainingError, match="already holds something else"):
@@ -264,7 +251,7 @@ def test_scores_of_unknown_origin_are_refused_and_kept(runs: list[Path], tmp_pat
     assert (tmp_path / "test.npy").read_bytes() == before
 
 
-def test_damaged_weights_are_not_scored(runs: list[Path], tmp_path: Path) -> None:
+def test_damaged_weights_are_not_scored(runs, tmp_path):
     shutil.copytree(runs[0], tmp_path / "run")
     weights = tmp_path / "run" / "best.safetensors"
     content = bytearray(weights.read_bytes())
@@ -275,7 +262,7 @@ def test_damaged_weights_are_not_scored(runs: list[Path], tmp_path: Path) -> Non
     assert not (tmp_path / "to").exists()
 
 
-def test_weights_larger_than_the_networks_are_not_read(runs: list[Path], tmp_path: Path) -> None:
+def test_weights_larger_than_the_networks_are_not_read(runs, tmp_path):
     shutil.copytree(runs[0], tmp_path / "run")
     with (tmp_path / "run" / "best.safetensors").open("r+b") as file:
         file.truncate(10**12)  # without a byte on the disk
@@ -285,9 +272,7 @@ def test_weights_larger_than_the_networks_are_not_read(runs: list[Path], tmp_pat
         submit([tmp_path / "run"], tmp_path / "to", device="cpu")
 
 
-def test_scores_without_hubs_state_what_dev_chose_and_agree_with_the_formula(
-    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scores_without_hubs_state_what_dev_chose_and_agree_with_the_formula(runs, tmp_path, monkeypatch):
     monkeypatch.setattr("baselines.training.hubs.BANK_CAPTIONS", 300)
     monkeypatch.setattr("baselines.training.hubs.IMAGES_AT_ONCE", 70)
     plain, chosen = (submit(runs, tmp_path / str(hubs), hubs=hubs, device="cpu") for hubs in (None, "auto"))
@@ -308,7 +293,7 @@ def test_scores_without_hubs_state_what_dev_chose_and_agree_with_the_formula(
         ).networks
     ]
 
-    def corrected(split: PairedDataset, weight: float, neighbours: int) -> Any:
+    def corrected(split, weight, neighbours):
         images, captions = np.arange(split.n_images), np.arange(len(split))
         return ncl_bench.without_hubs(
             score(networks, split, images, captions),
@@ -336,9 +321,7 @@ def test_scores_without_hubs_state_what_dev_chose_and_agree_with_the_formula(
 @pytest.mark.parametrize(
     ("hubs", "embeddings"), [("much", False), (-1.0, False), ("nan", False), ("inf", False), ("auto", True)]
 )
-def test_hubs_that_cannot_be_corrected_are_refused_before_scoring(
-    runs: list[Path], tmp_path: Path, hubs: Any, embeddings: bool
-) -> None:
+def test_hubs_that_cannot_be_corrected_are_refused_before_scoring(runs, tmp_path, hubs, embeddings):
     with pytest.raises(TrainingError, match="hubs"):
         submit(runs, tmp_path / "to", hubs=hubs, embeddings=embeddings, device="cpu")
     assert not (tmp_path / "to").exists()

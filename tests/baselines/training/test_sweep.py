@@ -9,7 +9,6 @@ import sys
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -49,34 +48,34 @@ TINY = {
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
+def asked(monkeypatch):
     """The jobs that a sweep is asked for, in place of the sweep."""
-    jobs: list[Job] = []
+    jobs = []
     monkeypatch.setattr("baselines.training.sweep.sweep", lambda folder, found, **_: jobs.extend(found) or {})
     return jobs
 
 
-def written(folder: Path, **content: object) -> str:
+def written(folder, **content):
     """A table of one's own."""
     (folder / "table.yaml").write_text(yaml.safe_dump({"title": "T", "seeds": [0, 1], **content}))
     return str(folder / "table.yaml")
 
 
 @pytest.fixture
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def in_this_process(monkeypatch):
     """No worker processes, which take seconds to start."""
     monkeypatch.setattr("baselines.training.sweep.worker_pool", InThisProcess)
 
 
 @pytest.fixture
-def recipe(tmp_path: Path) -> str:
+def recipe(tmp_path):
     path = tmp_path / "tiny" / "digits.yaml"
     path.parent.mkdir()
     path.write_text(yaml.safe_dump(TINY))
     return str(path)
 
 
-def test_the_table_of_digits_has_every_method_and_control() -> None:
+def test_the_table_of_digits_has_every_method_and_control():
     grid = Grid.load("digits")
     recipes = grid.recipes
     methods = {name.split("/")[0] for name in (*recipes, *grid.controls)}
@@ -86,14 +85,14 @@ def test_the_table_of_digits_has_every_method_and_control() -> None:
     assert jobs[0].training.seed == 0
 
 
-def test_what_is_named_twice_is_trained_once() -> None:
+def test_what_is_named_twice_is_trained_once():
     names, noises, seeds = ["ncr/digits_sgr"], ["none", "image-40"], [1, 0]
     once = jobs_of(Path("to"), names, noises, seeds)
     assert jobs_of(Path("to"), names * 2, [*noises, "none"], [*seeds, 1]) == once
     assert [(job.noise, job.seed) for job in once] == [(n, s) for s in (1, 0) for n in noises]
 
 
-def test_means_and_spreads_of_a_table(tmp_path: Path) -> None:
+def test_means_and_spreads_of_a_table(tmp_path):
     noise = "image-40"
     results = {Job("ncr/flickr30k_sgr", noise, seed, tmp_path): r for seed, r in enumerate((1.0, 2.0, 6.0))}
     results[Job("ncr/flickr30k_sgr", "none", 0, tmp_path)] = 5.0
@@ -116,7 +115,7 @@ def test_means_and_spreads_of_a_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("in_this_process")
-def test_a_mean_is_scored_from_the_runs_of_its_members(tmp_path: Path, recipe: str) -> None:
+def test_a_mean_is_scored_from_the_runs_of_its_members(tmp_path, recipe):
     other = Path(recipe).with_name("other.yaml")
     other.write_text(yaml.safe_dump(TINY | {"method": {"name": "triplet", "epochs": 1}}))
     mean = f"{recipe} + {other}"
@@ -134,7 +133,7 @@ def test_a_mean_is_scored_from_the_runs_of_its_members(tmp_path: Path, recipe: s
 
 
 @pytest.mark.usefixtures("in_this_process")
-def test_files_of_image_noise_replace_drawn_noise(tmp_path: Path, recipe: str) -> None:
+def test_files_of_image_noise_replace_drawn_noise(tmp_path, recipe):
     files = tmp_path / "files"
     files.mkdir()
     for unit in ("caption", "image"):
@@ -153,12 +152,12 @@ def test_files_of_image_noise_replace_drawn_noise(tmp_path: Path, recipe: str) -
         jobs_of(tmp_path / "out", [recipe], **(options | {"noises": ["image-60"]}))
 
 
-def in_bfloat16(*what: Any, **options: Any) -> list[Job]:
+def in_bfloat16(*what, **options):
     return [replace(job, precision="bf16-mixed") for job in jobs_of(*what, **options)]
 
 
 @pytest.mark.usefixtures("in_this_process")
-def test_a_sweep_is_one_submission_per_cell_and_does_nothing_twice(tmp_path: Path, recipe: str) -> None:
+def test_a_sweep_is_one_submission_per_cell_and_does_nothing_twice(tmp_path, recipe):
     what = (tmp_path / "out", [recipe], ["caption-40"], [0])
     jobs = in_bfloat16(*what)
     first = sweep(tmp_path / "out", jobs, at_once=1, device="cpu")
@@ -186,10 +185,8 @@ def test_a_sweep_is_one_submission_per_cell_and_does_nothing_twice(tmp_path: Pat
         sweep(tmp_path / "out", jobs, at_once=1, device="cpu")
 
 
-def test_the_command_hands_over_where_data_and_features_lie_and_the_precision(
-    tmp_path: Path, recipe: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: dict[str, Any] = {}
+def test_the_command_hands_over_where_data_and_features_lie_and_the_precision(tmp_path, recipe, monkeypatch):
+    asked = {}
     monkeypatch.setattr(
         "baselines.training.sweep.sweep", lambda to, jobs, **options: asked.update(options, jobs=jobs) or {}
     )
@@ -200,9 +197,7 @@ def test_the_command_hands_over_where_data_and_features_lie_and_the_precision(
     assert asked == expected
 
 
-def test_a_table_says_what_is_trained_and_arguments_narrow_it(
-    tmp_path: Path, recipe: str, asked: list[Job]
-) -> None:
+def test_a_table_says_what_is_trained_and_arguments_narrow_it(tmp_path, recipe, asked):
     other = "info_nce/digits_vse_infinity"
     tuned = f"{other}_tuned"  # shipped, and another recipe
     table = written(tmp_path, steps=7, recipes=[recipe, other], noises=["none", "image-40"])
@@ -232,8 +227,8 @@ def test_a_table_says_what_is_trained_and_arguments_narrow_it(
     ],
 )
 def test_a_table_of_papers_has_its_noises_per_recipe_and_a_method_alone_narrows_it(
-    arguments: list[str], trained: set[tuple[str, str]], tmp_path: Path, asked: list[Job]
-) -> None:
+    arguments, trained, tmp_path, asked
+):
     rows = {
         "ncr/flickr30k_sgr": ["none", "caption-40"],
         "crcl/flickr30k_saf": ["caption-40"],
@@ -286,19 +281,15 @@ def test_what_cannot_be_swept_or_tuned_is_one_sentence(
     ],
     ids=["features", "root"],
 )
-def test_workers_are_told_where_features_and_data_lie(
-    options: dict, message: str, tmp_path: Path, recipe: str
-) -> None:
+def test_workers_are_told_where_features_and_data_lie(options, message, tmp_path, recipe):
     Path(recipe).write_text(yaml.safe_dump(TINY | {"dataset": "flickr30k"}))
     jobs = [Job(recipe, "none", 0, tmp_path / "out", tmp_path / "data")]
     with pytest.raises(NclBenchError, match=message.format(root=tmp_path / "data")):
         sweep(tmp_path / "out", jobs, at_once=1, device="cpu", **options)
 
 
-def test_the_table_is_written_while_the_folder_is_held(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def write(path: Path, text: str) -> None:
+def test_the_table_is_written_while_the_folder_is_held(tmp_path, monkeypatch):
+    def write(path, text):
         with pytest.raises(NclBenchError, match="in use"), sole_owner(tmp_path):
             pass
         path.write_text(text)
@@ -310,20 +301,20 @@ def test_the_table_is_written_while_the_folder_is_held(
     )
 
 
-def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_of_something_else_is_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("precious")
     with pytest.raises(NclBenchError, match="holds something else"):
         sweep(tmp_path, [])
 
 
-def test_what_a_killed_sweep_left_of_its_table_does_not_lock_it_out(tmp_path: Path) -> None:
+def test_what_a_killed_sweep_left_of_its_table_does_not_lock_it_out(tmp_path):
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     (tmp_path / f".table.csv.{dead.pid}.tmp").write_text("half a ta")
     assert sweep(tmp_path, []) == {}
 
 
-def test_every_row_of_an_ablation_is_a_cell_of_its_own_on_any_dataset() -> None:
+def test_every_row_of_an_ablation_is_a_cell_of_its_own_on_any_dataset():
     for name, table in ablations().items():
         jobs = jobs_of_ablation(Path("to"), table, [0, 1], settings=["batch_size=64"])
         assert len({job.name for job in jobs}) == 2 * len(table.rows), name
@@ -334,7 +325,7 @@ def test_every_row_of_an_ablation_is_a_cell_of_its_own_on_any_dataset() -> None:
         assert unchanged[0] == table.rows[0].title
 
 
-def test_a_table_moves_to_another_dataset() -> None:
+def test_a_table_moves_to_another_dataset():
     (job,) = jobs_of(Path("to"), ["ncr/pictograms_vse_infinity"], ["caption-60"], [0], settings=["steps=7"])
     assert job.on("digits").recipe == "ncr/digits_vse_infinity"
     web = job.on("pictograms-web")  # whose noise is natural
@@ -345,7 +336,7 @@ def test_a_table_moves_to_another_dataset() -> None:
         job.on("mnist")
 
 
-def test_natural_noise_takes_no_other_noise_on_top() -> None:
+def test_natural_noise_takes_no_other_noise_on_top():
     web, clean = "ncr/pictograms-web_vse_infinity", "ncr/pictograms_vse_infinity"
     assert {job.noise for job in jobs_of(Path("to"), [web])} == {"none"}
     jobs = jobs_of(Path("to"), [web, clean], seeds=[0])
@@ -360,7 +351,7 @@ def test_natural_noise_takes_no_other_noise_on_top() -> None:
         jobs_of_table(Path("to"), "pictograms", noises=["caption-60"], dataset="pictograms-web")
 
 
-def test_controls_that_know_the_truth_do_not_move_to_natural_noise() -> None:
+def test_controls_that_know_the_truth_do_not_move_to_natural_noise():
     control = "triplet/pictograms_vse_infinity_clean"
     recipes = ["ncr/pictograms_vse_infinity", "triplet/pictograms_vse_infinity", control]
     jobs = jobs_of(Path("to"), recipes, ["similar-40", "similar-60"], [0])
@@ -372,10 +363,8 @@ def test_controls_that_know_the_truth_do_not_move_to_natural_noise() -> None:
         move_to_dataset([job for job in jobs if job.recipe == control], "pictograms-web")
 
 
-def test_an_ablation_is_trained_and_printed_beside_the_paper(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def trained(folder: Path, jobs: list[Job], **options: object) -> dict[Job, float]:
+def test_an_ablation_is_trained_and_printed_beside_the_paper(tmp_path, monkeypatch):
+    def trained(folder, jobs, **options):
         return {job: 400.0 - 40 * (job.variant != "full") + job.seed for job in jobs}
 
     monkeypatch.setattr("baselines.training.sweep.sweep", trained)
@@ -386,9 +375,7 @@ def test_an_ablation_is_trained_and_printed_beside_the_paper(
     assert re.findall(r"[\d.]+", line) == ["2", "361.0", "1.4", "10.0", "192.9", "60.0"]
 
 
-def test_a_plan_counts_what_is_left_without_data_and_writes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_counts_what_is_left_without_data_and_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     command = ["sweep", "crcl", "--table", "flickr30k", "--noise", "caption-40", "--seed", "1", "--plan"]
     found = CliRunner().invoke(app, [*command, "--set", "backbone.embed_size=8"], env={"COLUMNS": "80"})
@@ -398,9 +385,7 @@ def test_a_plan_counts_what_is_left_without_data_and_writes_nothing(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_plan_with_time_states_the_hours_of_steps_that_were_timed(
-    tmp_path: Path, recipe: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_with_time_states_the_hours_of_steps_that_were_timed(tmp_path, recipe, monkeypatch):
     monkeypatch.chdir(tmp_path)
     ticks = itertools.count()
     monkeypatch.setattr("baselines.training.plan.seconds_of", lambda device: 36.0 * next(ticks))
@@ -418,7 +403,7 @@ def test_a_plan_with_time_states_the_hours_of_steps_that_were_timed(
     assert [path.name for path in tmp_path.iterdir()] == ["tiny"]
 
 
-def test_a_plan_states_hours_of_the_measured_card_and_the_papers_number(tmp_path: Path) -> None:
+def test_a_plan_states_hours_of_the_measured_card_and_the_papers_number(tmp_path):
     plan = baselines.Sweep.of("crcl/flickr30k_sgr", noises=["caption-40"], seeds=[1], to=tmp_path).plan()
     (row,) = plan.itertuples()
     assert row.h100_hours == pytest.approx(row.steps * H100_MILLISECONDS["sgr"]["32-true"] / 3.6e6)
@@ -433,7 +418,7 @@ def test_a_plan_states_hours_of_the_measured_card_and_the_papers_number(tmp_path
             assert measured[backbone, precision] == milliseconds
 
 
-def test_the_progress_of_a_run_of_steps_is_that_of_its_steps() -> None:
+def test_the_progress_of_a_run_of_steps_is_that_of_its_steps():
     progress = TrainingProgress(40, Console(quiet=True))
     progress.position = lambda: 20.4
     progress.begin("run", "epoch 1", "train", 1_000)
@@ -441,7 +426,7 @@ def test_the_progress_of_a_run_of_steps_is_that_of_its_steps() -> None:
     assert progress._bar.tasks[0].percentage == pytest.approx(51)
 
 
-def test_a_search_has_a_plan_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_has_a_plan_too(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     command = ["tune", "ncr/digits_vse_infinity", "--trials", "3", "--set", "steps=50", "--plan"]
     found = CliRunner().invoke(app, command, env={"COLUMNS": "80"})
@@ -453,8 +438,8 @@ def test_a_search_has_a_plan_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.usefixtures("in_this_process")
-def test_the_steps_of_a_plan_are_those_of_the_training(tmp_path: Path, recipe: str) -> None:
-    def steps(name: str, *settings: str) -> int:
+def test_the_steps_of_a_plan_are_those_of_the_training(tmp_path, recipe):
+    def steps(name, *settings):
         (job,) = jobs_of(tmp_path, [name], ["caption-60"], seeds=[0], settings=settings)
         return planned_steps(job)
 
@@ -467,7 +452,7 @@ def test_the_steps_of_a_plan_are_those_of_the_training(tmp_path: Path, recipe: s
     assert planned_steps(job) == sum(job.run.read_outcome().steps)
 
 
-def test_a_recipe_that_is_averaged_with_itself_has_two_seeds() -> None:
+def test_a_recipe_that_is_averaged_with_itself_has_two_seeds():
     a, b = "rcl/digits_vse_infinity", "rcl/digits_vse_infinity_mean"
     twice = Job(f"{a} + {a}", "none", 1, Path("out"))
     assert [(job.recipe, job.seed) for job in twice.members] == [(a, 2), (a, 3)]
@@ -475,7 +460,7 @@ def test_a_recipe_that_is_averaged_with_itself_has_two_seeds() -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_steps_are_planned_without_building_a_network(name: str) -> None:
+def test_steps_are_planned_without_building_a_network(name):
     method = METHODS[name]
     config = method.Config()
     n_pairs = 950 + method.extra_clean_data(config)  # ten batches of 100, the last one half full

@@ -3,14 +3,11 @@
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import yaml
-from numpy.typing import NDArray
 from safetensors.torch import load_file
 from support.few_digits import (
     TINY,
@@ -25,7 +22,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from typer.testing import CliRunner
 
 from baselines.kit.batches import CPU_BYTES, memory_budget
-from baselines.kit.method import EpochPlan, Method
 from baselines.methods import METHODS
 from baselines.plot import plot_run
 from baselines.training.job import TrainingJob
@@ -36,7 +32,6 @@ from baselines.training.train import Trainer, TrainingProgress
 from ncl_bench.cli import app
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.load import load_dataset
-from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import NclBenchError, TrainingError
 from ncl_bench.evaluation.protocol import selection_images
 
@@ -45,11 +40,11 @@ TRIPLET = {"name": "triplet", "epochs": 1}
 
 
 @pytest.fixture(autouse=True)
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def opened(monkeypatch):
     """Train on the first three hundred pairs; lists the splits that were opened."""
-    splits: list[str] = []
+    splits = []
 
-    def load(name: str, **options) -> PairedDataset:
+    def load(name, **options):
         splits.append(options["split"])
         return load_few(name, n_pairs=300, **options)
 
@@ -57,13 +52,13 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return splits
 
 
-def train(job: TrainingJob, folder: Path, device: str = "cpu") -> dict:
+def train(job, folder, device="cpu"):
     trainer = Trainer(job, RunFolder(folder), device)
     with TrainingProgress(len(trainer.plans)) as progress:
         return trainer.run(progress)
 
 
-def test_same_seed_gives_same_bits_and_another_seed_does_not(tmp_path: Path) -> None:
+def test_same_seed_gives_same_bits_and_another_seed_does_not(tmp_path):
     train(digits_job(TRIPLET), tmp_path / "a")
     train(digits_job(TRIPLET, seed=1), tmp_path / "b")
     train(digits_job(TRIPLET), tmp_path / "c")
@@ -72,9 +67,7 @@ def test_same_seed_gives_same_bits_and_another_seed_does_not(tmp_path: Path) -> 
     assert first["best.safetensors"] != other["best.safetensors"]
 
 
-def test_training_neither_moves_the_global_generator_nor_opens_test(
-    tmp_path: Path, opened: list[str]
-) -> None:
+def test_training_neither_moves_the_global_generator_nor_opens_test(tmp_path, opened):
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
@@ -84,7 +77,7 @@ def test_training_neither_moves_the_global_generator_nor_opens_test(
 
 
 @pytest.mark.parametrize("name", ["checkpoints", "estimates", "tensorboard", "plots"])
-def test_a_run_whose_folders_are_links_out_of_it_is_not_written(name: str, tmp_path: Path) -> None:
+def test_a_run_whose_folders_are_links_out_of_it_is_not_written(name, tmp_path):
     outside, run = tmp_path / "outside", tmp_path / "run"
     for folder in (outside, run):
         folder.mkdir()
@@ -107,7 +100,7 @@ def test_a_run_whose_folders_are_links_out_of_it_is_not_written(name: str, tmp_p
         {"epochs": 0, "history": [], "method": [], "optimizers": 3},
     ],
 )
-def test_a_checkpoint_of_another_run_is_one_sentence(state: dict, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_run_is_one_sentence(state, tmp_path):
     trainer = Trainer(digits_job(TRIPLET), RunFolder(tmp_path / "run"), "cpu")
     trainer.folder.begin(trainer.job.record(trainer.train_split))
     trainer.folder.save_state(1, state)
@@ -115,7 +108,7 @@ def test_a_checkpoint_of_another_run_is_one_sentence(state: dict, tmp_path: Path
         train(digits_job(TRIPLET), tmp_path / "run")
 
 
-def score_twenty(trainer: Trainer) -> NDArray[np.float32]:
+def score_twenty(trainer):
     """Score twenty images of dev, and draw the other scores: attention compares every two slowly."""
     trainer.method.eval()
     n = selection_images(dataset_spec("digits"), "dev")
@@ -126,8 +119,8 @@ def score_twenty(trainer: Trainer) -> NDArray[np.float32]:
 
 @pytest.mark.parametrize("name", [name for name in METHODS if not METHODS[name].closed_form])
 def test_every_method_estimates_from_0_to_1_and_goes_on_with_the_same_bits_past_a_damaged_checkpoint(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    name, tmp_path, capsys, monkeypatch
+):
     monkeypatch.setattr(Trainer, "_score_dev", score_twenty)
     recipe = Recipe.from_dict(
         few_digits_recipe(name, warmup_epochs=1, epochs=1, rounds=[1, 1], trusted_pairs=32)
@@ -146,7 +139,7 @@ def test_every_method_estimates_from_0_to_1_and_goes_on_with_the_same_bits_past_
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", METHODS)
-def test_a_run_on_a_gpu_begins_as_on_a_cpu_and_resumes(name: str, tmp_path: Path) -> None:
+def test_a_run_on_a_gpu_begins_as_on_a_cpu_and_resumes(name, tmp_path):
     short = TrainingJob(Recipe.from_dict(few_digits_recipe(name)), noise_ratio=0.4)
     losses = []
     for device in ("cpu", "cuda"):
@@ -161,12 +154,10 @@ def test_a_run_on_a_gpu_begins_as_on_a_cpu_and_resumes(name: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("stopped_after", [0, 1])
-def test_ctrl_c_says_what_is_kept_and_the_same_command_where_it_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped_after: int
-) -> None:
+def test_ctrl_c_says_what_is_kept_and_the_same_command_where_it_goes_on(tmp_path, monkeypatch, stopped_after):
     epoch = Trainer._epoch
 
-    def stop(trainer: Trainer, number: int, *rest: Any) -> None:
+    def stop(trainer, number, *rest):
         if number == stopped_after:
             raise KeyboardInterrupt
         epoch(trainer, number, *rest)
@@ -187,7 +178,7 @@ def test_ctrl_c_says_what_is_kept_and_the_same_command_where_it_goes_on(
     assert (f"{tmp_path / 'run'} resumes after epoch 1" in again.stderr) == (stopped_after == 1)
 
 
-def test_a_budget_of_steps_counts_epochs_in_one_way(tmp_path: Path) -> None:
+def test_a_budget_of_steps_counts_epochs_in_one_way(tmp_path):
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(few_digits_recipe("triplet", epochs=1)))
     command = ["train", str(tmp_path / "recipe.yaml"), "--device", "cpu", "--to", str(tmp_path / "run")]
     said = CliRunner().invoke(app, [*command, "--set", "steps=9"])
@@ -197,12 +188,10 @@ def test_a_budget_of_steps_counts_epochs_in_one_way(tmp_path: Path) -> None:
     assert f" of {epochs[-1]}, rSum" in said.stdout
 
 
-def test_a_run_stopped_after_its_last_checkpoint_has_every_epoch_in_its_curves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_stopped_after_its_last_checkpoint_has_every_epoch_in_its_curves(tmp_path, monkeypatch):
     save_state = RunFolder.save_state
 
-    def save_and_stop(folder: RunFolder, epochs: int, state: dict) -> Path:
+    def save_and_stop(folder, epochs, state):
         path = save_state(folder, epochs, state)
         if epochs == 2:
             raise KeyboardInterrupt
@@ -220,12 +209,10 @@ def test_a_run_stopped_after_its_last_checkpoint_has_every_epoch_in_its_curves(
 
 
 @pytest.mark.parametrize("epochs_before", [0, 1])
-def test_a_run_names_every_machine_that_trained_it(
-    epochs_before: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_names_every_machine_that_trained_it(epochs_before, tmp_path, monkeypatch):
     save_state = RunFolder.save_state
 
-    def save_and_stop(folder: RunFolder, epochs: int, state: dict) -> Path:
+    def save_and_stop(folder, epochs, state):
         if epochs_before == 1:
             save_state(folder, epochs, state)
         raise KeyboardInterrupt
@@ -246,14 +233,14 @@ def test_a_run_names_every_machine_that_trained_it(
 
 @pytest.mark.parametrize(("device", "expected"), [("a GPU", 4_000), ("another GPU", 16_000)])
 def test_a_resumed_run_keeps_the_budget_that_it_recorded_for_this_device(
-    device: str, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    device, expected, tmp_path, monkeypatch
+):
     first = Machine(torch="2.6.0", device="a GPU", block_bytes=4_000)
     second = Machine(torch="2.6.0", device=device, block_bytes=16_000)
     method, seen = TRIPLET | {"epochs": 2}, []
     train_epoch = METHODS["triplet"].train_epoch
 
-    def train_and_stop(self: Method, plan: EpochPlan, *others: Any) -> None:
+    def train_and_stop(self, plan, *others):
         seen.append(memory_budget(torch.device("cpu")))
         if len(seen) == 2:
             raise KeyboardInterrupt
@@ -269,14 +256,14 @@ def test_a_resumed_run_keeps_the_budget_that_it_recorded_for_this_device(
     assert memory_budget(torch.device("cpu")) == CPU_BYTES
 
 
-def test_a_run_that_began_without_naming_its_machine_names_none(tmp_path: Path) -> None:
+def test_a_run_that_began_without_naming_its_machine_names_none(tmp_path):
     folder, wanted = RunFolder(tmp_path / "run"), digits_job(TRIPLET)
     folder.begin(wanted.record(wanted.load("train")))
     folder.add_machine(Machine(torch="2.7.0", device="a GPU"), goes_on=True)
     assert folder.read_run().trained_on is None
 
 
-def test_folder_of_another_run_is_refused(tmp_path: Path) -> None:
+def test_folder_of_another_run_is_refused(tmp_path):
     first = digits_job(TRIPLET)
     RunFolder(tmp_path / "run").begin(first.record(first.load("train")))
     before = (tmp_path / "run" / "run.json").read_bytes()
@@ -290,7 +277,7 @@ def test_folder_of_another_run_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "run.json").read_bytes() == before
 
 
-def test_a_run_that_recorded_only_what_its_recipe_gave_goes_on(tmp_path: Path) -> None:
+def test_a_run_that_recorded_only_what_its_recipe_gave_goes_on(tmp_path):
     folder, wanted = RunFolder(tmp_path / "run"), digits_job(TRIPLET)
     record = wanted.record(wanted.load("train"))
     given = {"dataset": "digits", "batch_size": 100, "backbone": TINY, "method": TRIPLET}
@@ -302,7 +289,7 @@ def test_a_run_that_recorded_only_what_its_recipe_gave_goes_on(tmp_path: Path) -
         folder.begin(other.record(other.load("train")))
 
 
-def test_the_command_counts_epochs_from_one_and_says_that_nothing_was_left_to_do(tmp_path: Path) -> None:
+def test_the_command_counts_epochs_from_one_and_says_that_nothing_was_left_to_do(tmp_path):
     recipe = digits_job({**TRIPLET, "warmup_epochs": 1}).recipe
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
     arguments = ["train", str(tmp_path / "recipe.yaml"), "--noise-ratio", "0.4", "--device", "cpu"]
@@ -321,8 +308,8 @@ def test_the_command_counts_epochs_from_one_and_says_that_nothing_was_left_to_do
     [("tf32", "mapped", "--precision tf32"), ("32-true", "gpu", "--features gpu")],
 )
 def test_what_only_a_gpu_has_is_refused_on_a_cpu_before_anything_is_written(
-    precision: str, features: Any, refused: str, tmp_path: Path
-) -> None:
+    precision, features, refused, tmp_path
+):
     with pytest.raises(TrainingError, match=f"^{refused} needs a CUDA device"):
         Trainer(
             digits_job(TRIPLET, precision=precision), RunFolder(tmp_path / "run"), "cpu", features=features
@@ -330,19 +317,17 @@ def test_what_only_a_gpu_has_is_refused_on_a_cpu_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
-def test_foreign_folder_is_refused_and_untouched(tmp_path: Path) -> None:
+def test_foreign_folder_is_refused_and_untouched(tmp_path):
     (tmp_path / "thesis.txt").write_text("precious")
     with pytest.raises(TrainingError, match="is not a training run"):
         train(digits_job(TRIPLET), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def test_non_finite_loss_stops_with_step_pairs_and_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_non_finite_loss_stops_with_step_pairs_and_checkpoint(tmp_path, monkeypatch):
     calls = 0
 
-    def poisoned(similarities: torch.Tensor, margin: float) -> torch.Tensor:
+    def poisoned(similarities, margin):
         nonlocal calls
         calls += 1
         return similarities.diagonal() * (float("nan") if calls == 4 else 1.0)
@@ -354,7 +339,7 @@ def test_non_finite_loss_stops_with_step_pairs_and_checkpoint(
         train(digits_job(TRIPLET | {"epochs": 3}), tmp_path / "run")
 
 
-def load_alike(name: str, **options: Any) -> PairedDataset:
+def load_alike(name, **options):
     """Train has 41 pairs of one image and one caption."""
     dataset = load_dataset(name, **options)
     if options["split"] != "train":
@@ -366,8 +351,8 @@ def load_alike(name: str, **options: Any) -> PairedDataset:
 
 @pytest.mark.parametrize("name", ["cream", "dcl", "in2r", "npc", "osa", "pcsr", "sps"])
 def test_pairs_that_are_all_alike_and_a_batch_of_one_leave_numbers_or_one_sentence(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    name, tmp_path, monkeypatch
+):
     monkeypatch.setattr("baselines.training.job.load_dataset", load_alike)
     from_start = dict.fromkeys(("hard_from_epoch", "clean_from_epoch", "noisy_from_epoch"), 0)
     recipe = few_digits_recipe(name, warmup_epochs=1, epochs=2, **from_start)
@@ -384,7 +369,7 @@ def test_pairs_that_are_all_alike_and_a_batch_of_one_leave_numbers_or_one_senten
     assert all(weight.isfinite().all() for weight in weights.values())
 
 
-def test_history_says_what_happened(tmp_path: Path) -> None:
+def test_history_says_what_happened(tmp_path):
     result = train(digits_job(NCR), tmp_path / "run")
     history = json.loads((tmp_path / "run" / "history.json").read_text())
     assert [(e["phase"], e["epoch"]) for e in history] == [("warmup", 0), ("train", 0), ("train", 1)]

@@ -19,7 +19,7 @@ from baselines.training.grids import Grid, Tuning, grid_names
 from baselines.training.recipe import Between, OneOf, Recipe
 from baselines.training.run_folder import Outcome
 from baselines.training.step import Diverged
-from baselines.training.tune import Trial, drawn, trials_of, tune
+from baselines.training.tune import drawn, trials_of, tune
 from ncl_bench.cli import app
 from ncl_bench.data.load import load_dataset
 from ncl_bench.errors import NclBenchError, RecipeError
@@ -40,11 +40,11 @@ TUNING = Tuning(trials=3, noise="caption-60", seed=1000)
 
 
 @pytest.fixture
-def fitted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def fitted(monkeypatch):
     """Trials that were trained, by a stand-in whose rSum on dev grows with the learning rate."""
-    names: list[str] = []
+    names = []
 
-    def fit(trial: Trial, *_: object) -> None:
+    def fit(trial, *_):
         names.append(trial.name.split("/")[-1])
         training = trial.training
         trial.run.write_run(training.record(load_dataset("digits", noise_ratio=training.noise_ratio)))
@@ -57,7 +57,7 @@ def fitted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
-def recipe(tmp_path: Path) -> str:
+def recipe(tmp_path):
     path = tmp_path / "info_nce" / "few.yaml"
     path.parent.mkdir()
     path.write_text(yaml.safe_dump(CONTENT))
@@ -71,9 +71,7 @@ def recipe(tmp_path: Path) -> str:
     number=st.integers(1, 99),
 )
 @example(low=1e-300, factor=1e300, log=True, number=1)
-def test_a_drawn_number_lies_in_its_range_and_is_always_the_same(
-    low: float, factor: float, log: bool, number: int
-) -> None:
+def test_a_drawn_number_lies_in_its_range_and_is_always_the_same(low, factor, log, number):
     among = Between(low=low, high=low * factor, log=log)
     value = drawn(among, 1000, number, "method.margin")
     assert among.low <= value <= among.high
@@ -105,9 +103,7 @@ def test_a_drawn_number_lies_in_its_range_and_is_always_the_same(
         ("method.warmup_epochs", OneOf(choice=(1, 2, 3)), [1, 1, 3, 3, 2, 2, 2, 3, 3], "4d6f12cddaf10e9a"),
     ],
 )
-def test_a_trial_draws_what_it_always_drew(
-    name: str, among: Between | OneOf, trials: list, sha256: str
-) -> None:
+def test_a_trial_draws_what_it_always_drew(name, among, trials, sha256):
     """Recorded when the measured tables were tuned; other values would make their rows irreproducible."""
     assert [drawn(among, 1000, number, name) for number in range(1, 10)] == trials
     many = [drawn(among, seed, number, name) for seed in (0, 7, 1000, 2**32 - 1) for number in range(1, 501)]
@@ -123,20 +119,18 @@ def test_a_trial_draws_what_it_always_drew(
         ({"method.temperature": {"low": 0, "high": 1, "log": True}}, "are not a range; expected low < high"),
     ],
 )
-def test_a_search_that_a_method_refuses_is_refused_with_the_recipe(changed: dict, sentence: str) -> None:
+def test_a_search_that_a_method_refuses_is_refused_with_the_recipe(changed, sentence):
     with pytest.raises(RecipeError, match=sentence):
         Recipe.from_dict(CONTENT | {"search": changed})
 
 
-def test_a_search_is_no_part_of_what_is_trained() -> None:
+def test_a_search_is_no_part_of_what_is_trained():
     recipe = Recipe.from_dict(CONTENT)
     assert "search" not in recipe.model_dump()
     assert set(recipe.search) == set(SEARCH)
 
 
-def test_a_tuning_does_its_trials_once_and_writes_the_best_as_a_recipe(
-    recipe: str, tmp_path: Path, fitted: list[str]
-) -> None:
+def test_a_tuning_does_its_trials_once_and_writes_the_best_as_a_recipe(recipe, tmp_path, fitted):
     folder = tmp_path / "out"
     trials = trials_of(folder, [recipe, recipe], TUNING)
     (path,) = tune(folder, trials)
@@ -161,11 +155,11 @@ def test_a_tuning_does_its_trials_once_and_writes_the_best_as_a_recipe(
 
 
 def test_a_loss_that_is_not_finite_is_the_worst_trial_and_is_not_repeated(
-    recipe: str, tmp_path: Path, fitted: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    recipe, tmp_path, fitted, monkeypatch
+):
     fit = tuning.train_run
 
-    def diverging(trial: Trial, *rest: object) -> None:
+    def diverging(trial, *rest):
         fit(trial, *rest)
         if trial.number == 0:
             (trial.run.path / "training.json").unlink()
@@ -180,12 +174,10 @@ def test_a_loss_that_is_not_finite_is_the_worst_trial_and_is_not_repeated(
     assert (lines[0]["dev_rsum"], lines[0]["best_epoch"], lines[0]["chosen"]) == ("0.0", "", "")
 
 
-def test_the_table_of_trials_has_every_finished_one_when_another_fails(
-    recipe: str, tmp_path: Path, fitted: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_table_of_trials_has_every_finished_one_when_another_fails(recipe, tmp_path, fitted, monkeypatch):
     fit = tuning.train_run
 
-    def failing(trial: Trial, *rest: object) -> None:
+    def failing(trial, *rest):
         if trial.number == 2:
             raise NclBenchError("the disk is full")
         fit(trial, *rest)
@@ -200,7 +192,7 @@ def test_the_table_of_trials_has_every_finished_one_when_another_fails(
 MEASURED = [table for table in map(Grid.load, grid_names()) if table.tuning is not None]
 
 
-def test_the_shipped_tables_name_every_method_recipes_that_can_be_tuned_and_seeds_apart() -> None:
+def test_the_shipped_tables_name_every_method_recipes_that_can_be_tuned_and_seeds_apart():
     for table in MEASURED:
         assert table.tuning.seed not in table.seeds
         for recipe in table.recipes:
@@ -211,7 +203,7 @@ def test_the_shipped_tables_name_every_method_recipes_that_can_be_tuned_and_seed
 
 
 @pytest.mark.parametrize("name", [name for name in recipe_names() if Recipe.load(name).search])
-def test_a_search_contains_what_the_recipe_says(name: str) -> None:
+def test_a_search_contains_what_the_recipe_says(name):
     recipe = Recipe.load(name)
     options = recipe.model_dump(mode="json")
     for option, among in recipe.search.items():
@@ -223,7 +215,7 @@ def test_a_search_contains_what_the_recipe_says(name: str) -> None:
             assert among.low <= value <= among.high, option
 
 
-def test_a_table_that_tunes_on_one_of_its_seeds_is_refused(tmp_path: Path) -> None:
+def test_a_table_that_tunes_on_one_of_its_seeds_is_refused(tmp_path):
     path = tmp_path / "table.yaml"
     content = {"title": "T", "steps": 1, "recipes": ["a/b"], "noises": ["none"], "seeds": [7]}
     path.write_text(yaml.safe_dump(content | {"tuning": {"seed": 7}}))
@@ -232,7 +224,7 @@ def test_a_table_that_tunes_on_one_of_its_seeds_is_refused(tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("fitted")
-def test_recipes_narrow_a_table_and_the_table_says_the_rest(recipe: str, tmp_path: Path) -> None:
+def test_recipes_narrow_a_table_and_the_table_says_the_rest(recipe, tmp_path):
     other, folder = Path(recipe).with_name("other.yaml"), tmp_path / "out"
     other.write_text(yaml.safe_dump(CONTENT))
     content = {"title": "T", "steps": 2, "noises": ["none"], "seeds": [0]}

@@ -5,40 +5,37 @@ see :mod:`support.stand_in_device`.
 """
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from support.few_digits import few_digits_recipe
 from support.parity import TRAINED
-from support.stand_in_device import DEVICE, OnDevice, StandIn, stand_in
+from support.stand_in_device import DEVICE, OnDevice, stand_in
 from support.tiny_clip import MODEL, WORDS, clip_batch
 
 from baselines.backbones import BACKBONES, build_backbone
 from baselines.kit.augmentation import blank_regions, change_words, drop_regions
 from baselines.kit.backbone import Encoded
 from baselines.kit.batches import Batch, TrainingBatches, collate
-from baselines.kit.method import EpochPlan
 from baselines.kit.transport import partial_transport
 from baselines.methods import METHODS
 from baselines.training.job import TrainingJob, build_method, trusted_rows, with_own_images
 from baselines.training.recipe import Recipe
 from baselines.training.step import READ_EVERY, OptimiserStep
 from ncl_bench.data.load import load_dataset
-from ncl_bench.data.paired import PairedDataset
 
 PAIRS, BATCH_SIZE = 120, 12
 SMALL = {"embed_size": 16, "word_dim": 8, "sim_dim": 8, "caption_hidden": 8, "caption_word_dim": 8}
 
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+def device(monkeypatch):
     with stand_in(monkeypatch) as found:
         yield found
 
 
-def digits() -> PairedDataset:
+def digits():
     """Few pairs, their shortest captions, and few regions of their images."""
     found = load_dataset("digits", split="train", noise_ratio=0.4).subset(np.arange(8 * PAIRS))
     found = found.subset(np.argsort(found.tokens.lengths, kind="stable")[:PAIRS])
@@ -48,7 +45,7 @@ def digits() -> PairedDataset:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRAINED)
-def test_a_backbone_never_waits_in_a_step(name: str, device: StandIn) -> None:
+def test_a_backbone_never_waits_in_a_step(name, device):
     data, backbone = digits(), BACKBONES[name]
     fields = backbone.Config.model_fields
     if backbone.reads_images:
@@ -78,7 +75,7 @@ def test_a_backbone_never_waits_in_a_step(name: str, device: StandIn) -> None:
     assert device.waits.total() == 0, device.waits
 
 
-def waits_of_steps(method: Any, plan: EpochPlan, batches: TrainingBatches, device: StandIn) -> list[int]:
+def waits_of_steps(method, plan, batches, device):
     """Of one epoch: how often each step waited, from the end of the step before."""
     step, found = OptimiserStep(2.0), []
     step.optimizers = {
@@ -87,7 +84,7 @@ def waits_of_steps(method: Any, plan: EpochPlan, batches: TrainingBatches, devic
     step.budget.taken = [0] * len(method.networks)
     step.budget.begin_epoch(list(method.networks))
 
-    def counted(*arguments: Any, **terms: Any) -> None:
+    def counted(*arguments, **terms):
         step(*arguments, **terms)
         found.append(device.waits.total())
         device.waits.clear()
@@ -100,7 +97,7 @@ def waits_of_steps(method: Any, plan: EpochPlan, batches: TrainingBatches, devic
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in METHODS if not METHODS[name].closed_form])
-def test_a_step_of_a_method_waits_at_most_once(name: str, device: StandIn) -> None:
+def test_a_step_of_a_method_waits_at_most_once(name, device):
     """But for the first steps of the networks in an epoch, before which the pairs are divided."""
     short = {"warmup_epochs": 1, "epochs": 2, "rounds": [2], "freeze_epochs": 1, "noisy_from_epoch": 0}
     # where transport needs more than ROUNDS_UNASKED rounds, the host asks once more
@@ -120,9 +117,7 @@ def test_a_step_of_a_method_waits_at_most_once(name: str, device: StandIn) -> No
 
 
 @pytest.mark.parametrize(("shape", "waits"), [((4, 3), 0), ((4, 2, 3), 1)], ids=["pooled", "items"])
-def test_rows_are_chosen_without_waiting_where_vectors_are_pooled(
-    shape: tuple[int, ...], waits: int, device: StandIn
-) -> None:
+def test_rows_are_chosen_without_waiting_where_vectors_are_pooled(shape, waits, device):
     vectors, rows = torch.rand(shape), torch.tensor([3, 0, 3])
     there, chosen = Encoded(vectors.to(DEVICE), torch.full((4,), 2)), rows.to(DEVICE)
     device.waits.clear()
@@ -132,7 +127,7 @@ def test_rows_are_chosen_without_waiting_where_vectors_are_pooled(
     assert len(found.lengths) == 3
 
 
-def test_losses_are_read_now_and_then(device: StandIn) -> None:
+def test_losses_are_read_now_and_then(device):
     weight = torch.nn.Linear(1, 1).to(DEVICE)
     step = OptimiserStep(2.0)
     step.optimizers = {weight: torch.optim.SGD(weight.parameters(), lr=0.1)}
@@ -145,7 +140,7 @@ def test_losses_are_read_now_and_then(device: StandIn) -> None:
     assert device.waits.total() == 1
 
 
-def test_augmentation_changes_a_batch_alike_on_every_device(device: StandIn) -> None:
+def test_augmentation_changes_a_batch_alike_on_every_device(device):
     batch = collate(digits(), np.arange(20))
     changed = []
     for each in (batch, batch.to(DEVICE)):
@@ -159,7 +154,7 @@ def test_augmentation_changes_a_batch_alike_on_every_device(device: StandIn) -> 
     assert torch.equal(there.caption_lengths, here.caption_lengths)
 
 
-def test_transport_on_a_device_is_that_on_a_cpu_bit_by_bit(device: StandIn) -> None:
+def test_transport_on_a_device_is_that_on_a_cpu_bit_by_bit(device):
     costs = torch.rand(6, 5, generator=torch.Generator().manual_seed(2)) + 0.1
     here, there = partial_transport(costs, 0.3, 0.05), partial_transport(costs.to(DEVICE), 0.3, 0.05)
     assert here.rounds == there.rounds > 1

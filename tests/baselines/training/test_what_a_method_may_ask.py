@@ -1,7 +1,5 @@
 """A second trained module, trusted pairs and ranking scores, which most methods do without."""
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,12 +7,11 @@ import pytest
 import torch
 from rich.console import Console
 from support.few_digits import digits_job, trained
-from torch import Tensor, nn
+from torch import nn
 
 from baselines.kit.losses import mean_triplet
-from baselines.kit.method import EpochPlan, Method, Setting, StepDecay
+from baselines.kit.method import Method, StepDecay
 from baselines.methods import METHODS
-from baselines.training.job import TrainingJob
 from baselines.training.run_folder import RunFolder
 from baselines.training.submit import submit
 from baselines.training.train import Trainer
@@ -32,22 +29,22 @@ class Asking(Method):
     Config = StepDecay
     seen: list[Any]
 
-    def __init__(self, config: StepDecay, setting: Setting) -> None:
+    def __init__(self, config, setting):
         super().__init__(config, setting)
         self.scale = nn.Linear(1, 1)
         self.seen = []
 
     @classmethod
-    def extra_clean_data(cls, config: StepDecay) -> int:
+    def extra_clean_data(cls, config):
         return TRUSTED
 
-    def trained_modules(self) -> Sequence[nn.Module]:
+    def trained_modules(self):
         return [*self.networks, self.scale]
 
-    def learning_rate(self, module: nn.Module, plan: EpochPlan) -> float:
+    def learning_rate(self, module, plan):
         return plan.learning_rate / 10 if module is self.scale else plan.learning_rate
 
-    def train_epoch(self, plan, batches, step) -> None:
+    def train_epoch(self, plan, batches, step):
         network = self.networks[0].train()
         trusted = batches.read(self.setting.trusted_ids)
         self.seen.append((batches.pair_ids, trusted))
@@ -55,25 +52,25 @@ class Asking(Method):
             loss = mean_triplet(network(batch).similarities, 0.2).mean()
             step([network, self.scale], loss * self.scale(loss.detach()[None]).sum(), batch)
 
-    def ranking_scores(self, network: nn.Module, similarities: Tensor) -> Tensor:
+    def ranking_scores(self, network, similarities):
         assert network is self.networks[0]
         return similarities.exp()
 
 
 @pytest.fixture(autouse=True)
-def registered(few_pairs: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def registered(few_pairs, monkeypatch):
     monkeypatch.setitem(METHODS.data, "asking", Asking)
 
 
-def job(noise_ratio: float = 0.4, seed: int = 0) -> TrainingJob:
+def job(noise_ratio=0.4, seed=0):
     return digits_job({"name": "asking", "epochs": 2, "learning_rate": 0.01}, noise_ratio, seed=seed)
 
 
-def trainer(folder: Path, *options: Any) -> Trainer:
+def trainer(folder, *options):
     return Trainer(job(*options), RunFolder(folder), "cpu")
 
 
-def test_trusted_pairs_are_true_apart_and_the_same_at_every_noise(tmp_path: Path) -> None:
+def test_trusted_pairs_are_true_apart_and_the_same_at_every_noise(tmp_path):
     noisy, noisier = trained(job(), tmp_path / "a"), trainer(tmp_path / "b", 0.8)
     trusted = noisy.method.setting.trusted_ids
     assert len(trusted) == TRUSTED
@@ -87,13 +84,13 @@ def test_trusted_pairs_are_true_apart_and_the_same_at_every_noise(tmp_path: Path
     assert torch.equal(batch.pair_ids, trusted)
 
 
-def test_every_trained_module_has_its_rate(tmp_path: Path) -> None:
+def test_every_trained_module_has_its_rate(tmp_path):
     whole = trained(job(), tmp_path / "whole")
     rates = [optimizer.param_groups[0]["lr"] for optimizer in whole.step.optimizers.values()]
     assert rates == [0.01, 0.001]
 
 
-def test_a_run_is_scored_by_what_its_method_ranks_by_and_says_what_it_knew(tmp_path: Path) -> None:
+def test_a_run_is_scored_by_what_its_method_ranks_by_and_says_what_it_knew(tmp_path):
     trained(job(), tmp_path / "run")
     stated = submit([tmp_path / "run"], tmp_path / "submission", device="cpu", console=Console(quiet=True))
     assert stated.extra_clean_data == "20 training pairs that are known to match"
@@ -102,9 +99,7 @@ def test_a_run_is_scored_by_what_its_method_ranks_by_and_says_what_it_knew(tmp_p
     assert scores.min() > 0  # cosines exist on both sides of it
 
 
-def test_more_trusted_pairs_than_there_are_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_trusted_pairs_than_there_are_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(Asking, "extra_clean_data", classmethod(lambda cls, config: 1001))
     with pytest.raises(TrainingError, match=r"Asking needs 1001 pairs .* digits has 1000"):
         trainer(tmp_path)

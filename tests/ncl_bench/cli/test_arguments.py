@@ -1,8 +1,5 @@
 """Arguments that no command should read."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 
@@ -18,7 +15,7 @@ import pytest
         (("",), "argument 1"),
     ],
 )
-def test_an_empty_argument_is_named(run: Callable[..., Any], arguments: tuple[str, ...], name: str) -> None:
+def test_an_empty_argument_is_named(run, arguments, name):
     ran = run(*arguments)
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert ran.err.startswith(f"ncl-bench: {name} is empty; give a value, or leave it out")

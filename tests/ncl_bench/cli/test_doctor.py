@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 from support import miniatures
@@ -16,17 +15,17 @@ from ncl_bench.extras import install_command
 
 
 @pytest.fixture(autouse=True)
-def no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_folder(monkeypatch):
     monkeypatch.delenv("NCL_BENCH_DATA", raising=False)
 
 
-def findings(*arguments: str, code: int = 0) -> dict[str, dict[str, str]]:
+def findings(*arguments, code=0):
     result = CliRunner().invoke(app, ["doctor", "--json", *arguments])
     assert result.exit_code == code, result.output
     return {found["name"]: found for found in json.loads(result.stdout)}
 
 
-def test_a_sound_installation_is_usable() -> None:
+def test_a_sound_installation_is_usable():
     found = findings()
     assert found["ncl-bench"]["detail"] == __version__
     assert {"python", "numpy", "pandas", "datasets", "torch", "cpu"} <= set(found)
@@ -36,7 +35,7 @@ def test_a_sound_installation_is_usable() -> None:
     assert found["coco"]["fix"] == "ncl-bench prepare coco --from DOWNLOADS --to DIR"
 
 
-def test_the_report_for_people_says_the_same() -> None:
+def test_the_report_for_people_says_the_same():
     result = CliRunner().invoke(app, ["doctor"])
     assert result.exit_code == 0
     assert result.stdout.splitlines()[-1] == "ncl-bench is usable"
@@ -44,7 +43,7 @@ def test_the_report_for_people_says_the_same() -> None:
     assert "fix: ncl-bench prepare coco" in result.stdout
 
 
-def test_a_missing_package_is_broken_unless_only_training_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_broken_unless_only_training_needs_it(monkeypatch):
     needs = ["ncl-absent-a>=1", "ncl-absent-b>=2; extra == 'baselines'", "ncl-absent-c; extra == 'test'"]
     needs.append("ncl-absent-d; extra == 'features'")
     monkeypatch.setattr(doctor, "requires", lambda name: needs)
@@ -58,7 +57,7 @@ def test_a_missing_package_is_broken_unless_only_training_needs_it(monkeypatch: 
     assert found["ncl-absent-d"]["fix"] == install_command("features")
 
 
-def test_a_package_that_is_too_old_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_is_too_old_is_broken(monkeypatch):
     monkeypatch.setattr(doctor, "requires", lambda name: ["numpy>=1000"])
     found = findings(code=1)["numpy"]
     assert found["state"] == "broken"
@@ -66,15 +65,13 @@ def test_a_package_that_is_too_old_is_broken(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(tmp_path, monkeypatch):
     monkeypatch.setitem(DATASETS.data, "cc152k", miniatures.SPECS["cc152k"])
     prepare("cc152k", miniatures.make_cc152k(tmp_path / "from"), tmp_path / "data")
     return tmp_path / "data"
 
 
-def test_prepared_data_is_found_by_option_and_by_environment(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prepared_data_is_found_by_option_and_by_environment(root, monkeypatch):
     found = findings("--root", str(root))["cc152k"]
     assert found["state"] == "ok"
     assert "train 12, dev 4, test 3 images" in found["detail"]
@@ -82,7 +79,7 @@ def test_prepared_data_is_found_by_option_and_by_environment(
     assert findings()["cc152k"] == found
 
 
-def test_a_folder_that_does_not_exist_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_does_not_exist_is_broken(tmp_path, monkeypatch):
     found = findings("--root", str(tmp_path / "nope"), code=1)["folder"]
     assert found["detail"] == f"{tmp_path / 'nope'} does not exist"
     monkeypatch.setenv("NCL_BENCH_DATA", str(tmp_path / "nope"))
@@ -90,7 +87,7 @@ def test_a_folder_that_does_not_exist_is_broken(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "features/dev.npy", "captions/dev"])
-def test_damaged_data_is_broken(root: Path, name: str) -> None:
+def test_damaged_data_is_broken(root, name):
     damaged = root / "cc152k" / name
     file = damaged if damaged.is_file() else next(damaged.glob("*.arrow"))
     file.write_bytes(file.read_bytes()[:-8])
@@ -100,7 +97,7 @@ def test_damaged_data_is_broken(root: Path, name: str) -> None:
     assert "ncl-bench prepare cc152k" in found["fix"]
 
 
-def test_a_flipped_bit_is_found_by_a_deep_look_alone(root: Path) -> None:
+def test_a_flipped_bit_is_found_by_a_deep_look_alone(root):
     assert "every hash correct" in findings("--root", str(root), "--deep")["cc152k"]["detail"]
     file = root / "cc152k" / "features" / "train.npy"
     content = bytearray(file.read_bytes())
@@ -115,7 +112,7 @@ def test_a_flipped_bit_is_found_by_a_deep_look_alone(root: Path) -> None:
     assert command in found["fix"]
 
 
-def test_a_noise_file_alone_does_not_make_a_dataset_of_its_folder(tmp_path: Path) -> None:
+def test_a_noise_file_alone_does_not_make_a_dataset_of_its_folder(tmp_path):
     (tmp_path / "digits" / "noise").mkdir(parents=True)
     assert findings("--root", str(tmp_path))["digits"] == {
         "topic": "data",
@@ -126,7 +123,7 @@ def test_a_noise_file_alone_does_not_make_a_dataset_of_its_folder(tmp_path: Path
     }
 
 
-def test_cuda_devices_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_devices_are_named(monkeypatch):
     from types import SimpleNamespace
 
     torch = pytest.importorskip("torch")
@@ -138,7 +135,7 @@ def test_cuda_devices_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [found.detail for found in baselines.doctor.cuda_devices()] == ["Example GPU, 8 GiB"]
 
 
-def test_nothing_is_said_about_cuda_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_said_about_cuda_without_torch(monkeypatch):
     monkeypatch.setattr(baselines.doctor, "find_spec", lambda name: None)
     assert list(baselines.doctor.cuda_devices()) == []
 
@@ -155,9 +152,7 @@ def test_nothing_is_said_about_cuda_without_torch(monkeypatch: pytest.MonkeyPatc
         (["--gpu", "--json"], r"^--gpu prints a table of its own; leave --root, --deep and --json out$"),
     ],
 )
-def test_without_a_gpu_one_sentence_says_so(
-    options: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_gpu_one_sentence_says_so(options, sentence, monkeypatch):
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     found = CliRunner().invoke(app, ["doctor", *options])

@@ -1,7 +1,6 @@
 """A stopped command ends with the exit code that shells expect."""
 
 from collections.abc import Callable
-from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
@@ -11,27 +10,27 @@ import pytest
 from ncl_bench.errors import reason_of
 
 
-def test_ctrl_c_ends_a_command_without_a_traceback(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_command_without_a_traceback(run, tmp_path):
     (tmp_path / "stops.py").write_text("raise KeyboardInterrupt")
     ended = run("--plugin", tmp_path / "stops.py", "datasets")
     assert (ended.code, ended.out, ended.err) == (130, "", "")
 
 
-def _python() -> None:
+def _python():
     raise MemoryError
 
 
-def _numpy() -> None:
+def _numpy():
     np.empty(1 << 60, np.uint8)
 
 
-def _torch() -> None:
+def _torch():
     raise RuntimeError(
         "[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory: you tried"
     )
 
 
-def _loader() -> None:
+def _loader():
     raise ImportError("libtorch_cpu.so: failed to map segment from shared object")
 
 
@@ -45,7 +44,7 @@ def test_lack_of_memory_is_one_sentence(
     assert ended.err == "ncl-bench: out of memory; close other programs, or use a machine with more memory\n"
 
 
-def test_the_reason_of_a_damaged_file_holds_no_advice_to_unpickle_it() -> None:
+def test_the_reason_of_a_damaged_file_holds_no_advice_to_unpickle_it():
     advice = "Weights only load failed. Re-running `torch.load` with `weights_only` set to `False` will likely succeed"
     assert reason_of(UnpicklingError(advice)) == "no file of torch.save"
     assert reason_of(ValueError("cut\nmore")) == "cut"

@@ -68,7 +68,7 @@ def test_forgotten_noise_is_not_taken_for_clean_pairs(
 
 
 @pytest.mark.parametrize("given", [("--noise-unit", "image"), ("--noise-seed", "0"), ("--noise-ratio", "0")])
-def test_a_run_records_its_noise(given: tuple[str, ...]) -> None:
+def test_a_run_records_its_noise(given):
     done = CliRunner().invoke(app, ["audit", "run", "--to", "to", *given])
     assert "a run records its noise; leave --noise-ratio, --noise-unit and --noise-seed out" in str(
         done.exception

@@ -3,7 +3,7 @@
 import inspect
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import pytest
@@ -47,9 +47,9 @@ def call(
 
 
 @pytest.fixture
-def command() -> Any:
+def command():
     alone = typer.Typer()
-    got: dict[str, Any] = {}
+    got = {}
 
     @alone.command()
     @made_from(call, word=Option("--word"), kept=Option("--no-rest"), report=None)
@@ -60,7 +60,7 @@ def command() -> Any:
     return alone, got
 
 
-def test_a_command_gets_what_the_call_takes(command: Any) -> None:
+def test_a_command_gets_what_the_call_takes(command):
     alone, got = command
     done = CliRunner().invoke(
         alone,
@@ -93,7 +93,7 @@ def test_a_command_gets_what_the_call_takes(command: Any) -> None:
     }
 
 
-def test_what_is_left_out_has_the_default_of_the_call(command: Any) -> None:
+def test_what_is_left_out_has_the_default_of_the_call(command):
     alone, got = command
     assert CliRunner().invoke(alone, ["a"], catch_exceptions=False).exit_code == 0
     assert got == {
@@ -109,13 +109,13 @@ def test_what_is_left_out_has_the_default_of_the_call(command: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", [["--seed", "-1"], ["--seed", str(2**32)], ["--word", "three"], []])
-def test_a_value_outside_the_annotation_is_refused(command: Any, wrong: list[str]) -> None:
+def test_a_value_outside_the_annotation_is_refused(command, wrong):
     alone, got = command
     assert CliRunner().invoke(alone, [*wrong, "a"] if wrong else []).exit_code == 2
     assert got == {}
 
 
-def test_help_is_the_first_sentence_in_the_words_of_a_terminal(command: Any) -> None:
+def test_help_is_the_first_sentence_in_the_words_of_a_terminal(command):
     helps = {each.name: each.help for each in get_command(command[0]).params}
     assert helps["places"] == "What --to gets, in `one step`."
     assert helps["word"] == "A word."
@@ -132,7 +132,7 @@ MADE = {
 DIFFERENT = {("leaderboard table", "root"): leaderboard.cli.ROOT}
 
 
-def leaves(command: Any, *path: str) -> Iterator[tuple[str, Any]]:
+def leaves(command, *path):
     """Every command below one, with its name."""
     if not hasattr(command, "list_commands"):
         yield " ".join(path), command
@@ -146,7 +146,7 @@ COMMANDS = dict(leaves(get_command(app)))
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_a_command_has_the_arguments_and_defaults_of_its_call(name: str) -> None:
+def test_a_command_has_the_arguments_and_defaults_of_its_call(name):
     call, own = MADE[name]
     declared = inspect.signature(call).parameters
     shown = {each.name: each for each in COMMANDS[name].params if each.name not in own | {"help"}}
@@ -161,7 +161,7 @@ def test_a_command_has_the_arguments_and_defaults_of_its_call(name: str) -> None
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_help_is_a_plain_sentence(name: str) -> None:
+def test_every_help_is_a_plain_sentence(name):
     for parameter in COMMANDS[name].params:
         text = parameter.help
         assert text, parameter.name
@@ -176,7 +176,7 @@ HEAVY = ("numpy", "pandas", "torch", "yaml")
 @pytest.mark.parametrize(
     "words", ["--help", "leaderboard --help", "train --help", "evaluate --help", "sweep --help"]
 )
-def test_help_imports_nothing_heavy(words: str) -> None:
+def test_help_imports_nothing_heavy(words):
     code = (
         f"import sys; from ncl_bench.cli import app; sys.argv[1:] = {words.split()!r}\n"
         f"try: app()\nexcept SystemExit: print(sorted(set({HEAVY!r}) & set(sys.modules)))"

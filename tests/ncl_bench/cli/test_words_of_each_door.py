@@ -13,7 +13,7 @@ from baselines.calls import Search, score_zero_shot
 from ncl_bench.errors import NclBenchError, named, option_of
 
 RECIPE = "ncr/digits_vse_infinity"
-BOTH: dict[str, tuple[Callable[[], Any], list[str], str, str]] = {
+BOTH = {
     "train, a value": (
         lambda: baselines.train(RECIPE, to="x", noise_ratio=float("nan")),
         ["train", RECIPE, "--to", "x", "--noise-ratio", "nan"],
@@ -96,9 +96,7 @@ BOTH: dict[str, tuple[Callable[[], Any], list[str], str, str]] = {
 
 
 @pytest.mark.parametrize("case", BOTH)
-def test_each_door_has_its_words(
-    case: str, run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_door_has_its_words(case, run, tmp_path, monkeypatch):
     call, command, from_python, from_a_terminal = BOTH[case]
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("NCL_BENCH_DATA", raising=False)
@@ -153,7 +151,7 @@ def test_an_option_of_another_form_of_a_command_is_refused(
     assert (told.code, told.err.startswith(f"ncl-bench: {sentence}")) == (2, True)
 
 
-def test_what_a_user_wrote_is_as_it_was() -> None:
+def test_what_a_user_wrote_is_as_it_was():
     refusal = NclBenchError(
         f"{named('noise_seed')} is 3; {named('noise_unit', 'image')} has `noise_seed`: 'x_y'"
     )
@@ -163,7 +161,7 @@ def test_what_a_user_wrote_is_as_it_was() -> None:
     assert str(refusal) == "noise_seed is 3; noise_unit='image' has `noise_seed`: 'x_y'"
 
 
-def test_a_refusal_is_data() -> None:
+def test_a_refusal_is_data():
     refusal = NclBenchError(argument="to", got=5, expected="a path", fix="name one")
     assert (refusal.argument, str(refusal)) == ("to", "--to is 5, expected a path; name one")
     assert (NclBenchError("no argument").argument, str(pickle.loads(pickle.dumps(refusal)))) == (
@@ -172,7 +170,7 @@ def test_a_refusal_is_data() -> None:
     )
 
 
-def test_an_option_is_made_from_the_argument() -> None:
+def test_an_option_is_made_from_the_argument():
     assert option_of("noise_ratio") == "--noise-ratio"
     assert option_of("settings") == "--set"
     assert option_of("seeds", repeatable=True) == "--seed"

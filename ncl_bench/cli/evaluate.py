@@ -16,10 +16,7 @@ from ncl_bench.evaluation.call import evaluate as evaluate_scores
 from ncl_bench.progress import as_typed, bar, hint, say
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from ncl_bench.evaluation.compare import Comparison
-    from ncl_bench.evaluation.results import Evaluation, Result
+    from ncl_bench.evaluation.results import Result
 
 
 @made_from(
@@ -109,7 +106,7 @@ def evaluate(
     if as_json:
         typer.echo(evaluation.to_json())
         return
-    _print_evaluation(evaluation, written)
+    _print([evaluation], evaluation.notes, written)
     at_chance = any("at chance" in note or "every similarity" in note for note in evaluation.notes)
     plain = t2i is None and bank is None
     if evaluation.split == "test" and plain and evaluation.r_sum > 0 and not at_chance:
@@ -163,7 +160,7 @@ def compare(
     if as_json:
         typer.echo(found.to_json())
     else:
-        _print_comparison(found)
+        _print([found], found.notes)
 
 
 def _sides(folders: list[Path]) -> tuple[list[Path], list[Path]]:
@@ -247,62 +244,34 @@ def schema() -> None:
     typer.echo(json.dumps(submission_schema(), indent=2))
 
 
-def _print_result(result: "Result", written: list[Path]) -> None:
+def _print_result(result: "Result", written: Iterable[Path]) -> None:
     """Print a result."""
-    from rich.console import Console
-
-    console = Console()
-    for evaluation in result.splits.values():
-        _print_table(console, evaluation)
+    shown: list[Any] = [*result.splits.values()]
+    notes = [*result.notes, *(note for split in shown for note in split.notes)]
     if result.correspondence is not None:
         track = result.correspondence
-        console.print(
+        shown.append(
             f"correspondence: AUROC {track.auroc:.4f}, average precision {track.average_precision:.4f}, "
             f"accuracy {track.accuracy:.2f} % of {track.pairs:,} training pairs"
         )
-    notes = [*result.notes, *(note for split in result.splits.values() for note in split.notes)]
-    _print_notes(console, notes)
-    _print_written(console, written)
+    _print(shown, notes, written)
 
 
-def _print_evaluation(evaluation: "Evaluation", written: list[Path]) -> None:
-    """Print the metrics of a file of scores."""
+def _print(shown: Iterable[Any], notes: Iterable[str], written: Iterable[Path] = ()) -> None:
+    """Print tables, with the lines below each, and notes."""
     from rich.console import Console
-
-    console = Console()
-    _print_table(console, evaluation)
-    _print_notes(console, evaluation.notes)
-    _print_written(console, written)
-
-
-def _print_table(console: "Console", evaluation: "Evaluation") -> None:
-    from ncl_bench.evaluation.results import lines_of_labels
-
-    console.print(evaluation)
-    for line in lines_of_labels(evaluation):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-def _print_written(console: "Console", written: list[Path]) -> None:
-    for path in written:
-        console.print(f"wrote {path}", highlight=False, markup=False, soft_wrap=True)
-
-
-def _print_comparison(found: "Comparison") -> None:
-    """Print a comparison."""
-    from rich.console import Console
-
-    from ncl_bench.evaluation.compare import verdicts
-
-    console = Console()
-    console.print(found)
-    for line in verdicts(found):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-    _print_notes(console, found.notes)
-
-
-def _print_notes(console: "Console", notes: Iterable[str]) -> None:
     from rich.text import Text
 
+    from ncl_bench.evaluation.compare import Comparison, verdicts
+    from ncl_bench.evaluation.results import Evaluation, lines_of_labels
+
+    console = Console()
+    below: dict[type, Any] = {Evaluation: lines_of_labels, Comparison: verdicts}
+    for each in shown:
+        console.print(each)
+        for line in below.get(type(each), lambda _: ())(each):
+            console.print(Text(line), soft_wrap=True)
     for note in notes:
         console.print(Text.assemble(("note: ", "yellow"), note), soft_wrap=True)
+    for path in written:
+        console.print(Text(f"wrote {path}"), soft_wrap=True)

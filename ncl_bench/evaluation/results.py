@@ -12,7 +12,7 @@ from ncl_bench.evaluation.detection import Separation
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.extras import require
 from ncl_bench.files import write_text
-from ncl_bench.foreign import reading
+from ncl_bench.foreign import readable, reading
 from ncl_bench.rendering import html_table
 from ncl_bench.schema import Record
 
@@ -269,7 +269,7 @@ def write_result(folder: str | Path, result: Result) -> None:
 
 def read_result(folder: str | Path) -> Result:
     """Read ``result.json`` of a folder."""
-    path = Path(folder) / RESULT_FILE
+    path = readable(Path(folder) / RESULT_FILE, SubmissionError, "a result")
     with reading(path, SubmissionError, fix=f"run `ncl-bench evaluate {folder}`"):
         return Result.model_validate_json(path.read_bytes())
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from ncl_bench.data.layout import read_image_files
 from ncl_bench.data.own_tables import read_images
 from ncl_bench.data.vocabulary import load_vocabulary
 from ncl_bench.errors import NclBenchError, ScoresError
@@ -144,7 +143,6 @@ def test_a_pipe_is_refused_and_not_opened(tmp_path):
         "a.yaml": read_yaml,
         "vocabulary.json": load_vocabulary,
         "result.json": lambda path: read_result(path.parent),
-        "image_files/manifest.json": lambda path: read_image_files(path.parents[1]),
         "images.csv": read_images,
     }
     for name, read in readers.items():

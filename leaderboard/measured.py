@@ -8,7 +8,7 @@ here and in print.
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
@@ -539,16 +539,20 @@ class AblationResult:
         interval: of ours, 95 % over seeds and images.
         drop: what ours loses of our full method's rSum, in percent; None where one is missing.
         drop_interval: its 95 % interval.
-        differs: whether that excludes 0.
     """
 
     row: AblationLine
     printed_drop: float
     entry: Row | None
-    interval: tuple[float, float] | None = None
-    drop: float | None = None
-    drop_interval: tuple[float, float] | None = None
-    differs: bool | None = None
+    interval: tuple[float, float] | None
+    drop: float | None
+    drop_interval: list[float] | None
+
+    @property
+    def differs(self) -> bool | None:
+        """Whether the interval of the drop excludes 0."""
+        ends = self.drop_interval
+        return ends and (ends[0] > 0 or ends[1] < 0)
 
 
 @dataclass(frozen=True)
@@ -590,13 +594,12 @@ def _ablation(ours: Mapping[str, Row], content: Content) -> AblationTable:
     full, lines = ours.get(table.rows[0].title), []
     for row in table.rows:
         entry = ours.get(row.title)
-        line = AblationResult(row, table.printed_drop(row), entry, test.interval(entry) if entry else None)
-        if full and entry and entry is not full and full.r_sum:
-            line = replace(line, drop=drop(full, entry))
-            if difference := test.difference(full, entry):
-                low, high = (100 * end / full.r_sum for end in difference)
-                line = replace(line, drop_interval=(low, high), differs=low > 0 or high < 0)
-        lines.append(line)
+        lost = ends = None
+        if full and full.r_sum and entry and entry is not full:
+            lost, difference = drop(full, entry), test.difference(full, entry)
+            ends = difference and [100 * end / full.r_sum for end in difference]
+        interval = test.interval(entry) if entry else None
+        lines.append(AblationResult(row, table.printed_drop(row), entry, interval, lost, ends))
     return AblationTable(
         table=table,
         condition=condition,

@@ -468,10 +468,10 @@ def _place_labels(lines: list[dict[str, object]], height: float = _HEIGHT) -> No
     for line in wanted:
         at = min(float(line["points"][-1][1]), height - _BOTTOM)  # type: ignore[index]
         placed.append(max(at, placed[-1] + step) if placed else at)
-    overflow = (placed[-1] if placed else 0.0) - (height - 8)
-    for number in range(len(placed) - 1, -1, -1):
-        limit = height - 8 if number == len(placed) - 1 else placed[number + 1] - step
-        placed[number] = min(placed[number], limit) if overflow > 0 else placed[number]
+    limit = height - 8
+    for number in reversed(range(len(placed))):
+        placed[number] = min(placed[number], limit)
+        limit = placed[number] - step
     for line, at in zip(wanted, placed, strict=True):
         line["label_y"] = _number(at)
 

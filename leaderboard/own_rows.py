@@ -101,30 +101,26 @@ def with_mine(
                 raise SubmissionError(
                     f"{named('noise')} is not given, under which {folder} was trained; give it"
                 )
-            for entry, answered in _entries_of_file(folder, boards_for(content.rows, *asked), progress):
-                hits[entry.file, "0", entry.condition.protocol] = answered
-                own.append(entry)
-                files.add(entry.file)
-            continue
-        try:
-            row = new_row(folder, root, progress=progress)
-        except RowStands as stands:
-            files.add(stands.row)
-            continue
-        name = f"mine/{row.name}"  # the board may already have this name, from another run of the same method
-        for entry, answered in entries_of(
-            row.header, row.record, row.counted, read_families(), "submitted", name
-        ):
-            run = (name, row.record.key, entry.condition.protocol)
+            found = _entries_of_file(folder, boards_for(content.rows, *asked), progress)
+        else:
+            try:
+                row = new_row(folder, root, progress=progress)
+            except RowStands as stands:
+                files.add(stands.row)
+                continue
+            name = f"mine/{row.name}"  # the board may already have this name, from another run of the same method
+            found = entries_of(row.header, row.record, row.counted, read_families(), "submitted", name)
+            if (agreement := agreement_of(row.counted.judged, row.counted.crossed)) is not None:
+                agreements[name, row.record.key] = agreement
+        for entry, answered in found:
+            run = (entry.file, entry.runs[0], entry.condition.protocol)
             if run in hits:
                 raise SubmissionError(
-                    f"{folder} repeats seed {row.record.key} of {row.header.method}; name one submission per seed"
+                    f"{folder} repeats seed {entry.runs[0]} of {entry.method}; name one submission per seed"
                 )
             hits[run] = answered
             own.append(entry)
-        if (agreement := agreement_of(row.counted.judged, row.counted.crossed)) is not None:
-            agreements[name, row.record.key] = agreement
-        files.add(name)
+            files.add(entry.file)
     if not own:
         return content, files
     if not (root / "results").is_dir():

@@ -40,7 +40,7 @@ from ncl_bench.evaluation.submission import (
 from ncl_bench.files import sha256_of_file, sole_owner
 from ncl_bench.foreign import readable
 from ncl_bench.noise import unit_of
-from ncl_bench.noise.draw import Noise, clean_pairing, noise_sha256
+from ncl_bench.noise.draw import Noise, clean_pairing
 from ncl_bench.noise.files import find_known_noise, read_noise_file
 from ncl_bench.npy import map_npy, read_header
 from ncl_bench.progress import Progress, opening_line
@@ -275,11 +275,7 @@ def check_noise(
     Returns:
         True correspondence of the training captions, or None if unknown; and notes.
     """
-    if noise.unit == "natural":
-        return None, []
-    clean = clean_pairing(spec.images["train"], spec.captions_per_image)
-    if noise.unit == "none":
-        _compare_noise(noise, spec, noise_sha256(clean), 0.0)
+    if noise.unit in ("natural", "none"):
         return None, []
     drawn = _drawn(folder, noise, spec)
     if drawn is None:
@@ -289,7 +285,19 @@ def check_noise(
             "facts do not draw it here; add its file as noise.index"
         ]
     caption_to_image, record = drawn
-    _compare_noise(noise, spec, record.sha256, record.realised_ratio)
+    if noise.sha256 != record.sha256:
+        source = (
+            "its file" if noise.index else f"unit {noise.unit}, ratio {noise.ratio} and seed {noise.seed}"
+        )
+        raise SubmissionError(
+            f"noise.sha256 is {noise.sha256}, but {source} of {spec.name} give {record.sha256}; "
+            "state the noise that was trained on"
+        )
+    stated = noise.realised_ratio
+    if stated is not None and abs(stated - record.realised_ratio) > RATIO_TOLERANCE:
+        raise SubmissionError(
+            f"noise.realised_ratio is {stated}, but its index gives {record.realised_ratio:.6f}; correct it"
+        )
     if noise.published is not None:
         known = find_known_noise(record.sha256, spec)
         name = record.published or (known.title if known else None)
@@ -305,7 +313,7 @@ def check_noise(
         notes.append(
             f"{source} is not the standard noise of this setting (seed {standard}): a result for studies of spread"
         )
-    return caption_to_image == clean, notes
+    return caption_to_image == clean_pairing(spec.images["train"], spec.captions_per_image), notes
 
 
 def _check_published_name(noise: StatedNoise, spec: DatasetSpec) -> None:
@@ -340,19 +348,3 @@ def _drawn(folder: Path, noise: StatedNoise, spec: DatasetSpec) -> tuple[NDArray
         return None
     drawn = spec.draw_noise(noise_ratio=noise.ratio, noise_unit=noise.unit, seed=noise.seed)
     return drawn if noise.seed is not None or drawn[1].sha256 == noise.sha256 else None
-
-
-def _compare_noise(noise: StatedNoise, spec: DatasetSpec, sha256: str, realised_ratio: float) -> None:
-    if noise.sha256 not in (None, sha256):
-        source = (
-            "its file" if noise.index else f"unit {noise.unit}, ratio {noise.ratio} and seed {noise.seed}"
-        )
-        raise SubmissionError(
-            f"noise.sha256 is {noise.sha256}, but {source} of {spec.name} give {sha256}; "
-            "state the noise that was trained on"
-        )
-    if noise.realised_ratio is not None and abs(noise.realised_ratio - realised_ratio) > RATIO_TOLERANCE:
-        raise SubmissionError(
-            f"noise.realised_ratio is {noise.realised_ratio}, but its index gives "
-            f"{realised_ratio:.6f}; correct it"
-        )

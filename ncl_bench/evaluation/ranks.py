@@ -118,14 +118,6 @@ class Geometry:
         )
 
 
-class _Tally:
-    """Counts for one comparison (``>=`` or ``>``): row 0 among all items, row 1 among the items of the fold."""
-
-    def __init__(self, geometry: Geometry) -> None:
-        self.i2t = np.zeros((2, geometry.n_images), np.int64)
-        self.t2i = np.zeros((2, geometry.n_captions), np.int64)
-
-
 class _Worker:
     """Counts of the blocks of one thread, with its own buffers, so that threads need no locks."""
 
@@ -143,7 +135,9 @@ class _Worker:
         self.true = own.reshape(-1)
         # one buffer for all blocks of a thread
         self.mask = np.empty((size, geometry.n_captions), np.bool_)
-        self.tallies = (_Tally(geometry), _Tally(geometry))
+        # by comparison (``>=``, ``>``), and among all items or among the items of the fold
+        self.i2t = np.zeros((2, 2, geometry.n_images), np.int64)
+        self.t2i = np.zeros((2, 2, geometry.n_captions), np.int64)
         self.lowest, self.highest = np.inf, -np.inf
         self.filler, self.filled = filler, 0
         self.bad = 0
@@ -176,20 +170,19 @@ class _Worker:
         # the best true caption: any of an image's captions is a hit
         best = block[rows, columns].max(axis=1, keepdims=True)
         # ties against the model first, then for it
-        for compare, tally in zip((np.greater_equal, np.greater), self.tallies, strict=True):
+        for compare, i2t, t2i in zip((np.greater_equal, np.greater), self.i2t, self.t2i, strict=True):
             compare(block, best, out=mask)
             mask[rows, columns] = False  # true items never count, not even an image's other captions
             # row by row: numpy counts a contiguous line of bools many at a time
             for row, line in enumerate(mask, start):
-                tally.i2t[0, row] = np.count_nonzero(line)
-                tally.i2t[1, row] = np.count_nonzero(line[fold])
+                i2t[:, row] = np.count_nonzero(line), np.count_nonzero(line[fold])
             # the same block serves captions as queries: each column is compared with its true score
             compare(block, self.true, out=mask)
             mask[rows, columns] = False
             # a byte per column suffices, since a block has at most LARGEST_BLOCK rows
             counts = np.add.reduce(mask.view(np.uint8), axis=0, dtype=np.uint8)
-            tally.t2i[0] += counts
-            tally.t2i[1, fold] += counts[fold]
+            t2i[0] += counts
+            t2i[1, fold] += counts[fold]
 
 
 def count_ranks(
@@ -259,11 +252,8 @@ def per_direction(i2t: Counted, t2i: Counted) -> Counted:
 
 
 def _joined(workers: list[_Worker], *, folds: bool, dtype: str) -> Counted:
-    i2t, t2i = (
-        # sums of integers: the order of the threads cannot matter
-        [1 + sum(getattr(worker.tallies[comparison], side) for worker in workers) for comparison in (0, 1)]
-        for side in ("i2t", "t2i")
-    )
-    whole, within = (Ranks(i2t[0][s], t2i[0][s], i2t[1][s], t2i[1][s]) for s in (0, 1))
+    # sums of integers: the order of the threads cannot matter
+    i2t, t2i = (1 + sum(getattr(worker, side) for worker in workers) for side in ("i2t", "t2i"))
+    whole, within = (Ranks(i2t[0, s], t2i[0, s], i2t[1, s], t2i[1, s]) for s in (0, 1))
     low, high = min(worker.lowest for worker in workers), max(worker.highest for worker in workers)
     return Counted(whole, within if folds else None, (low, high), dtype)

@@ -57,6 +57,16 @@ def make() -> Maker:
     return make
 
 
+@pytest.fixture(scope="session")
+def put(make: Maker, tmp_path_factory: pytest.TempPathFactory) -> Maker:
+    """Add a submission, made like ``make``, to a leaderboard: ``put(board, submitter="Ada", seed=1, ...)``."""
+
+    def put(board: Path, submitter: str = "", **fields: Any) -> Path:
+        return add(make(tmp_path_factory.mktemp("put") / "submission", **fields), board, submitter)
+
+    return put
+
+
 @pytest.fixture(name="whole_board")
 def _whole_board() -> Content:
     return whole_board()

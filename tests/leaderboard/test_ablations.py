@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from baselines.recipes import ablations
-from leaderboard.add import add
 from leaderboard.board import read_content
 from leaderboard.build import build
 from leaderboard.measured import ablation_tables, measured_tables
@@ -19,9 +18,9 @@ def training(**settings: Any) -> Training:
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory, make: Callable[..., Path]) -> Path:
+def root(tmp_path_factory: pytest.TempPathFactory, put: Callable[..., Path]) -> Path:
     """NCR whole and without two of its parts at 50 %, and at 60 % beside CRCL."""
-    folder = tmp_path_factory.mktemp("ablations")
+    root = tmp_path_factory.mktemp("ablations")
     for number, (method, ratio, settings) in enumerate(
         (
             ("NCR", 0.5, {}),
@@ -33,8 +32,8 @@ def root(tmp_path_factory: pytest.TempPathFactory, make: Callable[..., Path]) ->
         )
     ):
         for seed in range(3 if number == 3 else 2):
-            made = make(
-                folder / f"{number}-{seed}",
+            put(
+                root,
                 difficulty=1.0 + number,
                 seed=10 * number + seed,
                 ratio=ratio,
@@ -43,9 +42,7 @@ def root(tmp_path_factory: pytest.TempPathFactory, make: Callable[..., Path]) ->
                 recipes=(f"{method.lower()}/digits_vse_infinity",),
                 training=training(**settings),
             )
-            (folder / "root" / "results").mkdir(parents=True, exist_ok=True)
-            add(made, folder / "root")
-    return folder / "root"
+    return root
 
 
 def test_rows_stand_beside_the_printed_ones_and_take_no_rank(root: Path, tmp_path: Path) -> None:

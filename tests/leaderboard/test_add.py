@@ -42,11 +42,11 @@ def test_a_row_holds_what_evaluate_says(make: Maker, tmp_path: Path) -> None:
     assert set(hits) == {(name, "0", "200")}
 
 
-def test_maintainers_list_what_they_trained(make: Maker, tmp_path: Path) -> None:
+def test_maintainers_list_what_they_trained(make: Maker, put: Maker, tmp_path: Path) -> None:
     board = tmp_path / "board"
     for seed in (1, 0):
         write_rows([new_row(make(tmp_path / str(seed), seed=seed), board)], board, reproduced=True)
-    add(make(tmp_path / "other", method="Other", difficulty=1.6), board)
+    put(board, method="Other", difficulty=1.6)
     entries = read_measured(board, read_families()).entries
     found = {(entry.method, entry.status) for entry in entries}
     assert found == {("CRCL", "reproduced"), ("Other", "submitted")}
@@ -65,12 +65,12 @@ def test_a_submission_that_has_a_row_stands_and_is_not_written_twice(make: Maker
         add(copy, board)
 
 
-def test_a_further_seed_leaves_the_text_of_the_others_as_it_is(make: Maker, tmp_path: Path) -> None:
+def test_a_further_seed_leaves_the_text_of_the_others_as_it_is(put: Maker, tmp_path: Path) -> None:
     board = tmp_path / "board"
-    path = add(make(tmp_path / "1", seed=1, training=training()), board)
+    path = put(board, seed=1, training=training())
     header, _, first = path.read_text(encoding="utf-8").partition("seeds:\n")
     for seed in (12, 0):
-        assert add(make(tmp_path / str(seed), seed=seed, training=training()), board) == path
+        assert put(board, seed=seed, training=training()) == path
     text = path.read_text(encoding="utf-8")
     assert text.startswith(f"{header}seeds:\n- training_seeds: [0]\n")
     assert f"\n{first}- training_seeds: [12]\n" in text
@@ -109,33 +109,35 @@ def test_an_addition_that_was_stopped_loses_nothing_and_can_be_made_again(
         assert (whole / path).read_bytes() == (stopped / path).read_bytes()
 
 
-def test_a_submitter_has_a_file_and_row_of_their_own(make: Maker, tmp_path: Path) -> None:
+def test_a_submitter_has_a_file_and_row_of_their_own(make: Maker, put: Maker, tmp_path: Path) -> None:
     board = tmp_path / "board"
-    add(make(tmp_path / "ours"), board)
+    put(board)
     ada = new_row(make(tmp_path / "hers", difficulty=1.6), board, submitter="Ada Lovelace")
     write_rows([ada], board)
     notes = {row.notes: row.seeds for row in read_content(board, published=False).rows}
     assert notes == {(): (0,), ("Submitted by Ada Lovelace.",): (0,)}
 
 
-def test_a_statement_unlike_that_of_the_other_seeds_is_refused(make: Maker, tmp_path: Path) -> None:
+def test_a_statement_unlike_that_of_the_other_seeds_is_refused(put: Maker, tmp_path: Path) -> None:
     board = tmp_path / "board"
-    path = add(make(tmp_path / "a"), board)
+    path = put(board)
     written = path.read_bytes()
     with pytest.raises(SubmissionError, match=r"notes is 'New.', the other seeds in .* have ''"):
-        add(make(tmp_path / "b", seed=1, notes="New."), board)
+        put(board, seed=1, notes="New.")
     assert path.read_bytes() == written
 
 
-def test_a_duplicate_is_refused_whether_by_run_or_scores_or_ranks(make: Maker, tmp_path: Path) -> None:
+def test_a_duplicate_is_refused_whether_by_run_or_scores_or_ranks(
+    make: Maker, put: Maker, tmp_path: Path
+) -> None:
     board = tmp_path / "board"
-    path = add(make(tmp_path / "first"), board)
+    path = put(board)
     with pytest.raises(SubmissionError, match="has training seed 0 of"):
-        add(make(tmp_path / "run", difficulty=1.6), board)
+        put(board, difficulty=1.6)
     with pytest.raises(SubmissionError, match="repeats seed 0 of"):
-        add(make(tmp_path / "paper", difficulty=1.6, paper="https://example.org"), board)
+        put(board, difficulty=1.6, paper="https://example.org")
     with pytest.raises(SubmissionError, match="repeats the scores of"):
-        add(make(tmp_path / "scores", method="Copy"), board)
+        put(board, method="Copy")
     copy = make(tmp_path / "copy", method="Copy")
     np.save(copy / "test.npy", 2 * np.load(copy / "test.npy"))
     sha256 = sha256_of_file(copy / "test.npy")
@@ -159,11 +161,11 @@ def test_a_copy_under_another_name_is_refused_by_build(first_entry: Path, board:
 
 
 def test_a_recipe_that_does_not_exist_is_refused_by_add_and_by_build(
-    first_entry: Path, board: Path, make: Maker, tmp_path: Path
+    first_entry: Path, board: Path, put: Maker, tmp_path: Path
 ) -> None:
     message = r"recipes names 'x/nope', which this repository does not have"
     with pytest.raises(SubmissionError, match=message):
-        add(make(tmp_path / "submission", recipes=("x/nope",)), tmp_path / "new")
+        put(tmp_path / "new", recipes=("x/nope",))
     assert not list((tmp_path / "new").rglob("*.*"))
     edit(first_entry, "header", "recipes", value=["x/nope"])
     named = first_entry.parents[2] / f"{read_row_file(first_entry).name}.yaml"
@@ -173,9 +175,8 @@ def test_a_recipe_that_does_not_exist_is_refused_by_add_and_by_build(
         build(board, board / "site", published=False)
 
 
-def test_a_method_that_nobody_knows_gets_a_page_of_its_own(make: Maker, tmp_path: Path) -> None:
-    made = make(tmp_path / "submission", method="Brand New (x)", paper="https://example.org/p")
-    add(made, tmp_path / "board")
+def test_a_method_that_nobody_knows_gets_a_page_of_its_own(put: Maker, tmp_path: Path) -> None:
+    put(tmp_path / "board", method="Brand New (x)", paper="https://example.org/p")
     build(tmp_path / "board", tmp_path / "board/site", published=False)
     (path,) = (tmp_path / "board/site/methods").glob("own-brand-new-x-*.html")
     page = path.read_text(encoding="utf-8")
@@ -183,10 +184,10 @@ def test_a_method_that_nobody_knows_gets_a_page_of_its_own(make: Maker, tmp_path
     assert 'href="https://example.org/p"' in page
 
 
-def test_a_checkpoint_chosen_on_test_takes_no_rank_and_is_not_merged(make: Maker, tmp_path: Path) -> None:
-    add(make(tmp_path / "test", selection_split="test"), tmp_path / "board")
+def test_a_checkpoint_chosen_on_test_takes_no_rank_and_is_not_merged(put: Maker, tmp_path: Path) -> None:
+    put(tmp_path / "board", selection_split="test")
     for seed in (1, 2, 3):
-        add(make(tmp_path / f"dev{seed}", seed=seed), tmp_path / "board")
+        put(tmp_path / "board", seed=seed)
     rows = read_content(tmp_path / "board", published=False).rows
     found = {row.selection: row.rank for row in rows}
     assert found == {"test": None, "dev": 1}
@@ -195,10 +196,10 @@ def test_a_checkpoint_chosen_on_test_takes_no_rank_and_is_not_merged(make: Maker
     assert page.count("selection: test") == 1
 
 
-def test_changed_settings_are_shown_and_make_another_row(make: Maker, tmp_path: Path) -> None:
+def test_changed_settings_are_shown_and_make_another_row(put: Maker, tmp_path: Path) -> None:
     board, changed = tmp_path / "board", training(**{"method.epochs": 10, "batch_size": 32})
-    add(make(tmp_path / "recipe"), board)
-    add(make(tmp_path / "changed", difficulty=1.6, training=changed), board)
+    put(board)
+    put(board, difficulty=1.6, training=changed)
     labels = {row.label for row in read_content(board, published=False).rows}
     assert labels == {"CRCL", "CRCL (batch_size=32, method.epochs=10)"}
     build(board, board / "site", published=False)
@@ -209,11 +210,11 @@ def test_changed_settings_are_shown_and_make_another_row(make: Maker, tmp_path: 
 
 
 def test_a_reduced_precision_is_shown_and_its_seeds_are_merged_with_no_other(
-    make: Maker, tmp_path: Path
+    put: Maker, tmp_path: Path
 ) -> None:
     board = tmp_path / "board"
     for seed, precision in enumerate(["32-true", "32-true", "tf32", "bf16-mixed"]):
-        add(make(tmp_path / f"{seed}", seed=seed, training=training(precision)), board)
+        put(board, seed=seed, training=training(precision))
     rows = read_content(board, published=False).rows
     found = {row.label: (row.precision, row.seeds) for row in rows}
     assert found == {
@@ -318,8 +319,8 @@ def test_a_row_says_which_pre_training_and_stands_apart(make: Maker, tmp_path: P
 
 @pytest.mark.parametrize(("tokenizer", "text"), [("OpenCLIP byte pairs", ""), ("word-punkt", "word-punkt")])
 def test_a_network_that_reads_captions_in_its_own_way_stands_beside_the_others(
-    make: Maker, tmp_path: Path, tokenizer: str, text: str
+    put: Maker, tmp_path: Path, tokenizer: str, text: str
 ) -> None:
-    add(make(tmp_path / "a", tokenizer=tokenizer), tmp_path / "board")
+    put(tmp_path / "board", tokenizer=tokenizer)
     (entry,), *_ = read_measured(tmp_path / "board", read_families())
     assert entry.condition.text == text

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from test_measured import training
 
-from leaderboard.add import add
 from leaderboard.board import Content, read_content
 from leaderboard.figures import budget_curves
 from leaderboard.measured import budgets, measured_pages, measured_tables
@@ -21,20 +20,19 @@ ROWS = {  # difficulty and cost per step, by budget
 
 
 @pytest.fixture(scope="module")
-def content(tmp_path_factory: pytest.TempPathFactory, make: Callable[..., Path]) -> Content:
-    folder = tmp_path_factory.mktemp("budgets")
-    (folder / "board" / "results").mkdir(parents=True)
+def content(tmp_path_factory: pytest.TempPathFactory, put: Callable[..., Path]) -> Content:
+    board = tmp_path_factory.mktemp("budgets")
     seed = 0
     for method, rows in ROWS.items():
         for budget, (difficulty, cost) in rows.items():
             seed += 1
             record = training(0, 0.6, budget=budget, steps=budget, cost=cost)
             given = {"difficulty": difficulty, "seed": seed, "ratio": 0.6, "training_seeds": (0,)}
-            add(make(folder / f"{seed}", method=method, training=record, **given), folder / "board")
+            put(board, method=method, training=record, **given)
     record = training(0, 0.6, steps=0, cost=None, curve=None, found=None)
     facts = {"method": "CCA", "backbone": "linear", "ratio": 0.6, "seed": 99, "training": record}
-    add(make(folder / "cca", **facts), folder / "board")
-    return read_content(folder / "board", published=False)
+    put(board, **facts)
+    return read_content(board, published=False)
 
 
 def test_the_row_of_nearest_cost_stands_in_the_column(content: Content) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from leaderboard.add import add
 from leaderboard.build import build, check
 from leaderboard.exports import BEGIN, END
 from leaderboard.site import card_html
@@ -88,7 +87,7 @@ def test_tables_that_were_changed_by_hand_are_refused_and_nothing_is_written(
 
 
 def test_two_changes_that_add_a_row_each_are_merged_without_conflict(
-    board: Path, make: Maker, tmp_path: Path
+    board: Path, put: Maker, tmp_path: Path
 ) -> None:
     def git(*arguments: str) -> None:
         identity = ("-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
@@ -100,7 +99,7 @@ def test_two_changes_that_add_a_row_each_are_merged_without_conflict(
     git("commit", "--message", "rows and their tables")
     for seed, method in enumerate(("First", "Second")):
         git("checkout", "-b", method, "main")
-        add(make(tmp_path / method, method=method, difficulty=1.2, seed=seed), board)
+        put(board, method=method, difficulty=1.2, seed=seed)
         git("add", ".")
         git("commit", "--message", method)
         assert check(board, published=False).behind

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from test_measured import NOISY, RECIPE, training
 
-from leaderboard.add import add
 from leaderboard.board import Content, read_content
 from leaderboard.entries import Row
 from leaderboard.figures import epoch_curves, forest
@@ -19,15 +18,14 @@ from ncl_bench.evaluation.submission import TrainingCurve
 
 
 @pytest.fixture(scope="module")
-def content(tmp_path_factory: pytest.TempPathFactory, make: Callable[..., Path]) -> Content:
+def content(tmp_path_factory: pytest.TempPathFactory, put: Callable[..., Path]) -> Content:
     """Three seeds of CRCL, three averages of two, and one result of a closed form, all with a budget of 30 steps."""
-    folder = tmp_path_factory.mktemp("controls")
-    (folder / "root" / "results").mkdir(parents=True)
+    root = tmp_path_factory.mktemp("controls")
     facts = {"ratio": 0.6, "training": training(0, 0.6)}
     for seed in range(3):
-        one = make(folder / f"one-{seed}", difficulty=1.6, seed=seed, recipes=(RECIPE,), **facts)
-        averaged = make(
-            folder / f"mean-{seed}",
+        put(root, difficulty=1.6, seed=seed, recipes=(RECIPE,), **facts)
+        put(
+            root,
             difficulty=1.2,
             seed=10 + seed,
             networks=2,
@@ -35,16 +33,14 @@ def content(tmp_path_factory: pytest.TempPathFactory, make: Callable[..., Path])
             recipes=(RECIPE, RECIPE),
             **facts | {"training": training(seed, 0.6, curve=None, found=None)},
         )
-        add(one, folder / "root")
-        add(averaged, folder / "root")
         for networks, method, difficulty in (
             (2, "NCR", 1.0),
             (1, "CRCL (clean pairs only)", 1.1),
             (1, "Triplet (warm-up, hardest)", 2.5),
         ):
             fallen = TrainingCurve(steps=(10, 20, 30), dev=(300.0, 80.0, 260.0))
-            other = make(
-                folder / f"{method}-{seed}",
+            put(
+                root,
                 difficulty=difficulty,
                 seed=20 + seed,
                 method=method,
@@ -52,19 +48,17 @@ def content(tmp_path_factory: pytest.TempPathFactory, make: Callable[..., Path])
                 training_seeds=(seed,),
                 **facts | {"training": training(seed, 0.6, curve=fallen)},
             )
-            add(other, folder / "root")
     curve = TrainingCurve(steps=(0, 0), dev=(450.0, 440.0), auroc=(0.7, 0.9), average_precision=(0.7, 0.9))
     for ratio in (0.6, 0.4):
-        closed = make(
-            folder / f"closed-{ratio}",
+        put(
+            root,
             difficulty=0.8 + ratio,
             method="CCA",
             backbone="linear",
             recipes=("cca/digits_linear",),
             **facts | {"ratio": ratio, "training": training(0, 0.6, steps=0, curve=curve)},
         )
-        add(closed, folder / "root")
-    return read_content(folder / "root", published=False)
+    return read_content(root, published=False)
 
 
 def closed_form(content: Content) -> Row:
@@ -194,16 +188,11 @@ def test_measured_begins_with_photographs(whole_board: Content) -> None:
     assert sums == sorted(sums, reverse=True)
 
 
-def test_closed_forms_alone_may_have_equal_scores_and_ranks(
-    tmp_path: Path, make: Callable[..., Path]
-) -> None:
+def test_closed_forms_alone_may_have_equal_scores_and_ranks(tmp_path: Path, put: Callable[..., Path]) -> None:
     def added(method: str, steps: int) -> None:
         curve = TrainingCurve(steps=(steps,), dev=(450.0,))
         facts = {"ratio": 0.6, "backbone": "linear", "training": training(0, 0.6, steps=steps, curve=curve)}
-        add(
-            make(tmp_path / f"{method}-{steps}", difficulty=1.0, seed=0, method=method, **facts),
-            tmp_path / "board",
-        )
+        put(tmp_path / "board", difficulty=1.0, seed=0, method=method, **facts)
 
     added("CCA", 0)
     added("CCA, filtered", 0)

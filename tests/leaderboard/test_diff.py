@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from leaderboard.add import add
 from leaderboard.board import Content
 from leaderboard.build import build, built
 from leaderboard.diff import (
@@ -60,13 +59,13 @@ def test_nothing_moved_is_said(board: Path, small_board: Path) -> None:
 
 
 def test_new_changed_and_removed_rows_and_moved_ranks_are_named(
-    ranked_board: Path, make: Maker, tmp_path: Path
+    ranked_board: Path, put: Maker, tmp_path: Path
 ) -> None:
     board = Path(shutil.copytree(ranked_board, tmp_path / "board"))
     for seed in (0, 1, 2):
-        add(make(tmp_path / f"new{seed}", method="Better", difficulty=1.0, seed=seed), board)
-    add(make(tmp_path / "one", method="Lone", difficulty=0.9, seed=7), board)
-    add(make(tmp_path / "seed", ratio=0.6, difficulty=1.7, seed=3), board)
+        put(board, method="Better", difficulty=1.0, seed=seed)
+    put(board, method="Lone", difficulty=0.9, seed=7)
+    put(board, ratio=0.6, difficulty=1.7, seed=3)
     removed = cell_file(board, "triplet.*caption-60")
     removed.unlink()
     removed.with_suffix(".npz").unlink()
@@ -182,19 +181,19 @@ def test_a_site_that_is_none_is_refused(
         read_site(tmp_path / "1")
 
 
-def test_new_seeds_are_described(small_board: Path, make: Maker, tmp_path: Path) -> None:
+def test_new_seeds_are_described(small_board: Path, put: Maker, tmp_path: Path) -> None:
     """The difference named neither submitter nor selection, extra data, encoder and notes of a new seed."""
     base = Path(shutil.copytree(small_board, tmp_path / "base"))
-    add(make(tmp_path / "first", seed=2), base, submitter="Ada (@ada)")
+    put(base, seed=2, submitter="Ada (@ada)")
     change = Path(shutil.copytree(base, tmp_path / "change"))
-    add(make(tmp_path / "joining", seed=3), change, submitter="Ada (@ada)")
+    put(change, seed=3, submitter="Ada (@ada)")
     fields = {
         "selection_split": "test",
         "extra_clean_data": "3,000 pairs",
         "pretrained_encoder": "CLIP",
         "notes": "# mine @all see https://example.org",
     }
-    add(make(tmp_path / "new", method="Mine", difficulty=1.2, **fields), change, submitter="Bo")
+    put(change, method="Mine", difficulty=1.2, submitter="Bo", **fields)
     text = additions_text(base, change, "ada")
     assert text.startswith("### New seeds (2)\n\n- `digits/crcl/")
     joining, new = text.splitlines()[2:]
@@ -240,10 +239,10 @@ def test_standing_seeds_that_changed_are_named(
     assert ("### Standing seeds that changed" in additions_text(small_board, board)) == bool(changed)
 
 
-def test_new_rows_move_ranks_alone(ranked_board: Path, make: Maker, tmp_path: Path) -> None:
+def test_new_rows_move_ranks_alone(ranked_board: Path, put: Maker, tmp_path: Path) -> None:
     board = Path(shutil.copytree(ranked_board, tmp_path / "board"))
     for seed in (0, 1, 2):
-        add(make(tmp_path / str(seed), method="Better", difficulty=1.0, seed=seed), board, submitter="Bo")
+        put(board, method="Better", difficulty=1.0, seed=seed, submitter="Bo")
     found = moved(ranked_board, board)
     assert any(set(facts) & {"rank", "rank_high"} for _, facts in found.changed)
     refuse_moved(found, additions(ranked_board, board))
@@ -259,10 +258,10 @@ def test_new_rows_move_ranks_alone(ranked_board: Path, make: Maker, tmp_path: Pa
     ],
 )
 def test_a_seed_that_moves_a_row_or_names_nobody_is_refused(
-    board: Path, small_board: Path, make: Maker, tmp_path: Path, fields: dict[str, Any], message: str
+    board: Path, small_board: Path, put: Maker, fields: dict[str, Any], message: str
 ) -> None:
     """It joined a row of the maintainers and moved its mean, or counted as theirs."""
-    add(make(tmp_path / "seed", **fields), board)
+    put(board, **fields)
     with pytest.raises(SubmissionError, match=message):
         refuse_moved(moved(small_board, board), additions(small_board, board))
 
@@ -275,12 +274,8 @@ def test_a_remark_that_papers_disagree_is_no_change_of_a_row() -> None:
         assert found.standing == standing
 
 
-def test_a_near_copy_is_named_in_the_description(
-    small_board: Path, board: Path, make: Maker, tmp_path: Path
-) -> None:
-    path = add(make(tmp_path / "new", method="Mine", difficulty=2.0), board, submitter="Bo").with_suffix(
-        ".npz"
-    )
+def test_a_near_copy_is_named_in_the_description(small_board: Path, board: Path, put: Maker) -> None:
+    path = put(board, method="Mine", difficulty=2.0, submitter="Bo").with_suffix(".npz")
     standing = cell_file(small_board, "crcl.*caption-40").with_suffix(".npz")
     with np.load(standing) as archive:
         arrays = {

@@ -8,7 +8,6 @@ import pytest
 from test_measured import RECIPE, training
 
 from baselines.calls import Sweep
-from leaderboard.add import add
 from leaderboard.board import read_content
 from leaderboard.measured import measured_tables
 from ncl_bench.data import DATASETS
@@ -54,22 +53,20 @@ def noise_of(seed: int) -> dict[str, object]:
     return {"unit": "caption", "ratio": 0.6, **facts}
 
 
-def test_a_row_joins_one_result_of_each_draw(make: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_row_joins_one_result_of_each_draw(put: Callable[..., Path], tmp_path: Path) -> None:
     board = tmp_path / "board"
-    (board / "results").mkdir(parents=True)
     standard = noise_of(DATASETS["digits"].standard_seed("caption", 0.6))["seed"]
     assert standard == 0
     # three seeds of the standard draw, and one each of two other draws
-    for number, (seed, draw) in enumerate([(0, 0), (1, 0), (2, 0), (1, 1), (2, 2)]):
-        made = make(
-            tmp_path / str(number),
+    for seed, draw in [(0, 0), (1, 0), (2, 0), (1, 1), (2, 2)]:
+        put(
+            board,
             seed=10 * draw + seed,
             training_seeds=(seed,),
             noise=noise_of(draw),
             recipes=(RECIPE,),
             training=training(seed, 0.6),
         )
-        add(made, board)
     content = read_content(board, published=False)
     rows = {row.method: row for row in content.rows}
     joined = rows.pop("CRCL (draws 0, 1, 2)")

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from leaderboard.add import add
 from leaderboard.board import Content, read_content
 from leaderboard.exports import bibtex_text, csv_text, latex, tables
 from leaderboard.site import site_files
@@ -51,11 +50,11 @@ def test_lines_with_another_number_are_not_merged(printed: Content) -> None:
 
 
 def test_a_preliminary_row_is_marked_wherever_rows_are_written(
-    ranked_board: Path, make: Maker, tmp_path: Path
+    ranked_board: Path, put: Maker, tmp_path: Path
 ) -> None:
     """One seed of a better method: below the ranked rows in the tables, marked in the file and on the page."""
     board = Path(shutil.copytree(ranked_board, tmp_path / "board"))
-    add(make(tmp_path / "lone", method="Lone", difficulty=1.0), board)
+    put(board, method="Lone", difficulty=1.0)
     content = read_content(board, published=False)
     lines = list(csv.DictReader(io.StringIO(csv_text(content.rows))))
     (lone,) = (line for line in lines if line["preliminary"])
@@ -75,10 +74,9 @@ def test_a_preliminary_row_is_marked_wherever_rows_are_written(
     assert f"<small>{low}–{high}</small>" in row
 
 
-def test_a_spreadsheet_computes_no_cell(make: Maker, tmp_path: Path) -> None:
+def test_a_spreadsheet_computes_no_cell(put: Maker, tmp_path: Path) -> None:
     """``=HYPERLINK(...)`` stood in the file as it was submitted."""
-    made = make(tmp_path / "new", extra_clean_data="+1+1", notes='=HYPERLINK("https://example.org")')
-    add(made, tmp_path / "board")
+    put(tmp_path / "board", extra_clean_data="+1+1", notes='=HYPERLINK("https://example.org")')
     (line,) = csv.DictReader(io.StringIO(csv_text(read_content(tmp_path / "board", published=False).rows)))
     assert line["notes"].startswith("'\u2060=HYPERLINK")
     assert line["extra"] == "'\u2060+1+1"

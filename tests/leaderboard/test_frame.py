@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import leaderboard
-from leaderboard.add import add
 from leaderboard.board import Content
 from leaderboard.build import build, check
 from leaderboard.frame import FRAME, frame_text, read_frame, rows_of
@@ -64,11 +63,9 @@ def test_the_table_reads_the_frame_and_the_check_recomputes_it(built: Path) -> N
         check(built)
 
 
-def test_a_frame_of_other_evidence_is_neither_read_nor_compared(
-    built: Path, make: Maker, tmp_path: Path
-) -> None:
+def test_a_frame_of_other_evidence_is_neither_read_nor_compared(built: Path, put: Maker) -> None:
     edited(built / FRAME)
-    add(make(tmp_path / "new", method="Mine", difficulty=1.2), built)
+    put(built, method="Mine", difficulty=1.2)
     assert read_frame(built) is None
     shown = leaderboard.table("digits", "caption-40", root=built)
     assert "Mine" in set(shown["method"])

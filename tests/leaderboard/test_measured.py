@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.board_rows import row
 
-from leaderboard.add import add
 from leaderboard.board import Content, board_of, read_content
 from leaderboard.build import build
 from leaderboard.entries import Condition, Entry, Place, Row
@@ -66,15 +65,14 @@ def training(seed: int, ratio: float, **fields: Any) -> Training:
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory, make: Callable[..., Path]) -> Path:
+def root(tmp_path_factory: pytest.TempPathFactory, put: Callable[..., Path]) -> Path:
     """A leaderboard of two methods on two noises with two seeds, and one row without a number of steps."""
-    folder = tmp_path_factory.mktemp("measured")
-    (folder / "root" / "results").mkdir(parents=True)
+    root = tmp_path_factory.mktemp("measured")
     for ratio in (0.0, 0.6):
         for seed in (0, 1):
             for method, difficulty, recipe in (("CRCL", 1.0, RECIPE), ("NCR", 2.0, NCR)):
-                made = make(
-                    folder / f"{method}-{ratio}-{seed}",
+                put(
+                    root,
                     difficulty=difficulty + ratio,
                     seed=seed,
                     ratio=ratio,
@@ -83,10 +81,8 @@ def root(tmp_path_factory: pytest.TempPathFactory, make: Callable[..., Path]) ->
                     recipes=(recipe,),
                     training=training(seed, ratio if method == "CRCL" else 0.0),
                 )
-                add(made, folder / "root")
-    plain = make(folder / "plain", difficulty=1.2, seed=9, ratio=0.6, training_seeds=(0,), recipes=(RECIPE,))
-    add(plain, folder / "root")
-    return folder / "root"
+    put(root, difficulty=1.2, seed=9, ratio=0.6, training_seeds=(0,), recipes=(RECIPE,))
+    return root
 
 
 @pytest.fixture(scope="module")
@@ -155,12 +151,12 @@ class Answers:
         return self._parts
 
 
-def test_rows_of_other_steps_are_rows_of_their_own(tmp_path: Path, make: Callable[..., Path]) -> None:
+def test_rows_of_other_steps_are_rows_of_their_own(tmp_path: Path, put: Callable[..., Path]) -> None:
     plain = {"difficulty": 1.5, "ratio": 0.6, "training_seeds": (0,), "recipes": (RECIPE,)}
     other = tmp_path / "root"
     (other / "results").mkdir(parents=True)
     for number, fields in enumerate(({}, {"budget": 31}, {"budget": None})):
-        add(make(tmp_path / f"b{number}", seed=number, training=training(0, 0.6, **fields), **plain), other)
+        put(other, seed=number, training=training(0, 0.6, **fields), **plain)
     shown = {row.label: row.command for row in read_content(other, published=False).rows}
     assert shown.keys() == {"CRCL", "CRCL (30 steps)", "CRCL (31 steps)"}
     assert "--set steps=31 " in shown["CRCL (31 steps)"]

@@ -7,7 +7,6 @@ import pytest
 from baselines.methods import METHODS
 from baselines.recipes import recipe_names
 from baselines.training.recipe import Recipe, with_settings
-from leaderboard.add import add
 from leaderboard.entries import Condition
 from leaderboard.results import THE_CODES_FAULT, commands, own_key, read_measured, read_published
 from leaderboard.site import family_recipes
@@ -126,10 +125,10 @@ def test_no_two_methods_share_a_page() -> None:
 
 @pytest.mark.parametrize(("method", "named"), [("BiCro", True), ("BiCro (the code's faults)", False)])
 def test_a_row_says_what_it_repairs_in_the_authors_code(
-    make: Callable[..., Path], tmp_path: Path, method: str, named: bool
+    put: Callable[..., Path], tmp_path: Path, method: str, named: bool
 ) -> None:
     recipes = ("bicro/digits_vse_infinity",)
-    add(make(tmp_path / "a", method=method, recipes=recipes), tmp_path / "board")
+    put(tmp_path / "board", method=method, recipes=recipes)
     (entry,), *_ = read_measured(tmp_path / "board", read_families())
     assert any(note.startswith("Repairs the authors' code (the surest") for note in entry.notes) == named
 
@@ -146,7 +145,7 @@ def test_every_method_with_an_option_for_faults_says_what_it_repairs() -> None:
 
 @pytest.mark.parametrize("name", [name for name, family in read_families().items() if family.repaired])
 def test_a_row_of_the_published_code_is_a_line_of_its_method(
-    make: Callable[..., Path], tmp_path: Path, name: str
+    put: Callable[..., Path], tmp_path: Path, name: str
 ) -> None:
     families = read_families()
     recipe, changed = with_settings(
@@ -157,7 +156,7 @@ def test_a_row_of_the_published_code_is_a_line_of_its_method(
     assert changed == {"method.faults": "published"}
     assert THE_CODES_FAULT in names[0]
     for number, method in enumerate(names):
-        add(make(tmp_path / str(number), seed=number, method=method), tmp_path / "board")
+        put(tmp_path / "board", seed=number, method=method)
     entries, *_ = read_measured(tmp_path / "board", families)
     assert {entry.family for entry in entries} == {name}
     assert len({entry.file for entry in entries}) == 2

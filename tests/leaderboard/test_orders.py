@@ -9,7 +9,6 @@ from scipy.stats import kendalltau
 from test_measured import training
 from typer.testing import CliRunner
 
-from leaderboard.add import add
 from leaderboard.orders import kendall_tau, tau_interval
 from ncl_bench.cli import app
 
@@ -50,20 +49,18 @@ def test_the_interval_holds_the_tau_of_the_population(n: int, population: float)
     assert np.mean(inside) > 0.92
 
 
-def test_the_command_compares_what_both_tables_have(make: Callable[..., Path], tmp_path: Path) -> None:
+def test_the_command_compares_what_both_tables_have(put: Callable[..., Path], tmp_path: Path) -> None:
     board = tmp_path / "board"
-    (board / "results").mkdir(parents=True)
     for ratio in (0.4, 0.6):
         for place, method in enumerate(METHODS):
             # NCR and CRCL change places; DECL has no row at 60 %
             swapped = {0: 1, 1: 0}.get(place, place) if ratio == 0.6 else place
             if ratio == 0.4 or method != "DECL":
-                name = f"{ratio}-{place}"
                 facts = {"ratio": ratio, "difficulty": 1 + 0.4 * swapped, "seed": int(10 * ratio) + place}
                 record = training(
                     place, ratio, **({"settings": {"dataset": "digits"}} if ratio == 0.6 else {})
                 )
-                add(make(tmp_path / name, method=method, training=record, **facts), board)
+                put(board, method=method, training=record, **facts)
     table = "digits-200-vse-infinity-30"
     command = ["leaderboard", "orders", "--root", str(board), f"{table}:caption-40"]
     done = CliRunner().invoke(app, [*command, f"{table}:caption-60"])

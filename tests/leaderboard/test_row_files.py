@@ -176,10 +176,10 @@ def test_a_folder_has_a_name_on_every_system(header: Callable[..., Header], name
     )
 
 
-def test_one_run_of_one_submitter_in_two_files_is_refused(make: Maker, tmp_path: Path) -> None:
+def test_one_run_of_one_submitter_in_two_files_is_refused(put: Maker, tmp_path: Path) -> None:
     board = tmp_path / "board"
-    add(make(tmp_path / "first"), board)
-    path = add(make(tmp_path / "second", difficulty=1.6, seed=1, paper="https://example.org"), board)
+    put(board)
+    path = put(board, difficulty=1.6, seed=1, paper="https://example.org")
     edit(path, "seeds", 0, "training_seeds", value=[0])
     with pytest.raises(SubmissionError, match="repeats seed 0 of"):
         read_results(board)
@@ -191,14 +191,14 @@ def test_one_run_of_one_submitter_in_two_files_is_refused(make: Maker, tmp_path:
         read_results(board)
 
 
-def test_a_correction_for_hubs_is_part_of_the_row(make: Maker, tmp_path: Path) -> None:
+def test_a_correction_for_hubs_is_part_of_the_row(make: Maker, put: Maker, tmp_path: Path) -> None:
     """Without it, or with a weight that was given, the same run is another row, and none of them takes a rank."""
     board, common = tmp_path / "board", {**RECIPE, "ratio": 0.4}
     bank = {"name": "csls", "captions": 10_000, "images": 6_000}
     chosen = [{"weight": 1.0, "neighbours": 50}, {"weight": 1.5, "neighbours": 10}]
     corrections = [None, bank | chosen[0], bank | chosen[1] | {"given_weight": 1.5}]
     paths = [
-        add(make(tmp_path / str(n), difficulty=1 + n / 5, correction=correction, **common), board)
+        put(board, difficulty=1 + n / 5, correction=correction, **common)
         for n, correction in enumerate(corrections)
     ]
     plain, auto, given = (path.stem for path in paths)

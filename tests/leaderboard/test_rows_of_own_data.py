@@ -65,11 +65,11 @@ def test_a_dataset_of_ones_own_has_rows_where_its_file_is_given(submission: Path
     assert not Path("elsewhere").exists()
 
 
-def test_the_commands_of_a_row_name_its_plugins(make: Maker, tmp_path: Path) -> None:
+def test_the_commands_of_a_row_name_its_plugins(make: Maker, put: Maker, tmp_path: Path) -> None:
     recipe = ("mine/digits_sgr",)
     training = Training(precision="32-true", torch="2", device="CPU", plugins=("my file.py",))
     with pytest.raises(SubmissionError, match="names 'mine/digits_sgr', which this repository does not have"):
-        add(make(tmp_path / "nobody", recipes=recipe), tmp_path / "board")
+        put(tmp_path / "board", recipes=recipe)
     own = make(tmp_path / "own", recipes=recipe, training=training)
     add(own, tmp_path / "board")
     cell = Condition(dataset="digits", protocol="200", noise_unit="caption", noise_ratio=0.4)

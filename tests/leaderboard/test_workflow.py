@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import yaml
 
-from leaderboard.add import add
 from leaderboard.build import build
 from ncl_bench.papers import PUBLISHED
 
@@ -93,8 +92,8 @@ def pull_request(small_board: Path, tmp_path: Path) -> PullRequest:
     return PullRequest(tmp_path, small_board)
 
 
-def test_a_new_result_passes_and_is_described(pull_request: PullRequest, make: Maker, tmp_path: Path) -> None:
-    add(make(tmp_path / "new", method="Mine", difficulty=1.2), pull_request.root, submitter="Bo (@bo)")
+def test_a_new_result_passes_and_is_described(pull_request: PullRequest, put: Maker) -> None:
+    put(pull_request.root, method="Mine", difficulty=1.2, submitter="Bo (@bo)")
     pull_request.commit("a result")
     pull_request.build_by_its_own_code()
     done = pull_request.check(author="bo")
@@ -169,10 +168,10 @@ def test_git_says_what_a_change_may_not_touch(
     ("other", "status"), [("Makefile", 1), ("docs/faq.md", 0), ("leaderboard/board.py", 1)]
 )
 def test_data_and_code_come_in_two_changes(
-    pull_request: PullRequest, make: Maker, tmp_path: Path, other: str, status: int
+    pull_request: PullRequest, put: Maker, other: str, status: int
 ) -> None:
     """A change of both was judged by its own code."""
-    add(make(tmp_path / "new", method="Mine", difficulty=1.2), pull_request.root, submitter="Bo (@bo)")
+    put(pull_request.root, method="Mine", difficulty=1.2, submitter="Bo (@bo)")
     path = pull_request.change / other
     path.parent.mkdir(exist_ok=True)
     path.write_text("# another\n", "utf-8")

@@ -552,7 +552,7 @@ class AblationResult:
     def differs(self) -> bool | None:
         """Whether the interval of the drop excludes 0."""
         ends = self.drop_interval
-        return ends and (ends[0] > 0 or ends[1] < 0)
+        return None if ends is None else ends[0] > 0 or ends[1] < 0
 
 
 @dataclass(frozen=True)

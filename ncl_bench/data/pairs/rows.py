@@ -188,9 +188,18 @@ def _joined(
     arrow = first.arrow
     if arrow is not None and not one:
         arrow = pa.concat_tables([part.arrow for _, part in parts], promote_options="permissive")
-    remarks = (
-        [f"{len(labels)} files are read in this order: {listed(labels, 12)}."] if order and not one else []
-    )
+    remarks = []
+    if order and not one:
+        numbers = {
+            int(number) for each in labels for number in re.findall(r"\d+", PurePosixPath(each).stem)[-1:]
+        }
+        # a shard that was not fetched; years and the parts of several splits are no count
+        counts = len(numbers) == len(labels) > (max(numbers) - min(numbers)) / 2
+        gaps = sorted({*range(min(numbers), max(numbers))} - numbers) if counts else []
+        remarks = [
+            f"{len(labels)} files are read in this order: {listed(labels, 12)}."
+            + (f" No file has the number {listed(map(str, gaps))}." if gaps else "")
+        ]
     remarks += [remark for _, part in parts for remark in part.remarks]
     rows = replace(
         first,

@@ -231,6 +231,11 @@ CASES = {
     "a missing shard": Case(
         lambda folder: samples(folder / "x-00001-of-00002.tar", range(3)).parent, refused="part 0 is missing"
     ),
+    "a gap in the numbers of shards": Case(
+        lambda folder: [samples(folder / f"{n:05}.tar", range(4 * n, 4 * n + 4)) for n in (0, 2)] and folder,
+        n=8,
+        remarks=("00000.tar, 00002.tar. No file has the number 1.",),
+    ),
     "leftovers with another number": Case(
         lambda folder: written(folder, HALVES | {"a/train-00000-of-00001.parquet": range(N)}),
         refused="2 sets of one name",

@@ -59,21 +59,21 @@ class Moves:
 
     def markdown(self) -> str:
         """List the moves."""
-        ranks = [(row, facts) for row, facts in self.changed if facts.keys() <= set(RANKS)]
-        others = [(row, facts) for row, facts in self.changed if not facts.keys() <= set(RANKS)]
+        ranks, others = list[str](), list[str]()
+        for row, facts in self.changed:
+            lines = ranks if facts.keys() <= {*RANKS} else others
+            lines.append(f"{place(row)}: {_changes(facts)}")
         parts = [
-            section("Removed rows", [_moved(row) for row in self.removed]),
-            section("Changed rows", [f"{place(row)}: {_changes(facts)}" for row, facts in others]),
-            section("New rows", [_moved(row) for row in self.new]),
-            section("Ranks that moved", [f"{place(row)}: {_changes(facts)}" for row, facts in ranks]),
+            section("Removed rows", map(_moved, self.removed)),
+            section("Changed rows", others),
+            section("New rows", map(_moved, self.new)),
+            section("Ranks that moved", ranks),
         ]
         if not any(parts):
             parts = ["No row of the leaderboard moved.\n"]
         if not self.new:  # new rows alone change most pages
-            parts.append(
-                section("Other files of the site that differ", [in_markdown(name) for name in self.files])
-            )
-        return "\n".join(part for part in parts if part)
+            parts.append(section("Other files of the site that differ", map(in_markdown, self.files)))
+        return "\n".join(filter(None, parts))
 
 
 def _by_new_rows(facts: Mapping[str, tuple[str, str]]) -> bool:
@@ -152,11 +152,10 @@ def in_markdown(text: str) -> str:
 
 def _changes(facts: Mapping[str, tuple[str, str]]) -> str:
     """Facts that differ, such as ``r_sum 480.1 → 481.3; seeds 0 1 → 0 1 2``."""
-    return "; ".join(f"{in_markdown(name)} {_arrow(*both)}" for name, both in facts.items())
-
-
-def _arrow(old: str, new: str) -> str:
-    return f"{in_markdown(old) or 'nothing'} → {in_markdown(new) or 'nothing'}"
+    return "; ".join(
+        f"{in_markdown(name)} {in_markdown(old) or 'nothing'} → {in_markdown(new) or 'nothing'}"
+        for name, (old, new) in facts.items()
+    )
 
 
 def section(title: str, items: Iterable[str]) -> str:
@@ -172,13 +171,8 @@ def place(row: CsvLine) -> str:
     """Method, backbone and condition of a row, and its file or source, as Markdown."""
     condition = in_markdown(" ".join(filter(None, (row.get(name, "") for name in _CONDITION))))
     source = " ".join(filter(None, (row.get("source", ""), row.get("table", ""))))
-    names = [
-        in_markdown(row.get("method", "")),
-        in_markdown(row.get("backbone", "")),
-        condition,
-        in_markdown(row.get("file") or source),
-    ]
-    return ", ".join(filter(None, names))
+    method, backbone = (in_markdown(row.get(name, "")) for name in ("method", "backbone"))
+    return ", ".join(filter(None, (method, backbone, condition, in_markdown(row.get("file") or source))))
 
 
 def _moved(row: CsvLine) -> str:
@@ -316,13 +310,9 @@ def _new_seed(
     if run in impossible:
         parts.append("**no matrix gives these ranks in both directions**")
     near = near_copies(ranks, run)
-    parts += [
-        f"**{share:.0%} of its ranks are near those of {in_markdown(other)}**"
-        for other, share in [*near.items()][:3]
-    ]
-    parts += [
-        f"**its ranks correlate with those of {in_markdown(other)}: {value:.3f}**"
-        for other, value in [*correlated(ranks, run).items()][:3]
-        if other not in near
-    ]
+    for other, share in [*near.items()][:3]:
+        parts.append(f"**{share:.0%} of its ranks are near those of {in_markdown(other)}**")
+    for other, value in [*correlated(ranks, run).items()][:3]:
+        if other not in near:
+            parts.append(f"**its ranks correlate with those of {in_markdown(other)}: {value:.3f}**")
     return f"{in_markdown(one.name)}, seed {in_markdown(one.record.key)}: {'; '.join(parts)}"

@@ -4,7 +4,7 @@ A table for a paper holds one category of a board as LaTeX, Markdown or CSV.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -389,34 +389,22 @@ def latex_text(tables: Iterable[PaperTable]) -> str:
 
 
 def _cells(
-    table: PaperTable,
-    text: Callable[[str], str],
-    bold: str,
-    source: Callable[[PaperLine], str],
-) -> list[list[str]]:
+    table: PaperTable, text: Callable[[str], str], bold: str, sources: Iterable[str]
+) -> Iterator[list[str]]:
     """Texts of all lines, the best values in a frame such as ``**{}**``; without ranks if no line has one."""
     ranked = any(line.rank for line in table.lines)
-    return [
-        [
-            *[line.rank] * ranked,
-            *map(text, (line.method, line.backbone)),
-            *(
-                bold.format(text(value)) if best else text(value)
-                for value, best in zip(line.values, line.best, strict=True)
-            ),
-            source(line),
-        ]
-        for line in table.lines
-    ]
+    for line, source in zip(table.lines, sources, strict=True):
+        values = zip(map(text, line.values), line.best, strict=True)
+        shown = [bold.format(value) if best else value for value, best in values]
+        yield [*[line.rank] * ranked, text(line.method), text(line.backbone), *shown, source]
 
 
 def _latex_table(table: PaperTable) -> str:
     ranked = any(line.rank for line in table.lines)
     before = " &" if ranked else ""
-
-    def source(line: PaperLine) -> str:
-        return rf"\cite{{{','.join(line.papers)}}}" if line.papers else latex(line.origin)
-
+    sources = [
+        rf"\cite{{{','.join(line.papers)}}}" if line.papers else latex(line.origin) for line in table.lines
+    ]
     out = [
         f"% {' '.join(table.title.split())}; needs booktabs",  # a comment of LaTeX ends with its line
         *(f"% {note}" for note in table.notes),
@@ -426,7 +414,7 @@ def _latex_table(table: PaperTable) -> str:
         before + r" Method & Backbone & R@1 & R@5 & R@10 & R@1 & R@5 & R@10 & rSum & Source \\",
         r"\midrule",
     ]
-    out += [f"{' & '.join(words)} \\\\" for words in _cells(table, _latex, r"\textbf{{{}}}", source)]
+    out += [f"{' & '.join(words)} \\\\" for words in _cells(table, _latex, r"\textbf{{{}}}", sources)]
     return "\n".join([*out, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
@@ -443,11 +431,8 @@ def _markdown_table(table: PaperTable, papers: Mapping[str, Paper]) -> str:
     sides = [f"{side} R@{k}" for side in ("i2t", "t2i") for k in (1, 5, 10)]
     ranked = any(line.rank for line in table.lines)
     columns = [*["rank"] * ranked, "method", "backbone", *sides, "rSum", "source"]
-
-    def source(line: PaperLine) -> str:
-        return "; ".join(_link(papers[key]) for key in line.papers) or line.origin
-
-    rows = _cells(table, escape, "**{}**", source)
+    sources = ["; ".join(_link(papers[key]) for key in line.papers) or line.origin for line in table.lines]
+    rows = _cells(table, escape, "**{}**", sources)
     body = markdown_table(columns, rows, numbers=[*["rank"] * ranked, *sides, "rSum"])
     parts = [f"**{escape(table.title)}**", body, *filter(None, ["; ".join(table.notes)])]
     return "\n\n".join(parts) + "\n"

@@ -660,7 +660,7 @@ def measured_pages(content: Content, tables: Sequence[MeasuredTable]) -> dict[st
         "tables": [table for table in tables if table.detected],
         "epoch_curves": epoch_curves,
         "separated": [
-            (row, {"clean_probability": detection(row)} | separations(row))
+            (row, {"clean_probability": detection(row), **separations(row)})
             for row in content.rows
             if row.separated and row.kind != "draws"
         ],

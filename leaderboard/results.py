@@ -269,7 +269,7 @@ def run_name(name: str, seed: str) -> str:
 
 
 def check_header(
-    header: Header, spec: DatasetSpec, where: str, checked: set[tuple[str, StatedNoise]] | None = None
+    header: Header, spec: DatasetSpec, where: str, checked: set[tuple[str, StatedNoise]]
 ) -> None:
     """Compare what a condition states about its data with the dataset.
 
@@ -286,13 +286,12 @@ def check_header(
             "dataset's order and add them again"
         )
     noise = spec.name, header.noise
-    if checked is None or noise not in checked:  # drawing it takes long, and many rows share it
+    if noise not in checked:  # drawing it takes long, and many rows share it
         try:
             check_noise(Path(where), header.noise, spec)
         except NclBenchError as error:
             raise SubmissionError(f"{where}: {error}") from None
-        if checked is not None:
-            checked.add(noise)
+        checked.add(noise)
     own = header.training is not None and header.training.plugins
     for recipe in header.recipes:
         if recipe not in known_recipes() and not own:

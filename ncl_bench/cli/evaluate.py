@@ -262,14 +262,10 @@ def _print(shown: Iterable[Any], notes: Iterable[str], written: Iterable[Path] =
     from rich.console import Console
     from rich.text import Text
 
-    from ncl_bench.evaluation.compare import Comparison, verdicts
-    from ncl_bench.evaluation.results import Evaluation, lines_of_labels
-
     console = Console()
-    below: dict[type, Any] = {Evaluation: lines_of_labels, Comparison: verdicts}
     for each in shown:
         console.print(each)
-        for line in below.get(type(each), lambda _: ())(each):
+        for line in getattr(each, "lines", tuple)():  # a text has none
             console.print(Text(line), soft_wrap=True)
     for note in notes:
         console.print(Text.assemble(("note: ", "yellow"), note), soft_wrap=True)

@@ -80,6 +80,10 @@ class Comparison(Record):
     differences: dict[str, Difference]
     notes: tuple[str, ...] = ()
 
+    def lines(self) -> list[str]:
+        """One line per difference: which side is better, or that they do not differ significantly."""
+        return [f"{name}: {found.verdict}" for name, found in self.differences.items()]
+
     def to_json(self) -> str:
         """Return JSON without NaN."""
         return self.model_dump_json(indent=2)
@@ -113,20 +117,15 @@ class Comparison(Record):
 
         console = Console(file=StringIO(), width=80, color_system=None)
         console.print(self)
-        lines = [*verdicts(self), *(f"note: {note}" for note in self.notes)]
+        lines = [*self.lines(), *(f"note: {note}" for note in self.notes)]
         assert isinstance(console.file, StringIO)
         return console.file.getvalue() + "\n".join(lines)
 
     def _repr_html_(self) -> str:
         """HTML table for notebooks, followed by the notes."""
         rows = [(_title(name), *_texts(name, found)) for name, found in self.differences.items()]
-        notes = "".join(f"<p>{escape(line)}</p>" for line in (*verdicts(self), *self.notes))
+        notes = "".join(f"<p>{escape(line)}</p>" for line in (*self.lines(), *self.notes))
         return html_table(rows, ("", *self.names, "difference", "95 % interval")) + notes
-
-
-def verdicts(comparison: Comparison) -> list[str]:
-    """One line per difference: which side is better, or that they do not differ significantly."""
-    return [f"{name}: {found.verdict}" for name, found in comparison.differences.items()]
 
 
 def _title(name: str) -> str:

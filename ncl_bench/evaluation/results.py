@@ -140,6 +140,10 @@ class Evaluation(Record):
         """The six recalls and ``r_sum`` under the default protocol, by name."""
         return self.default.recalls()
 
+    def lines(self) -> list[str]:
+        """Metrics of ECCV Caption and CxC, and agreement with people, for below the table."""
+        return lines_of_labels(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         return self.model_dump(mode="json")

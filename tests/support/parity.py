@@ -247,8 +247,8 @@ class Stored(dict[str, np.ndarray]):
         """The same in the names of results."""
         return names_between(self, start, end + self.end)
 
-    def near(self, found, name, single=1e-4, double=1e-8, *, scale=1.0):
-        """Compare with a result; see :func:`assert_near`, whose tolerance is of 1 for smaller entries too."""
+    def near(self, found, name, single=1e-4, double=1e-8, *, scale=0.0):
+        """Compare with a result; see :func:`assert_near`."""
         want = self[name + self.end]
         assert_near(found, want, double if self.double else single, scale=scale, name=name)
 

@@ -117,6 +117,17 @@ def test_trajectory_matches_the_published_code(code, backbone, targets, one_netw
     assert_trajectory(step.losses, stored[start + length])
 
 
+@pytest.mark.parametrize("backbone", ["sgr"], indirect=True)
+def test_an_epoch_with_all_labels_at_one_is_the_published_warm_up(one_network):
+    """GSC+ only: the warm-up of GSC leaves out one direction and one term, and never ran."""
+    stored, method, batch = one_network("E_gscplus", "targets_ones_f32")
+    step = Steps(method.train())
+    method.train_step(0, batch, step)
+    terms = {"": step.losses[-1], "_cl": step.terms["cross_modal"], "_topo": step.terms["intra_modal"]}
+    for name, found in terms.items():
+        assert_near(found, stored[f"warmup.loss{name}"].mean(), 1e-5)
+
+
 def near_labels(indicators, stored, prefix, suffix="", near=1e-5):
     for memory, name in (
         (indicators.intra_modal, "topo_targets"),

@@ -490,17 +490,13 @@ def detection(row: Row) -> dict[str, float] | None:
     }
 
 
-def separations(row: Row) -> dict[str, dict[str, float]]:
+def by_similarity(row: Row) -> dict[str, float]:
     """AUROC and average precision of the scored networks' similarity of the training pairs, means over seeds.
 
     The evidence holds the clean probability too, but its 16 bits make those near 1 equal; see :func:`detection`.
     """
     values = [one["similarity"] for one in row.separated]
-    return {
-        "similarity": {
-            name: statistics.fmean(getattr(one, name) for one in values) for name in Separation.model_fields
-        }
-    }
+    return {name: statistics.fmean(getattr(one, name) for one in values) for name in Separation.model_fields}
 
 
 def found_pairs(row: Row) -> list[float | None]:
@@ -660,7 +656,7 @@ def measured_pages(content: Content, tables: Sequence[MeasuredTable]) -> dict[st
         "tables": [table for table in tables if table.detected],
         "epoch_curves": epoch_curves,
         "separated": [
-            (row, {"clean_probability": detection(row), **separations(row)})
+            (row, (detection(row), by_similarity(row)))
             for row in content.rows
             if row.separated and row.kind != "draws"
         ],

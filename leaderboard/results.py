@@ -202,7 +202,7 @@ def read_measured(
 
 def _with_separations(entry: Entry, counted: Counted, truth: NDArray[np.bool_] | None) -> Entry:
     """Add how well the wrong training pairs are found by what the networks say of each."""
-    if truth is None or not counted.pairs:
+    if truth is None or "similarity" not in counted.pairs:
         return entry
     said = {name: separation(values.astype(np.float32), truth) for name, values in counted.pairs.items()}
     return entry.model_copy(update={"separated": (said,)})

@@ -8,7 +8,7 @@ import numpy as np
 
 from leaderboard.board import Content
 from leaderboard.entries import Row, title_of
-from leaderboard.measured import detection, separations
+from leaderboard.measured import by_similarity, detection
 from leaderboard.orders import kendall_tau
 from ncl_bench.evaluation.difference import FIXED, OfOneRun, difference_interval
 
@@ -156,10 +156,10 @@ def pairs_table(content: Content, slug: str = "flickr8k-1k-caption-40") -> list[
     rows = {}
     for row in sorted(content.rows, key=lambda row: bool(row.correction)):
         if row.condition.slug == slug and row.separated and row.kind != "draws":
-            rows.setdefault(row.method, (row, separations(row)))
+            rows.setdefault(row.method, (row, by_similarity(row)))
     lines = []
-    for row, found in sorted(rows.values(), key=lambda each: -each[1]["similarity"]["auroc"]):
-        both = detection(row), found["similarity"]
+    for row, found in sorted(rows.values(), key=lambda each: -each[1]["auroc"]):
+        both = detection(row), found
         cells = [
             f"{100 * one[measure]:.1f}" if one else "–"
             for one in both

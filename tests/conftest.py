@@ -4,7 +4,7 @@ import gc
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -29,7 +29,7 @@ Golden = Callable[[str], dict[str, NDArray[np.generic]]]
 
 
 @pytest.fixture(scope="session")
-def golden() -> Golden:
+def golden():
     """Read a file of reference numbers by name: ``golden("G_metrics")["fold5.rsum"]``.
 
     The files lie in ``tests/golden``, or where the environment variable ``NCL_GOLDEN_DIR`` says. The test is
@@ -37,14 +37,14 @@ def golden() -> Golden:
     """
 
     @cache  # thousands of small arrays, which take longer to read than most tests to compare
-    def arrays_of(path: Path) -> dict[str, NDArray[np.generic]]:
+    def arrays_of(path):
         with np.load(path, allow_pickle=False) as arrays:
             read = dict(arrays)
         for array in read.values():
             array.flags.writeable = False
         return read
 
-    def read(name: str) -> dict[str, NDArray[np.generic]]:
+    def read(name):
         path = GOLDEN / f"{name}.npz"
         if not path.exists():
             pytest.skip(f"{path} is absent; NCL_GOLDEN_DIR names its folder")
@@ -54,7 +54,7 @@ def golden() -> Golden:
 
 
 @pytest.fixture
-def signals_heard() -> Iterator[None]:
+def signals_heard():
     """Let signals stop this process and those that a test starts, as in a terminal.
 
     What starts in the background (``make test &``) ignores SIGINT, and so do its children.
@@ -67,21 +67,21 @@ def signals_heard() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def no_power_fails() -> Iterator[None]:
+def no_power_fails():
     """Files are not forced to the disk, which takes long: no test pulls the plug."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish():
     """Modules and tests stay to the end, so the collector of garbage looks at them no more, and seldom at the rest."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
+def pytest_runtest_setup(item):
     """Tests that need a GPU are skipped without one."""
     if item.get_closest_marker("gpu"):
         import torch

@@ -192,7 +192,7 @@ def test_data_evaluation_and_leaderboard_work_without_torch(run, environment, tm
         "doctor --gpu",
     ],
 )
-def test_what_needs_torch_says_what_to_install(run: Run, wheel: Path, tmp_path: Path, command: str) -> None:
+def test_what_needs_torch_says_what_to_install(run, wheel, tmp_path, command):
     result = run("ncl-bench", *command.split())
     assert result.returncode == 2
     assert result.stderr.strip().endswith(f"pip install '{wheel}[baselines]'")

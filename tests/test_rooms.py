@@ -4,7 +4,6 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -59,7 +58,7 @@ QUICK = {
 
 
 @pytest.mark.parametrize("command", QUICK)
-def test_what_answers_at_once_imports_nothing_heavy(command: str) -> None:
+def test_what_answers_at_once_imports_nothing_heavy(command):
     code = (
         "import atexit, sys\n"
         "atexit.register(lambda: print('imported', *sys.modules))\n"
@@ -167,9 +166,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("command", WRONG)
-def test_a_mistake_is_one_sentence_and_exit_code_2(
-    command: str, tmp_path: Path, refused: Callable[..., str]
-) -> None:
+def test_a_mistake_is_one_sentence_and_exit_code_2(command, tmp_path, refused):
     (tmp_path / "thesis.txt").write_text("precious")
     assert WRONG[command].format(tmp=tmp_path) in refused(
         *(part.format(tmp=tmp_path) for part in command.split())

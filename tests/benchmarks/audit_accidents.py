@@ -9,7 +9,6 @@ rows, how many of them and of the others have a reason, and the rows that are ou
 import argparse
 import re
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,7 @@ N, PART = 1_500, 0.05
 Captions = NDArray[np.object_]
 
 
-def exchanged(*groups: str) -> Callable[[str], str]:
+def exchanged(*groups):
     """Replace each word by the next one of its group."""
     following = {}
     for group in groups:
@@ -33,7 +32,7 @@ def exchanged(*groups: str) -> Callable[[str], str]:
     return lambda caption: re.sub(r"\w+", lambda word: following.get(word[0].lower(), word[0]), caption)
 
 
-CHANGES: dict[str, Callable[[str], str]] = {
+CHANGES = {
     "colour": exchanged("black white red blue green yellow brown orange pink"),
     "gender": exchanged("man woman", "men women", "boy girl", "boys girls", "he she", "his her"),
     "number": exchanged("two three four", "a several"),
@@ -44,7 +43,7 @@ CHANGES: dict[str, Callable[[str], str]] = {
 }
 
 
-def planted(kind: str, captions: Captions, random: np.random.Generator) -> tuple[Captions, NDArray[np.int64]]:
+def planted(kind, captions, random):
     """The captions with an accident, and the rows that it changed."""
     changed, n = captions.copy(), round(PART * N)
     if kind == "one caption pasted":
@@ -70,7 +69,7 @@ def planted(kind: str, captions: Captions, random: np.random.Generator) -> tuple
     return changed, rows
 
 
-def main() -> None:
+def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

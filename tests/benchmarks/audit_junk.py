@@ -12,7 +12,6 @@ the top, and after a forest and a logistic regression that know the labels of al
 import argparse
 import tempfile
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,7 @@ from sklearn.metrics import average_precision_score
 from sklearn.model_selection import cross_val_predict
 
 from baselines.audit import find_wrong_pairs
-from baselines.audit.judge import Judged, judge_pairs
+from baselines.audit.judge import judge_pairs
 from baselines.audit.labels import Label, weigh
 from baselines.audit.reasons import reasons_of
 from baselines.audit.sentences import sentence_vectors
@@ -34,10 +33,10 @@ Captions = list[str]
 Random = np.random.Generator
 
 
-def accidents(captions: Captions, random: Random) -> dict[str, Callable[[int], str]]:
+def accidents(captions, random):
     """Kind to what becomes of a row's caption: those of :data:`JUNK`, loops, and cuts."""
 
-    def looped(row: int) -> str:
+    def looped(row):
         words = captions[row].rstrip(" .").split()
         return " ".join([*words, *(words[1 : 2 + int(random.integers(2, 5))] * 3)])
 
@@ -50,7 +49,7 @@ def accidents(captions: Captions, random: Random) -> dict[str, Callable[[int], s
     }
 
 
-def planted(kind: str, captions: Captions, able: np.ndarray, random: Random) -> tuple[Captions, np.ndarray]:
+def planted(kind, captions, able, random):
     """The captions with 67 of one kind, and the rows that changed."""
     changed, rule = list(captions), accidents(captions, random)[kind]
     if kind.startswith("cut at"):  # in the middle of a word
@@ -61,7 +60,7 @@ def planted(kind: str, captions: Captions, able: np.ndarray, random: Random) -> 
     return changed, rows
 
 
-def main() -> None:
+def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -83,7 +82,7 @@ def main() -> None:
     features = np.load(given.work / "audit" / "work" / "features" / "all_ims.npy", mmap_mode="r")
     vectors = dict(zip(captions, sentence_vectors(captions, given.text_encoder), strict=True))
 
-    def judged(changed: Captions) -> Judged:
+    def judged(changed):
         if new := sorted(set(changed) - set(vectors)):
             vectors.update(zip(new, sentence_vectors(new, given.text_encoder), strict=True))
         with tempfile.TemporaryDirectory() as work:

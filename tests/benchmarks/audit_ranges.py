@@ -11,7 +11,6 @@ the folder ``work``. With ``--prior 4000``, projections of 4,000 images order th
 import argparse
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from sklearn.metrics import average_precision_score
@@ -23,7 +22,7 @@ from baselines.kit.cca import Moments
 from ncl_bench.data.load import load_dataset
 
 
-def main() -> None:
+def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -40,7 +39,7 @@ def main() -> None:
     captions = np.array(list(map(str, train.captions or ())), object)
     given.work.mkdir(parents=True, exist_ok=True)
     if not (given.work / "all_pooled.npy").exists():
-        features: Any = train.image_features
+        features = train.image_features
         pooled(features, given.work / "all_pooled.npy")
     images = np.load(given.work / "all_pooled.npy", mmap_mode="r")
     texts = None

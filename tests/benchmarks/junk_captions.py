@@ -1,25 +1,23 @@
 """Captions of no picture, made at random of six kinds: what crawlers and captioning models leave in a table."""
 
-from collections.abc import Callable
-
 import numpy as np
 
 Random = np.random.Generator
 
 
-def pick(random: Random, text: str) -> str:
+def pick(random, text):
     """One of several texts with a bar between them."""
     choices = text.split("|")
     return choices[int(random.integers(len(choices)))]
 
 
-def filled(random: Random, pattern: str) -> str:
+def filled(random, pattern):
     """Replace every ``#`` by a digit and every ``@`` by a capital letter."""
     letters = {"#": "0123456789", "@": "ABCDEFGHJKLMNPRSTVWXYZ"}
     return "".join(pick(random, "|".join(letters[each])) if each in letters else each for each in pattern)
 
 
-def refusal(random: Random) -> str:
+def refusal(random):
     """What a model says of itself, or to its user."""
     return pick(
         random,
@@ -38,7 +36,7 @@ def refusal(random: Random) -> str:
     ) + pick(random, "|| Thank you.| Is there anything else?")
 
 
-def product(random: Random) -> str:
+def product(random):
     """Prices, sizes and numbers of articles."""
     return filled(
         random,
@@ -55,7 +53,7 @@ def product(random: Random) -> str:
     )
 
 
-def code(random: Random) -> str:
+def code(random):
     """Lines of programs, of a shell, of markup and of data."""
     return filled(
         random,
@@ -75,7 +73,7 @@ def code(random: Random) -> str:
     )
 
 
-def credit(random: Random) -> str:
+def credit(random):
     """Dates, times, and who holds the rights."""
     name = pick(random, "Maria Keller|J. Okafor|Tom Reed|Ana Souza|Lena Berg|Wei Zhang")
     month = pick(random, "January|March|June|October|Nov|Dec")
@@ -102,14 +100,14 @@ WORDS = (
 )
 
 
-def keywords(random: Random) -> str:
+def keywords(random):
     """Keywords, with one separator or none."""
     words = random.permutation(WORDS.split())[: random.integers(7, 12)]
     separator = pick(random, ", |, |; | / | #| ,| - | ")
     return (separator.strip() if separator == " #" else "") + separator.join(words)
 
 
-def template(random: Random) -> str:
+def template(random):
     """What a prompt or a program leaves where a caption should stand."""
     return pick(
         random,
@@ -124,7 +122,7 @@ def template(random: Random) -> str:
     )
 
 
-JUNK: dict[str, Callable[[Random], str]] = {
+JUNK = {
     "refusal of a model": refusal,
     "price or number": product,
     "code": code,

@@ -1,16 +1,15 @@
 """The leaderboard of this checkout is read once for all pages, since that takes seconds."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.board_rows import measured_board, whole_board
 
 import leaderboard
-from leaderboard.board import Content, read_content
+from leaderboard.board import read_content
 
 
-def read_once(root: Path, *, published: bool, **options: Any) -> Content:
+def read_once(root, *, published, **options):
     own = root.resolve() == Path(leaderboard.__file__).parent
     if not own:
         return read_content(root, published=published, **options)
@@ -18,6 +17,6 @@ def read_once(root: Path, *, published: bool, **options: Any) -> Content:
 
 
 @pytest.fixture(autouse=True)
-def one_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+def one_reading(monkeypatch):
     for module in ("board", "build"):
         monkeypatch.setattr(f"leaderboard.{module}.read_content", read_once)

@@ -1,13 +1,11 @@
 """Tables and numbers of the documents on controls, made from the board."""
 
-from collections.abc import Sequence
 from math import log
 from operator import attrgetter
 
 import numpy as np
 
-from leaderboard.board import Content
-from leaderboard.entries import Row, title_of
+from leaderboard.entries import title_of
 from leaderboard.measured import by_similarity, detection
 from leaderboard.orders import kendall_tau
 from ncl_bench.evaluation.difference import FIXED, OfOneRun, difference_interval
@@ -33,22 +31,22 @@ CONTROLLED = {
 """Slug of a condition to its name in the table of controls."""
 
 
-def of_condition(content: Content, slug: str) -> list[Row]:
+def of_condition(content, slug):
     """Rows without a correction for hubs."""
     return [row for row in content.rows if row.condition.slug == slug and not row.correction]
 
 
-def controlled(content: Content, slug: str) -> list[Row]:
+def controlled(content, slug):
     """Rows of a table that its controls are compared with, all of as many steps."""
     rows = [row for row in of_condition(content, slug) if row.kind in ("method", "clean")]
     return [row for row in rows if row.budget == BUDGET] if slug.startswith("flickr8k") else rows
 
 
-def is_control(row: Row) -> bool:
+def is_control(row):
     return bool(row.closed_form) or "mean of two seeds" in row.method or row.kind != "method"
 
 
-def difference(content: Content, first: Row, second: Row) -> tuple[float, float]:
+def difference(content, first, second):
     """Difference of two mean rSums, and half the width of its 95 % interval; infinite if it is unknown."""
     interval = content.significantly_different.difference(first, second)
     if interval is None:
@@ -56,25 +54,25 @@ def difference(content: Content, first: Row, second: Row) -> tuple[float, float]
     return sum(interval) / 2, (interval[1] - interval[0]) / 2
 
 
-def shown_gap(value: float, margin: float) -> str:
+def shown_gap(value, margin):
     return f"{value:+.1f} ({value - margin:.1f} to {value + margin:.1f})" if margin < np.inf else "unknown"
 
 
-def gap(content: Content, first: Row, second: Row) -> str:
+def gap(content, first, second):
     """Difference of two mean rSums with its 95 % interval, as the pages write it."""
     return shown_gap(*difference(content, first, second))
 
 
-def is_level(content: Content, first: Row, second: Row) -> bool:
+def is_level(content, first, second):
     value, margin = difference(content, first, second)
     return abs(value) < margin
 
 
-def best_method(rows: Sequence[Row]) -> Row:
+def best_method(rows):
     return max((row for row in rows if not is_control(row)), key=attrgetter("r_sum"))
 
 
-def controls_of(content: Content, slug: str) -> tuple[Row, Row, Row, Row]:
+def controls_of(content, slug):
     """CCA, filtered CCA, the best method, and the best mean of two seeds."""
     rows = controlled(content, slug)
     plain, filtered = sorted((row for row in rows if row.closed_form), key=attrgetter("method"))
@@ -82,7 +80,7 @@ def controls_of(content: Content, slug: str) -> tuple[Row, Row, Row, Row]:
     return plain, filtered, best_method(rows), max(means, key=attrgetter("r_sum"))
 
 
-def controls_table(content: Content) -> list[str]:
+def controls_table(content):
     lines = []
     for slug, name in CONTROLLED.items():
         plain, filtered, *leaders = controls_of(content, slug)
@@ -97,7 +95,7 @@ def controls_table(content: Content) -> list[str]:
     return lines
 
 
-def with_and_without_hubs(content: Content, slug: str) -> list[tuple[Row, list[Row], list[Row]]]:
+def with_and_without_hubs(content, slug):
     """Rows that were also corrected for hubs with options that dev chose, and both results of the seeds in common."""
     found = []
     for row in controlled(content, slug):
@@ -109,15 +107,15 @@ def with_and_without_hubs(content: Content, slug: str) -> list[tuple[Row, list[R
     return sorted(found, key=lambda each: -mean(each[2]))
 
 
-def mean(entries: Sequence[Row]) -> float:
+def mean(entries):
     return float(np.mean([entry.r_sum for entry in entries]))
 
 
-def tau_c(entries: Sequence[Row]) -> float:
+def tau_c(entries):
     return float(np.mean([entry.people["expert_tau_c"] for entry in entries]))
 
 
-def hubs_table(content: Content, slug: str = "flickr8k-1k-caption-40") -> list[str]:
+def hubs_table(content, slug="flickr8k-1k-caption-40"):
     return [
         f"| {row.method} | {networks(row)} | {len(on)} | {mean(on):.1f} | {mean(off):.1f} "
         f"| {mean(off) - mean(on):+.1f} | {tau_c(on):.1f} | {tau_c(off):.1f} |"
@@ -125,7 +123,7 @@ def hubs_table(content: Content, slug: str = "flickr8k-1k-caption-40") -> list[s
     ]
 
 
-def hubs_elsewhere(content: Content) -> list[str]:
+def hubs_elsewhere(content):
     return [
         f"| {CONTROLLED[slug]} | {title_of(row)} | {networks(row)} | {len(on)} | {mean(on):.1f} | {mean(off):.1f} "
         f"| {mean(off) - mean(on):+.1f} |"
@@ -134,7 +132,7 @@ def hubs_elsewhere(content: Content) -> list[str]:
     ]
 
 
-def leaders_of_hubs(content: Content, slug: str = "flickr8k-1k-caption-40") -> list[str]:
+def leaders_of_hubs(content, slug="flickr8k-1k-caption-40"):
     """First row without the correction and with it, among rows that have both."""
     found = with_and_without_hubs(content, slug)
     return [
@@ -144,14 +142,14 @@ def leaders_of_hubs(content: Content, slug: str = "flickr8k-1k-caption-40") -> l
     ]
 
 
-def weights_table(content: Content, slug: str = "flickr8k-1k-caption-40") -> list[str]:
+def weights_table(content, slug="flickr8k-1k-caption-40"):
     """CCA by the weight of its correction for hubs."""
     rows = {row.correction: row for row in content.rows if row.condition.slug == slug and row.method == "CCA"}
     shown = {"0": rows[""]} | {w: rows[f"CSLS, weight {w}"] for w in ("0.5", "1", "1.5")}
     return [f"| {w} | {row.r_sum:.1f} | {row.people['expert_tau_c']:.1f} |" for w, row in shown.items()]
 
 
-def pairs_table(content: Content, slug: str = "flickr8k-1k-caption-40") -> list[str]:
+def pairs_table(content, slug="flickr8k-1k-caption-40"):
     """Wrong pairs found by the method's clean probability and by its networks' similarity, one row per method."""
     rows = {}
     for row in sorted(content.rows, key=lambda row: bool(row.correction)):
@@ -169,14 +167,14 @@ def pairs_table(content: Content, slug: str = "flickr8k-1k-caption-40") -> list[
     return lines
 
 
-def tau_of_hubs(content: Content, slug: str = "flickr8k-1k-caption-40") -> tuple[int, float]:
+def tau_of_hubs(content, slug="flickr8k-1k-caption-40"):
     """Number of rows with and without hubs, and Kendall's tau of their orders."""
     found = with_and_without_hubs(content, slug)
     sums = (np.array([mean(each[side]) for each in found]) for side in (1, 2))
     return len(found), kendall_tau(*sums)
 
 
-def trained_anew(content: Content, slug: str = "flickr8k-1k-caption-40") -> list[str]:
+def trained_anew(content, slug="flickr8k-1k-caption-40"):
     """Methods whose run with the correction is not the one without it: their dev curves differ."""
     return sorted(
         row.method
@@ -185,11 +183,11 @@ def trained_anew(content: Content, slug: str = "flickr8k-1k-caption-40") -> list
     )
 
 
-def networks(row: Row) -> str:
+def networks(row):
     return "linear" if row.closed_form else "2" if row.networks == "ensemble" else "1"
 
 
-def readme_table(content: Content) -> list[str]:
+def readme_table(content):
     """Best single network, best two networks, and both forms of CCA at 40 % caption noise on Flickr8K."""
     slug = "flickr8k-1k-caption-40"
     rows = controlled(content, slug)
@@ -213,7 +211,7 @@ def readme_table(content: Content) -> list[str]:
     return lines
 
 
-def at_equal_cost(content: Content, row: Row, few: Row, more: Row) -> tuple[float, float, float]:
+def at_equal_cost(content, row, few, more):
     """Compare a row with another method at its cost.
 
     The other method's rSum is interpolated over the logarithm of the cost between two numbers of steps.

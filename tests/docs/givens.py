@@ -2,13 +2,11 @@
 
 import re
 import shutil
-from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pytest
 from PIL import Image
 from support import miniatures
 
@@ -20,7 +18,7 @@ from ncl_bench.evaluation.protocol import expected_shape
 PAIRS = 300
 
 
-def downloads(folder: Path, patch: pytest.MonkeyPatch) -> None:
+def downloads(folder, patch):
     """Miniatures of the published downloads, below ``downloads`` and, by a placeholder's name, ``DOWNLOADS``."""
     for name, spec in miniatures.SPECS.items():
         patch.setitem(DATASETS.data, name, spec)
@@ -28,7 +26,7 @@ def downloads(folder: Path, patch: pytest.MonkeyPatch) -> None:
     shutil.copytree(folder / "downloads" / "f30k_precomp", folder / "DOWNLOADS" / "f30k_precomp")
 
 
-def prepared(folder: Path, patch: pytest.MonkeyPatch) -> None:
+def prepared(folder, patch):
     """The miniatures, prepared below ``data``."""
     from ncl_bench.data.prepare import prepare
 
@@ -37,13 +35,13 @@ def prepared(folder: Path, patch: pytest.MonkeyPatch) -> None:
         prepare(name, folder / "downloads", folder / "data")
 
 
-def flickr30k_scores(folder: Path, patch: pytest.MonkeyPatch) -> None:
+def flickr30k_scores(folder, patch):
     """Random scores of Flickr30K's test split, at full size."""
     shape = expected_shape(DATASETS["flickr30k"], "test")
     np.save(folder / "my_scores.npy", np.random.default_rng(0).random(shape, np.float32))
 
 
-def digits_scores(folder: Path, patch: pytest.MonkeyPatch) -> None:
+def digits_scores(folder, patch):
     """Scores of digits' test split that find most images, and what a model knows: two embeddings."""
     random = np.random.default_rng(0)
     images = random.standard_normal((200, 16), np.float32)
@@ -54,7 +52,7 @@ def digits_scores(folder: Path, patch: pytest.MonkeyPatch) -> None:
     np.save(folder / "train_captions.npy", random.standard_normal((90, 16), np.float32))
 
 
-def filled_in(folder: Path, patch: pytest.MonkeyPatch) -> None:
+def filled_in(folder, patch):
     """Every template in the folder with its FILL-IN replaced, and its scores where it has none."""
     for statement in folder.glob("*/submission.yaml"):
         text = statement.read_text()
@@ -69,12 +67,12 @@ def filled_in(folder: Path, patch: pytest.MonkeyPatch) -> None:
         statement.write_text(text.replace(": FILL-IN", ": a laptop"))
 
 
-def other(folder: Path, patch: pytest.MonkeyPatch) -> None:
+def other(folder, patch):
     """A second submission, ``other``."""
     shutil.copytree(folder / "my_submission", folder / "other")
 
 
-def three_seeds(folder: Path, patch: pytest.MonkeyPatch) -> None:
+def three_seeds(folder, patch):
     """Submissions of three training runs of two methods, with random scores."""
     text = (folder / "my_submission" / "submission.yaml").read_text()
     spec = DATASETS[re.search(r"^dataset: (\w+)", text, re.MULTILINE)[1]]
@@ -88,7 +86,7 @@ def three_seeds(folder: Path, patch: pytest.MonkeyPatch) -> None:
         (folder / name / "submission.yaml").write_text(text.replace(stated, digest))
 
 
-def features_and_captions(folder: Path, patch: pytest.MonkeyPatch) -> None:
+def features_and_captions(folder, patch):
     """Features of one vector per image, a file each, and a table of two captions per image in two languages."""
     random = np.random.default_rng(0)
     (folder / "features").mkdir()
@@ -99,13 +97,13 @@ def features_and_captions(folder: Path, patch: pytest.MonkeyPatch) -> None:
     (folder / "captions.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
 
 
-def tiny_training(folder: Path, patch: pytest.MonkeyPatch) -> None:
+def tiny_training(folder, patch):
     """Every recipe trains a tiny network for an epoch of each phase on a few pairs."""
     from baselines.training.recipe import Recipe
 
     load = Recipe.load
 
-    def shrunken(source: str | Path) -> Recipe:
+    def shrunken(source):
         recipe = load(source)
         options = recipe.backbone_config.model_dump()
         sizes = {key: 8 for key in options if key in ("embed_size", "word_dim", "sim_dim")}
@@ -114,7 +112,7 @@ def tiny_training(folder: Path, patch: pytest.MonkeyPatch) -> None:
             update={"backbone": recipe.backbone | sizes, "method": recipe.method | phases, "batch_size": 50}
         )
 
-    def few(name: str, **options: object) -> object:
+    def few(name, **options):
         dataset = load_dataset(name, **options)
         few_pairs = options["split"] == "train" and len(dataset) > PAIRS
         return dataset.subset(np.arange(PAIRS)) if few_pairs else dataset
@@ -123,20 +121,20 @@ def tiny_training(folder: Path, patch: pytest.MonkeyPatch) -> None:
     patch.setattr("baselines.training.job.load_dataset", few)
 
 
-def photographs(folder: Path, patch: pytest.MonkeyPatch) -> None:
+def photographs(folder, patch):
     """Sixty drawings in ``photos``, each described in two languages in ``captions.csv``."""
     from support.drawings import describe
 
     describe(folder, 60)
 
 
-def clip_training(folder: Path, patch: pytest.MonkeyPatch) -> None:
+def clip_training(folder, patch):
     """The same, with OpenCLIP beside a torch for CPUs."""
     import_beside("open_clip")
     tiny_training(folder, patch)
 
 
-def photographs_of_prepared(folder: Path, patch: pytest.MonkeyPatch) -> None:
+def photographs_of_prepared(folder, patch):
     """The prepared miniatures, and a file per image of Flickr30K's in ``photographs``."""
     prepared(folder, patch)
     (folder / "photographs").mkdir()
@@ -145,13 +143,13 @@ def photographs_of_prepared(folder: Path, patch: pytest.MonkeyPatch) -> None:
             Image.new("RGB", (6, 4)).save(folder / "photographs" / f"{image_id}.jpg")
 
 
-def labels_and_ticked_pairs(folder: Path, patch: pytest.MonkeyPatch) -> None:
+def labels_and_ticked_pairs(folder, patch):
     """Labels of a few pairs, as the page of an audit downloads them."""
     lines = "version,pair_id,label", "2,0,matches", "2,1,wrong", "2,2,partly"
     (folder / "labels.csv").write_text("\n".join(lines))
 
 
-def labels_of_own_pairs(folder: Path, patch: pytest.MonkeyPatch) -> None:
+def labels_of_own_pairs(folder, patch):
     """Labels of the first two pairs of ``captions.csv``, as the page of an audit downloads them."""
     rows = pd.read_csv(folder / "captions.csv")[:2]
     lines = [
@@ -161,13 +159,13 @@ def labels_of_own_pairs(folder: Path, patch: pytest.MonkeyPatch) -> None:
     (folder / "labels.csv").write_text("\n".join(["version,image_id,caption,label", *lines]))
 
 
-def the_examples(folder: Path, patch: pytest.MonkeyPatch) -> None:
+def the_examples(folder, patch):
     """The folder ``examples`` of a clone."""
     shutil.copytree(Path(__file__).parents[2] / "examples", folder / "examples")
     patch.syspath_prepend(str(folder / "examples"))
 
 
-GIVENS: dict[str, Callable[[Path, pytest.MonkeyPatch], None]] = {
+GIVENS = {
     "the downloads": downloads,
     "the examples": the_examples,
     "prepared data": prepared,

@@ -37,12 +37,12 @@ class Block:
     text: str
 
     @property
-    def shown_only(self) -> bool:
+    def shown_only(self):
         """It is not meant to be run here."""
         return "no-run" in self.words
 
 
-def blocks_of(page: Path) -> list[Block]:
+def blocks_of(page):
     """Every fence and given of a page, in order."""
     content = page.read_text(encoding="utf-8")
     found = []
@@ -53,7 +53,7 @@ def blocks_of(page: Path) -> list[Block]:
     return found
 
 
-def commands_of(text: str) -> list[str]:
+def commands_of(text):
     """Lines of a shell block, with continued lines joined and comments left out."""
     lines = text.replace("\\\n", " ").splitlines()
     stripped = (re.sub(r"(^|\s)#.*$", "", line).strip() for line in lines)

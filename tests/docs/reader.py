@@ -5,12 +5,10 @@ import runpy
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 import pages
-import pytest
 from givens import GIVENS
 
 from baselines.methods import METHODS
@@ -32,7 +30,7 @@ REGISTRIES = (METHODS, DATASETS, UNITS, plugins._loaded)
 
 
 @contextmanager
-def forgetting(folder: Path) -> Iterator[None]:
+def forgetting(folder):
     """Forget afterwards what was registered and imported from a folder, as the end of a process does."""
     before = [dict(registry) for registry in REGISTRIES]
     try:
@@ -54,17 +52,17 @@ class Reader:
         patch: undoes the givens' and the exports' changes afterwards.
     """
 
-    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, folder, patch):
         self.folder = folder
         self.patch = patch
-        self.names: dict[str, object] = {"__name__": "__main__"}
-        self.ran: list[str] = []
+        self.names = {"__name__": "__main__"}
+        self.ran = []
         patch.chdir(folder)
         patch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
         patch.delenv("NCL_BENCH_DATA", raising=False)
         patch.syspath_prepend(str(folder))
 
-    def read(self, block: pages.Block) -> None:
+    def read(self, block):
         """Do what one block asks for."""
         if block.language == "given":
             GIVENS[block.words[0]](self.folder, self.patch)
@@ -80,7 +78,7 @@ class Reader:
                 self.ran.append(command)
                 self._type(command)
 
-    def _type(self, command: str) -> None:
+    def _type(self, command):
         words = shlex.split(command)
         if words[0] == "ncl-bench" and words[-2] == ">":
             with (self.folder / words[-1]).open("w", encoding="utf-8") as file, redirect_stdout(file):
@@ -102,9 +100,9 @@ class Reader:
         else:
             subprocess.run(words, check=True, cwd=self.folder)
 
-    def _inside(self, words: list[str], run: Callable[[], object]) -> None:
+    def _inside(self, words, run):
         self.patch.setattr(sys, "argv", [*words, *APPENDED.get(" ".join(words[1:3]), ())])
-        code: object = None
+        code = None
         try:
             run()
         except SystemExit as stop:

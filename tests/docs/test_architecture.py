@@ -12,16 +12,16 @@ PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 NAME = r"(?:ncl_bench|baselines|leaderboard)(?:\.\w+)+"
 
 
-def names() -> set[str]:
+def names():
     return set(re.findall(f"`({NAME})`", PAGE))
 
 
 @pytest.mark.parametrize("name", sorted(names()))
-def test_every_module_that_is_named_exists(name: str) -> None:
+def test_every_module_that_is_named_exists(name):
     assert resolve_name(name)
 
 
-def test_every_module_that_is_named_is_linked_to_its_source() -> None:
+def test_every_module_that_is_named_is_linked_to_its_source():
     links = dict(re.findall(rf"\[`({NAME})`\]\(\.\./([^\s)]+)\)", PAGE))
     assert links.keys() == names()
     for name, path in links.items():
@@ -30,7 +30,7 @@ def test_every_module_that_is_named_is_linked_to_its_source() -> None:
 
 
 @pytest.mark.parametrize("package", ["ncl_bench", "baselines"])
-def test_the_rooms_are_those_whose_imports_are_checked(package: str) -> None:
+def test_the_rooms_are_those_whose_imports_are_checked(package):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     contracts = {contract["id"]: contract for contract in project["tool"]["importlinter"]["contracts"]}
     rows = PAGE.split(f"`{package}`, from the top:")[1].split("\n\n")[1].splitlines()[2:]
@@ -38,7 +38,7 @@ def test_the_rooms_are_those_whose_imports_are_checked(package: str) -> None:
     assert rooms == [layer.split(" | ") for layer in contracts[package]["layers"]]
 
 
-def written() -> list[tuple[str, str]]:
+def written():
     """File and module, from the table of who writes what."""
     found = []
     for row in PAGE.split("## Who writes")[1].splitlines():
@@ -50,7 +50,7 @@ def written() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("file", "module"), written())
-def test_a_file_is_written_where_the_page_says(file: str, module: str) -> None:
+def test_a_file_is_written_where_the_page_says(file, module):
     place = ROOT / module.replace(".", "/")
     sources = place.rglob("*.py") if place.is_dir() else [place.with_suffix(".py")]
     assert any(f'"{file}"' in source.read_text(encoding="utf-8") for source in sources)

@@ -4,10 +4,8 @@ import re
 import shlex
 import tomllib
 from collections import Counter
-from collections.abc import Sequence
 from itertools import pairwise
 from operator import attrgetter
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -48,9 +46,8 @@ import leaderboard
 from baselines.backbones import build_backbone
 from baselines.recipes import TUNED, ablations
 from baselines.training.recipe import Recipe
-from leaderboard.board import Content
 from leaderboard.entries import Row
-from leaderboard.measured import MeasuredTable, ablation_tables, measured_tables
+from leaderboard.measured import ablation_tables, measured_tables
 from leaderboard.orders import compare_orders
 from ncl_bench import DATASETS, PROTOCOL_VERSION, __version__, evaluate, load_dataset
 from ncl_bench.cli import app
@@ -63,24 +60,24 @@ DOCS = ROOT / "docs"
 LEADERBOARD = ROOT / "leaderboard"
 
 
-def text(page: str) -> str:
+def text(page):
     return (ROOT / page).read_text(encoding="utf-8")
 
 
-def test_guessing_scores_what_the_quickstart_says() -> None:
+def test_guessing_scores_what_the_quickstart_says():
     stated = int(re.search(r"about (\d+) is guessing", text("docs/quickstart.md"))[1])
     random = np.random.default_rng(0)
     sums = [evaluate(random.random((200, 1000)), dataset="digits", intervals=False).r_sum for _ in range(200)]
     assert abs(np.mean(sums) - stated) < 0.5
 
 
-def test_the_table_of_datasets_is_the_protocol() -> None:
+def test_the_table_of_datasets_is_the_protocol():
     for spec in DATASETS.values():
         sizes = " / ".join(f"{spec.images[split]:,}" for split in ("train", "dev", "test"))
         assert f"| `{spec.name}` | {sizes} | {spec.captions_per_image} | {spec.noise} |" in text("README.md")
 
 
-def test_the_first_output_of_the_readme_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_output_of_the_readme_is_printed(tmp_path, monkeypatch):
     example, shown = (
         next(block.text for block in blocks_of(ROOT / "README.md") if block.language == language)
         for language in ("python", "text")
@@ -92,7 +89,7 @@ def test_the_first_output_of_the_readme_is_printed(tmp_path: Path, monkeypatch: 
     assert shown.split() == printed.stdout.split("to turn it into")[0].split()
 
 
-def test_the_tables_of_photographs_are_the_board(content: Content) -> None:
+def test_the_tables_of_photographs_are_the_board(content):
     page, rows = text("docs/measured-tables.md"), photographs(content)
     assert len(
         re.findall(
@@ -114,11 +111,11 @@ def test_the_tables_of_photographs_are_the_board(content: Content) -> None:
     assert jump in " ".join(page.split())
 
 
-def test_the_table_of_photographs_in_the_readme_is_the_board(content: Content) -> None:
+def test_the_table_of_photographs_in_the_readme_is_the_board(content):
     assert "\n".join(readme_table(content)) + "\n\n" in text("README.md")
 
 
-def test_the_rows_with_and_without_hubs_are_the_board(content: Content) -> None:
+def test_the_rows_with_and_without_hubs_are_the_board(content):
     page = text("docs/measured-tables.md")
     section = page.split("## Hubs")[1].split("\n## ")[0]
     lines = hubs_table(content)
@@ -142,7 +139,7 @@ def test_the_rows_with_and_without_hubs_are_the_board(content: Content) -> None:
     assert all(float(line.split("|")[8]) < float(line.split("|")[7]) for line in lines)
 
 
-def test_wrong_pairs_are_found_by_similarity_as_the_page_says(content: Content) -> None:
+def test_wrong_pairs_are_found_by_similarity_as_the_page_says(content):
     section = text("docs/measured-tables.md").split("### Finding wrong pairs")[1].split("\n## ")[0]
     lines = pairs_table(content)
     assert "\n".join(lines) + "\n\n" in section
@@ -166,13 +163,13 @@ def test_wrong_pairs_are_found_by_similarity_as_the_page_says(content: Content) 
     assert len(known) > 10
 
 
-def photographs(content: Content) -> list[Row]:
+def photographs(content):
     """Rows of Flickr8K at 40 % caption noise, of the protocol's draw alone."""
     rows = of_condition(content, "flickr8k-1k-caption-40")
     return [row for row in rows if row.budget == BUDGET and row.kind != "draws"]
 
 
-def test_the_controls_stand_as_the_pages_say(content: Content) -> None:
+def test_the_controls_stand_as_the_pages_say(content):
     page, readme = (" ".join(text(name).split()) for name in ("docs/measured-tables.md", "README.md"))
     rows = {row.method: row for row in photographs(content)}
     best, filtered, plain = best_method([*rows.values()]), rows["CCA, filtered"], rows["CCA"]
@@ -218,7 +215,7 @@ def test_the_controls_stand_as_the_pages_say(content: Content) -> None:
     assert mean.r_sum > max(row.r_sum for row in rows.values() if not is_control(row))
 
 
-def test_knowing_the_wrong_pairs_is_worth_what_the_page_says(content: Content) -> None:
+def test_knowing_the_wrong_pairs_is_worth_what_the_page_says(content):
     page = " ".join(text("docs/measured-tables.md").split())
     rows = {row.method: row for row in photographs(content)}
     told, crcl = rows["CRCL (clean pairs only)"], rows["CRCL"]
@@ -227,7 +224,7 @@ def test_knowing_the_wrong_pairs_is_worth_what_the_page_says(content: Content) -
     assert not any(name.startswith("CRCL (clean pairs only) (mean") for name in rows)
 
 
-def test_photographs_under_other_noise_are_as_the_page_says(content: Content) -> None:
+def test_photographs_under_other_noise_are_as_the_page_says(content):
     page = " ".join(text("docs/measured-tables.md").split())
     slugs = ("flickr8k-1k-none-0", "flickr8k-1k-caption-60")
     rows = [row for slug in slugs for row in of_condition(content, slug)]
@@ -259,7 +256,7 @@ def test_photographs_under_other_noise_are_as_the_page_says(content: Content) ->
     assert f"CRCL has {crcl:.1f} there, and {ablated:.1f} in the best of its ablations" in page
 
 
-def test_the_budgets_on_photographs_are_the_board(content: Content) -> None:
+def test_the_budgets_on_photographs_are_the_board(content):
     page = text("docs/measured-tables.md")
     section = page.split("### More and fewer steps")[1].split("\n##")[0]
     rows = [row for row in of_condition(content, "flickr8k-1k-caption-40") if row.kind == "method"]
@@ -308,7 +305,7 @@ def test_the_budgets_on_photographs_are_the_board(content: Content) -> None:
     )
 
 
-def test_the_order_on_photographs_does_not_rest_on_one_draw_of_the_noise(content: Content) -> None:
+def test_the_order_on_photographs_does_not_rest_on_one_draw_of_the_noise(content):
     section = text("docs/measured-tables.md").split("### Other draws of the noise")[1].split("\n## ")[0]
     usual = {row.method: row for row in photographs(content)}
     rows = [row for row in of_condition(content, "flickr8k-1k-caption-40") if row.kind == "draws"]
@@ -326,7 +323,7 @@ def test_the_order_on_photographs_does_not_rest_on_one_draw_of_the_noise(content
     )
 
 
-def tau(tables: Sequence[MeasuredTable], first: str, second: str) -> str:
+def tau(tables, first, second):
     found = compare_orders(tables, first, second)
     low, high = found.interval
     return f"{found.tau:.2f} (95 % interval {low:.2f} to {high:.2f})"
@@ -335,7 +332,7 @@ def tau(tables: Sequence[MeasuredTable], first: str, second: str) -> str:
 CONDITIONS = {"Flickr8K": "flickr8k-1k-vse-infinity-1600", "pictograms": "pictograms-1k-vse-infinity-600"}
 
 
-def test_the_orders_that_hold_are_the_board(content: Content) -> None:
+def test_the_orders_that_hold_are_the_board(content):
     section = text("docs/measured-tables.md").split("## Does the order hold?")[1].split("\n## ")[0]
     stated = re.findall(
         r"^\| (\w+), (.+?) \| (\w+), (.+?) \| (\d+) \| (.+?) \((.+?)\) \|$", section, re.MULTILINE
@@ -355,11 +352,11 @@ def test_the_orders_that_hold_are_the_board(content: Content) -> None:
         assert len(compare_orders(tables, *names).methods) == int(n_methods)
 
 
-def test_the_controls_of_every_table_are_the_board(content: Content) -> None:
+def test_the_controls_of_every_table_are_the_board(content):
     page = text("docs/measured-tables.md")
     section = " ".join(page.split("## The controls on every table")[1].split("\n## ")[0].split())
     assert "\n".join(controls_table(content)) + "\n\n" in page
-    above: dict[str, list[tuple[str, bool]]] = {"both": [], "plain": [], "below": []}
+    above = {"both": [], "plain": [], "below": []}
     highest, averages = set(), {}
     for slug, name in CONTROLLED.items():
         plain, filtered, best, average = controls_of(content, slug)
@@ -416,7 +413,7 @@ def test_the_controls_of_every_table_are_the_board(content: Content) -> None:
     ) in section
 
 
-def test_people_order_the_methods_otherwise_as_the_page_of_measured_tables_says(content: Content) -> None:
+def test_people_order_the_methods_otherwise_as_the_page_of_measured_tables_says(content):
     page = text("docs/measured-tables.md")
     rows = [row for row in photographs(content) if not is_control(row)]
     tau = [row.people["expert_tau_c"] for row in rows]
@@ -449,7 +446,7 @@ def test_people_order_the_methods_otherwise_as_the_page_of_measured_tables_says(
     )
 
 
-def test_the_pages_on_people_count_what_the_code_counts() -> None:
+def test_the_pages_on_people_count_what_the_code_counts():
     numbers = [f"{n:,}" for n, _ in DATASETS["flickr8k"].judged.values()]
     shown = (ROOT / "leaderboard" / "templates" / "people.html").read_text(encoding="utf-8")
     for page in (text("docs/protocol.md").split("## People")[1].split("\n## ")[0], shown):
@@ -458,7 +455,7 @@ def test_the_pages_on_people_count_what_the_code_counts() -> None:
         assert f"{value}" in text("docs/protocol.md")
 
 
-def test_the_protocol_page_is_the_protocol() -> None:
+def test_the_protocol_page_is_the_protocol():
     page = text("docs/protocol.md")
     assert page.startswith(f"# Protocol, version {PROTOCOL_VERSION}\n")
     rows = dict(re.findall(r"^\| `([\w-]+)` \| ([\w, -]+) \|", page, re.MULTILINE))
@@ -467,7 +464,7 @@ def test_the_protocol_page_is_the_protocol() -> None:
     assert f"first {selection_images(DATASETS['coco']):,} images" in page
 
 
-def test_the_sizes_of_the_matrices_are_those_of_the_datasets() -> None:
+def test_the_sizes_of_the_matrices_are_those_of_the_datasets():
     page = text("docs/evaluate.md")
     rows = re.findall(r"^\| (`[\w-]+`(?:, `[\w-]+`)*) \| ([\d,]+ x .+) \|$", page, re.MULTILINE)
     stated = {}
@@ -480,7 +477,7 @@ def test_the_sizes_of_the_matrices_are_those_of_the_datasets() -> None:
     assert f"the {DATASETS['coco'].all_captions['test']:,} that COCO has" in page
 
 
-def test_the_two_units_differ_as_the_noise_page_says() -> None:
+def test_the_two_units_differ_as_the_noise_page_says():
     rows = pd.read_csv(PUBLISHED / "results.csv")
     cell = rows.query("dataset == 'flickr30k' and method == 'NCR' and noise_ratio == 0.6")
     page = text("docs/noise.md").split("## Near misses")[0]
@@ -496,7 +493,7 @@ def test_the_two_units_differ_as_the_noise_page_says() -> None:
 
 
 @pytest.mark.slow
-def test_the_near_misses_of_the_noise_page_are_these(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_near_misses_of_the_noise_page_are_these(capsys):
     blocks = [block for block in blocks_of(DOCS / "noise.md") if block.language in ("python", "text")]
     shown = [(one.text, two.text) for one, two in pairwise(blocks) if two.language == "text"]
     assert len(shown) == 5
@@ -507,8 +504,8 @@ def test_the_near_misses_of_the_noise_page_are_these(capsys: pytest.CaptureFixtu
 
 @pytest.mark.slow
 def test_the_rows_without_near_pairs_are_as_the_page_of_measured_tables_says(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    capsys,
+):
     blocks = blocks_of(DOCS / "measured-tables.md")
     example, printed = next(
         (one.text, two.text)
@@ -522,7 +519,7 @@ def test_the_rows_without_near_pairs_are_as_the_page_of_measured_tables_says(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("ratio", "most"), [(0.4, 69), (0.6, 65)])
-def test_near_misses_hide_pairs_and_treat_the_oracle_as_the_noise_page_says(ratio: float, most: int) -> None:
+def test_near_misses_hide_pairs_and_treat_the_oracle_as_the_noise_page_says(ratio, most):
     rows = leaderboard.load_results().query(
         f"noise_ratio == {ratio} and budget == 600 and dataset == 'pictograms'"
     )
@@ -537,14 +534,14 @@ def test_near_misses_hide_pairs_and_treat_the_oracle_as_the_noise_page_says(rati
 
 
 @pytest.fixture
-def content() -> Content:
+def content():
     return whole_board()
 
 
 Rows = dict[tuple[str, str, str, float], Row]
 
 
-def rows_of(content: Content, dataset: str, backbone: str = "VSE∞") -> Rows:
+def rows_of(content, dataset, backbone="VSE∞"):
     """Measured rows of a dataset by method, recipe, noise unit and ratio."""
     return {
         (row.method, row.recipe, row.condition.noise_unit, row.condition.noise_ratio): row
@@ -554,7 +551,7 @@ def rows_of(content: Content, dataset: str, backbone: str = "VSE∞") -> Rows:
     }
 
 
-def test_tuning_of_sps_gains_what_the_noise_page_says(content: Content) -> None:
+def test_tuning_of_sps_gains_what_the_noise_page_says(content):
     rows, page = rows_of(content, "pictograms"), " ".join(text("docs/noise.md").split())
     said = {("caption", 0.6): True, ("caption", 0.4): False, ("similar", 0.6): False, ("similar", 0.4): False}
     for noise, significant in said.items():
@@ -567,9 +564,7 @@ def test_tuning_of_sps_gains_what_the_noise_page_says(content: Content) -> None:
     ("unit", "ratio", "tuned", "gain", "lose"),
     [("caption", 0.6, 18, 8, 1), ("caption", 0.4, 18, 6, 2), ("none", 0.0, 16, 3, 6)],
 )
-def test_tuned_options_gain_and_lose_as_the_faq_says(
-    content: Content, unit: str, ratio: float, tuned: int, gain: int, lose: int
-) -> None:
+def test_tuned_options_gain_and_lose_as_the_faq_says(content, unit, ratio, tuned, gain, lose):
     rows = rows_of(content, "pictograms")
     keys = [key for key in rows if key[1:] == ("tuned", unit, ratio)]
     found = [difference(content, rows[key], rows[key[0], "default", unit, ratio]) for key in keys]
@@ -584,7 +579,7 @@ def test_tuned_options_gain_and_lose_as_the_faq_says(
         ("digits", {"CRCL", "RINCE", "InfoNCE", "IN2R"}),
     ],
 )
-def test_methods_at_60_percent_are_as_the_faq_says(content: Content, dataset: str, lower: set[str]) -> None:
+def test_methods_at_60_percent_are_as_the_faq_says(content, dataset, lower):
     rows = {key[:2]: one for key, one in rows_of(content, dataset).items() if key[2:] == ("caption", 0.6)}
     methods = [row for row in rows.values() if row.kind == "method"]
     for recipe in ("default", "tuned"):
@@ -604,7 +599,7 @@ def test_methods_at_60_percent_are_as_the_faq_says(content: Content, dataset: st
         assert (-gap > margin) == ((dataset, method) == ("pictograms", "RINCE"))
 
 
-def test_the_controls_at_60_percent_are_as_the_faq_says(content: Content) -> None:
+def test_the_controls_at_60_percent_are_as_the_faq_says(content):
     page = " ".join(text("docs/faq.md").split())
     clip_art, digits = (
         [row for row in of_condition(content, slug) if row.kind != "ablation" and row.backbone != "SGR"]
@@ -623,7 +618,7 @@ def test_the_controls_at_60_percent_are_as_the_faq_says(content: Content) -> Non
     assert (best.method, best_method(clip_art).method) == ("GSC+", "GSC+")
 
 
-def test_tuned_bicro_has_two_outcomes_as_the_faq_says(content: Content) -> None:
+def test_tuned_bicro_has_two_outcomes_as_the_faq_says(content):
     bicro = rows_of(content, "pictograms")["BiCro", "tuned", "caption", 0.6]
     sums = sorted(one.r_sum for one in content.seeds if one.file == bicro.file)
     assert len(sums) == 5
@@ -631,7 +626,7 @@ def test_tuned_bicro_has_two_outcomes_as_the_faq_says(content: Content) -> None:
     assert "learns with two of five seeds and barely learns" in " ".join(text("docs/faq.md").split())
 
 
-def test_tuned_in2r_had_a_lucky_trial_on_digits_as_the_faq_says(content: Content) -> None:
+def test_tuned_in2r_had_a_lucky_trial_on_digits_as_the_faq_says(content):
     trials = pd.read_csv(TUNED / "in2r" / "digits_vse_infinity_tuned.csv").dev_rsum
     rows = rows_of(content, "digits")
     gap, margin = difference(
@@ -644,7 +639,7 @@ def test_tuned_in2r_had_a_lucky_trial_on_digits_as_the_faq_says(content: Content
     assert said in " ".join(text("docs/faq.md").split())
 
 
-def test_tuned_npc_and_osa_are_unsteady_without_noise_as_the_faq_says(content: Content) -> None:
+def test_tuned_npc_and_osa_are_unsteady_without_noise_as_the_faq_says(content):
     rows = rows_of(content, "digits")
     for name, low in {"NPC (after a warm-up)": 1, "OSA (after a warm-up)": 2}.items():
         clean = rows[name, "tuned", "none", 0.0]
@@ -653,7 +648,7 @@ def test_tuned_npc_and_osa_are_unsteady_without_noise_as_the_faq_says(content: C
         assert (len(sums), sum(one < 520 for one in sums)) == (3, low)
 
 
-def test_five_methods_on_digits_come_near_the_control_as_the_faq_says(content: Content) -> None:
+def test_five_methods_on_digits_come_near_the_control_as_the_faq_says(content):
     tuned = {
         key[0]: row for key, row in rows_of(content, "digits").items() if key[1:] == ("tuned", "caption", 0.6)
     }
@@ -664,7 +659,7 @@ def test_five_methods_on_digits_come_near_the_control_as_the_faq_says(content: C
     assert 0 < gap < margin
 
 
-def test_costs_are_as_the_page_on_making_tables_says(content: Content) -> None:
+def test_costs_are_as_the_page_on_making_tables_says(content):
     ranges = {"VSE∞": (0.8, 6.3), "SGR": (0.9, 16.7)}
     for backbone, (least, most) in ranges.items():
         costs = [one.cost for one in content.seeds if one.backbone == backbone and one.cost]
@@ -677,7 +672,7 @@ def test_costs_are_as_the_page_on_making_tables_says(content: Content) -> None:
     ("recipe", "times"),
     [("pictograms_vse_infinity", 15), ("digits_vse_infinity", 195), ("pictograms_sgr", 41)],
 )
-def test_networks_are_as_small_as_the_faq_says(recipe: str, times: int) -> None:
+def test_networks_are_as_small_as_the_faq_says(recipe, times):
     dataset, backbone = recipe.split("_", 1)
     published = n_parameters(f"flickr30k_{backbone}", 8_481)  # the published vocabulary
     assert int(published / n_parameters(recipe, load_dataset(dataset).vocabulary.size)) == times
@@ -686,7 +681,7 @@ def test_networks_are_as_small_as_the_faq_says(recipe: str, times: int) -> None:
     assert f"{times} times as many as on {dataset}" in page
 
 
-def n_parameters(recipe: str, words: int) -> int:
+def n_parameters(recipe, words):
     loaded = Recipe.load(f"triplet/{recipe}")
     spec = DATASETS[loaded.dataset]
     sizes = {"feature_dim": spec.feature_dim, "n_regions": spec.n_regions, "vocabulary_size": words}
@@ -695,7 +690,7 @@ def n_parameters(recipe: str, words: int) -> int:
     return sum(parameter.numel() for parameter in network.parameters())
 
 
-def test_gsc_finds_most_before_the_epoch_that_dev_chose_as_the_audit_page_says(content: Content) -> None:
+def test_gsc_finds_most_before_the_epoch_that_dev_chose_as_the_audit_page_says(content):
     gsc = rows_of(content, "pictograms")["GSC", "default", "caption", 0.6]
     for curve in gsc.curves[:3]:
         assert 0.82 <= max(curve.auroc) <= 0.835
@@ -705,7 +700,7 @@ def test_gsc_finds_most_before_the_epoch_that_dev_chose_as_the_audit_page_says(c
     )
 
 
-def test_the_ablations_on_the_board_are_as_the_page_of_measured_tables_says(content: Content) -> None:
+def test_the_ablations_on_the_board_are_as_the_page_of_measured_tables_says(content):
     tables = ablation_tables(content)
     lines = {line.row.title: line for table in tables for line in table.lines[1:]}
     assert {row.title for table in ablations().values() for row in table.rows[1:]} == set(lines)
@@ -727,7 +722,7 @@ def test_the_ablations_on_the_board_are_as_the_page_of_measured_tables_says(cont
     assert {title for title in above if lines[title].differs} == significant
 
 
-def test_default_ncr_divides_clip_art_as_little_as_the_page_of_measured_tables_says(content: Content) -> None:
+def test_default_ncr_divides_clip_art_as_little_as_the_page_of_measured_tables_says(content):
     page = " ".join(text("docs/measured-tables.md").split())
     ncr = next(
         row for row in content.rows if (*row.ablation, row.kind) == ("ablation_ncr", "full", "ablation")
@@ -743,19 +738,19 @@ def test_default_ncr_divides_clip_art_as_little_as_the_page_of_measured_tables_s
     assert options["warmup_learning_rate"] == 4 * options["learning_rate"]
 
 
-def test_own_images_take_eleven_commands_and_small_sets_one_more() -> None:
+def test_own_images_take_eleven_commands_and_small_sets_one_more():
     blocks = [block for block in blocks_of(DOCS / "my-own-images.md") if block.language == "bash"]
     assert "in eleven commands; a twelfth\nis for small sets." in text("docs/my-own-images.md")
     assert sum(len(commands_of(block.text)) for block in blocks) == 12
 
 
-def test_the_chain_of_own_pairs_takes_six_commands() -> None:
+def test_the_chain_of_own_pairs_takes_six_commands():
     blocks = [b for b in blocks_of(DOCS / "own-pairs.md") if b.language == "bash" and not b.shown_only]
     assert "Six commands" in text("docs/own-pairs.md")
     assert sum(len(commands_of(block.text)) for block in blocks) == 6
 
 
-def mentioned(page: Path) -> list[list[str]]:
+def mentioned(page):
     """Every ncl-bench command of a page: in blocks, run or not, and within sentences."""
     lines = [line for b in blocks_of(page) if b.language == "bash" for line in commands_of(b.text)]
     prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
@@ -764,7 +759,7 @@ def mentioned(page: Path) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
-def test_every_command_and_option_that_is_mentioned_exists(page: Path) -> None:
+def test_every_command_and_option_that_is_mentioned_exists(page):
     for words in mentioned(page):
         command = get_command(app)
         while words[:1] == ["--plugin"]:
@@ -780,14 +775,14 @@ def test_every_command_and_option_that_is_mentioned_exists(page: Path) -> None:
         assert {word for word in words if word.startswith("--")} <= known, words
 
 
-def test_the_table_of_licences_is_that_of_the_datasets() -> None:
+def test_the_table_of_licences_is_that_of_the_datasets():
     table = text("docs/data.md").split("## Licences")[1]
     for spec in DATASETS.values():
         rows = [row for row in table.splitlines() if f"`{spec.name}`" in row]
         assert [row.endswith(f"| {spec.origin.licence} |") for row in rows] == [True]
 
 
-def test_the_citation_is_of_this_version() -> None:
+def test_the_citation_is_of_this_version():
     citation = yaml.safe_load(text("CITATION.cff"))
     project = tomllib.loads(text("pyproject.toml"))["project"]
     assert citation["version"] == __version__

@@ -25,7 +25,7 @@ IN_ORDER = (
 )
 
 
-def example(name: str) -> str:
+def example(name):
     """The block under ``Example::`` of a docstring."""
     lines = cleandoc(resolve_name(name).__doc__).split("\n")
     block = []
@@ -36,7 +36,7 @@ def example(name: str) -> str:
     return "\n".join(block).strip() + "\n"
 
 
-def copies(submission: Path) -> None:
+def copies(submission):
     """Submissions of another method and of other seeds, from one."""
     text, scores = (submission / "submission.yaml").read_text(), np.load(submission / "test.npy")
     before, random = sha256_of_file(submission / "test.npy"), np.random.default_rng(0)
@@ -50,7 +50,7 @@ def copies(submission: Path) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("NCL_BENCH_DATA", raising=False)
     GIVENS["the downloads"](tmp_path, monkeypatch)
@@ -86,6 +86,6 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             exec(compile(code, name, "exec"), names)
 
 
-def test_the_calls_are_public() -> None:
+def test_the_calls_are_public():
     public = [f"{package.__name__}.{name}" for package in (ncl_bench, baselines) for name in package.__all__]
     assert set(IN_ORDER) <= set(public)

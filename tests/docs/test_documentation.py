@@ -2,7 +2,6 @@
 
 import re
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from pages import PAGES, ROOT, blocks_of, commands_of
@@ -37,7 +36,7 @@ LONG = {"docs/audit.md", "docs/audit-runs.md", "docs/multi-gpu.md", "docs/noise.
 """Pages that take half a minute each."""
 
 
-def name_of(page: Path) -> str:
+def name_of(page):
     return str(page.relative_to(ROOT))
 
 
@@ -47,7 +46,7 @@ def name_of(page: Path) -> str:
     [pytest.param(page, marks=pytest.mark.slow) if name_of(page) in LONG else page for page in PAGES],
     ids=name_of,
 )
-def test_every_command_and_example_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_and_example_runs(page, tmp_path, monkeypatch):
     reader = Reader(tmp_path, monkeypatch)
     runnable = [b for b in blocks_of(page) if b.language in ("bash", "python") and not b.shown_only]
     with forgetting(tmp_path):
@@ -60,7 +59,7 @@ def test_every_command_and_example_runs(page: Path, tmp_path: Path, monkeypatch:
     assert len(reader.ran) == expected
 
 
-def test_nothing_hides() -> None:
+def test_nothing_hides():
     blocks = [block for page in PAGES for block in blocks_of(page)]
     assert {block.language for block in blocks} <= {"bash", "python", "yaml", "text", "bibtex", "given"}
     shown = Counter(block.place.split(":")[0] for block in blocks if block.shown_only)
@@ -71,13 +70,13 @@ def test_nothing_hides() -> None:
         assert len(fences) == sum(block.language != "given" for block in blocks_of(page))
 
 
-def anchors(page: Path) -> set[str]:
+def anchors(page):
     titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_leads_somewhere(page):
     for target in re.findall(r"\]\((?!https?://)([^)\s]+)\)", page.read_text(encoding="utf-8")):
         file, _, anchor = target.partition("#")
         there = (page.parent / file).resolve() if file else page
@@ -85,12 +84,12 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(there), f"{name_of(page)} links to {target}"
 
 
-def test_every_page_is_in_the_index() -> None:
+def test_every_page_is_in_the_index():
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     for page in ROOT.glob("docs/*.md"):
         assert page.name == "README.md" or f"]({page.name})" in index
     assert "](docs/README.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_readme_stays_short() -> None:
+def test_the_readme_stays_short():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120

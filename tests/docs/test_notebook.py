@@ -1,7 +1,6 @@
 """The notebook of the documentation runs in an empty folder."""
 
 import os
-from pathlib import Path
 
 import nbformat
 import pytest
@@ -13,7 +12,7 @@ NOTEBOOK = ROOT / "docs" / "quickstart.ipynb"
 
 @pytest.mark.slow
 @pytest.mark.timeout(3_600)
-def test_the_notebook_runs_again_and_keeps_what_it_trained(tmp_path: Path) -> None:
+def test_the_notebook_runs_again_and_keeps_what_it_trained(tmp_path):
     finished = []
     for _ in range(2):
         notebook = nbformat.read(NOTEBOOK, as_version=4)

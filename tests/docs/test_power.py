@@ -1,13 +1,12 @@
 """How often the test of the leaderboard separates two rows, as the pages say."""
 
-import pytest
 from pages import ROOT, blocks_of
 
 PROTOCOL = ROOT / "docs" / "protocol.md"
 PAGE = ROOT / "leaderboard" / "templates" / "index.html"
 
 
-def test_the_power_of_the_test_is_what_the_pages_say(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_power_of_the_test_is_what_the_pages_say(capsys):
     blocks = blocks_of(PROTOCOL)
     at = next(n for n, block in enumerate(blocks) if "def separated(" in block.text)
     exec(blocks[at].text, {})

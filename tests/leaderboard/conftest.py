@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from support.board_rows import whole_board
 from support.submission_folders import statement, write_array
 
 from leaderboard.add import add
-from leaderboard.board import Content, read_content
+from leaderboard.board import read_content
 from ncl_bench.evaluation.submission import Submission, write_submission
 
 Maker = Callable[..., Path]
@@ -24,7 +23,7 @@ ROWS = [
 """Method, noise ratio and difficulty of the rows of the small leaderboard."""
 
 
-def similarities(difficulty: float, seed: int) -> np.ndarray:
+def similarities(difficulty, seed):
     """Cosines of 200 random images with 1,000 captions that lie ``difficulty`` away from their image."""
     random = np.random.RandomState(seed)
     images = np.random.RandomState(5).randn(200, 16)
@@ -35,12 +34,10 @@ def similarities(difficulty: float, seed: int) -> np.ndarray:
 
 
 @pytest.fixture(scope="session")
-def make() -> Maker:
+def make():
     """Write a submission folder: ``make(folder, difficulty=..., seed=..., any field of Submission)``."""
 
-    def make(
-        folder: Path, *, difficulty: float = 1.5, seed: int = 0, ratio: float = 0.4, **fields: Any
-    ) -> Path:
+    def make(folder, *, difficulty=1.5, seed=0, ratio=0.4, **fields):
         folder.mkdir(parents=True)
         matrix = write_array(folder, "test.npy", similarities(difficulty, seed))
         content = statement({"test": {"form": "matrix", "matrix": matrix}}, ratio)
@@ -58,28 +55,28 @@ def make() -> Maker:
 
 
 @pytest.fixture(scope="session")
-def put(make: Maker, tmp_path_factory: pytest.TempPathFactory) -> Maker:
+def put(make, tmp_path_factory):
     """Add a submission, made like ``make``, to a leaderboard: ``put(board, submitter="Ada", seed=1, ...)``."""
 
-    def put(board: Path, submitter: str = "", **fields: Any) -> Path:
+    def put(board, submitter="", **fields):
         return add(make(tmp_path_factory.mktemp("put") / "submission", **fields), board, submitter)
 
     return put
 
 
 @pytest.fixture(name="whole_board")
-def _whole_board() -> Content:
+def _whole_board():
     return whole_board()
 
 
 @pytest.fixture(scope="session")
-def printed() -> Content:
+def printed():
     """The rows that papers print, alone."""
     return read_content(Path("/nonexistent"), published=True)
 
 
 @pytest.fixture(scope="session")
-def small_board(make: Maker, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small_board(make, tmp_path_factory):
     """A leaderboard of two methods, two ratios and two seeds; tests must copy it before they change it."""
     place = tmp_path_factory.mktemp("small_board")
     for number, (method, ratio, difficulty) in enumerate(ROWS):
@@ -91,7 +88,7 @@ def small_board(make: Maker, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def ranked_board(small_board: Path, make: Maker, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def ranked_board(small_board, make, tmp_path_factory):
     """The small leaderboard with a third seed of every row, which gives each a rank."""
     place = tmp_path_factory.mktemp("ranked_board")
     shutil.copytree(small_board, place / "board")
@@ -102,12 +99,12 @@ def ranked_board(small_board: Path, make: Maker, tmp_path_factory: pytest.TempPa
 
 
 @pytest.fixture
-def board(small_board: Path, tmp_path: Path) -> Path:
+def board(small_board, tmp_path):
     """A copy of the small leaderboard, for one test to change."""
     return Path(shutil.copytree(small_board, tmp_path / "board"))
 
 
 @pytest.fixture
-def first_entry(board: Path) -> Path:
+def first_entry(board):
     """The first cell's YAML file of that copy."""
     return min((board / "results" / "digits").glob("*/*.yaml"))

@@ -1,9 +1,5 @@
 """The page of ablations: which rows stand on it, what they lose here and in print, and where they do not stand."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from baselines.recipes import ablations
@@ -13,12 +9,12 @@ from leaderboard.measured import ablation_tables, measured_tables
 from ncl_bench.evaluation.submission import Training
 
 
-def training(**settings: Any) -> Training:
+def training(**settings):
     return Training(precision="32-true", torch="2", device="CPU", budget=600, steps=600, settings=settings)
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory, put: Callable[..., Path]) -> Path:
+def root(tmp_path_factory, put):
     """NCR whole and without two of its parts at 50 %, and at 60 % beside CRCL."""
     root = tmp_path_factory.mktemp("ablations")
     for number, (method, ratio, settings) in enumerate(
@@ -45,7 +41,7 @@ def root(tmp_path_factory: pytest.TempPathFactory, put: Callable[..., Path]) -> 
     return root
 
 
-def test_rows_stand_beside_the_printed_ones_and_take_no_rank(root: Path, tmp_path: Path) -> None:
+def test_rows_stand_beside_the_printed_ones_and_take_no_rank(root, tmp_path):
     content = read_content(root, published=False)
     (table,) = ablation_tables(content)
     assert table.title == "NCR: Digits, 200 test images, 50 % caption noise, VSE∞, 600 steps per network"
@@ -81,7 +77,7 @@ def test_rows_stand_beside_the_printed_ones_and_take_no_rank(root: Path, tmp_pat
     assert "ncl-bench sweep --table ablation_ncr --dataset digits --to ablation_ncr" in page
 
 
-def test_the_printed_sums_are_those_of_the_papers() -> None:
+def test_the_printed_sums_are_those_of_the_papers():
     """CRCL and PC2 print them; GSC and NCR are added up, GSC's as printed beside."""
     found = {name: [round(sum(row.printed), 1) for row in table.rows] for name, table in ablations().items()}
     assert found["ablation_crcl"] == [476.1, 471.2, 471.6, 267.2, 451.7, 451.3, 451.3]

@@ -3,13 +3,12 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 from test_row_files import edit, training
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from leaderboard.add import RowStands, add, new_row, write_rows
 from leaderboard.board import read_content
@@ -28,7 +27,7 @@ from ncl_bench.papers import read_families
 Maker = Callable[..., Path]
 
 
-def test_a_row_holds_what_evaluate_says(make: Maker, tmp_path: Path) -> None:
+def test_a_row_holds_what_evaluate_says(make, tmp_path):
     folder = make(tmp_path / "submission")
     report, _ = evaluate_submission(open_submission(folder))
     path = add(folder, tmp_path / "board")
@@ -42,7 +41,7 @@ def test_a_row_holds_what_evaluate_says(make: Maker, tmp_path: Path) -> None:
     assert set(hits) == {(name, "0", "200")}
 
 
-def test_maintainers_list_what_they_trained(make: Maker, put: Maker, tmp_path: Path) -> None:
+def test_maintainers_list_what_they_trained(make, put, tmp_path):
     board = tmp_path / "board"
     for seed in (1, 0):
         write_rows([new_row(make(tmp_path / str(seed), seed=seed), board)], board, reproduced=True)
@@ -54,7 +53,7 @@ def test_maintainers_list_what_they_trained(make: Maker, put: Maker, tmp_path: P
     assert listed == [0, 1]
 
 
-def test_a_submission_that_has_a_row_stands_and_is_not_written_twice(make: Maker, tmp_path: Path) -> None:
+def test_a_submission_that_has_a_row_stands_and_is_not_written_twice(make, tmp_path):
     board, folder = tmp_path / "board", make(tmp_path / "0")
     copy = Path(shutil.copytree(folder, tmp_path / "copy"))
     rows = [new_row(each, board) for each in (folder, copy)]
@@ -65,7 +64,7 @@ def test_a_submission_that_has_a_row_stands_and_is_not_written_twice(make: Maker
         add(copy, board)
 
 
-def test_a_further_seed_leaves_the_text_of_the_others_as_it_is(put: Maker, tmp_path: Path) -> None:
+def test_a_further_seed_leaves_the_text_of_the_others_as_it_is(put, tmp_path):
     board = tmp_path / "board"
     path = put(board, seed=1, training=training())
     header, _, first = path.read_text(encoding="utf-8").partition("seeds:\n")
@@ -82,9 +81,9 @@ def test_a_further_seed_leaves_the_text_of_the_others_as_it_is(put: Maker, tmp_p
 @pytest.mark.parametrize("standing", [(), (0,), (0, 2)])
 @pytest.mark.parametrize("at", ["yaml", "reproduced"])
 def test_an_addition_that_was_stopped_loses_nothing_and_can_be_made_again(
-    make: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, standing: tuple[int, ...], at: str
-) -> None:
-    def stop(path: Path, text: str) -> None:
+    make, tmp_path, monkeypatch, standing, at
+):
+    def stop(path, text):
         if (path.name == "reproduced.yaml") == (at == "reproduced"):
             raise KeyboardInterrupt
         write_text(path, text)
@@ -109,7 +108,7 @@ def test_an_addition_that_was_stopped_loses_nothing_and_can_be_made_again(
         assert (whole / path).read_bytes() == (stopped / path).read_bytes()
 
 
-def test_a_submitter_has_a_file_and_row_of_their_own(make: Maker, put: Maker, tmp_path: Path) -> None:
+def test_a_submitter_has_a_file_and_row_of_their_own(make, put, tmp_path):
     board = tmp_path / "board"
     put(board)
     ada = new_row(make(tmp_path / "hers", difficulty=1.6), board, submitter="Ada Lovelace")
@@ -118,7 +117,7 @@ def test_a_submitter_has_a_file_and_row_of_their_own(make: Maker, put: Maker, tm
     assert notes == {(): (0,), ("Submitted by Ada Lovelace.",): (0,)}
 
 
-def test_a_statement_unlike_that_of_the_other_seeds_is_refused(put: Maker, tmp_path: Path) -> None:
+def test_a_statement_unlike_that_of_the_other_seeds_is_refused(put, tmp_path):
     board = tmp_path / "board"
     path = put(board)
     written = path.read_bytes()
@@ -127,9 +126,7 @@ def test_a_statement_unlike_that_of_the_other_seeds_is_refused(put: Maker, tmp_p
     assert path.read_bytes() == written
 
 
-def test_a_duplicate_is_refused_whether_by_run_or_scores_or_ranks(
-    make: Maker, put: Maker, tmp_path: Path
-) -> None:
+def test_a_duplicate_is_refused_whether_by_run_or_scores_or_ranks(make, put, tmp_path):
     board = tmp_path / "board"
     path = put(board)
     with pytest.raises(SubmissionError, match="has training seed 0 of"):
@@ -147,7 +144,7 @@ def test_a_duplicate_is_refused_whether_by_run_or_scores_or_ranks(
     assert sorted(board.rglob("*.*")) == [path.with_suffix(".npz"), path]
 
 
-def test_a_copy_under_another_name_is_refused_by_build(first_entry: Path, board: Path) -> None:
+def test_a_copy_under_another_name_is_refused_by_build(first_entry, board):
     cell = read_row_file(first_entry)
     copied = cell.model_copy(update={"header": cell.header.model_copy(update={"method": "Copy"})})
     others = [{"scores_sha256": f"{n}123456789abcdef" * 4} for n in range(len(cell.seeds))]
@@ -160,9 +157,7 @@ def test_a_copy_under_another_name_is_refused_by_build(first_entry: Path, board:
         build(board, board / "site", published=False)
 
 
-def test_a_recipe_that_does_not_exist_is_refused_by_add_and_by_build(
-    first_entry: Path, board: Path, put: Maker, tmp_path: Path
-) -> None:
+def test_a_recipe_that_does_not_exist_is_refused_by_add_and_by_build(first_entry, board, put, tmp_path):
     message = r"recipes names 'x/nope', which this repository does not have"
     with pytest.raises(SubmissionError, match=message):
         put(tmp_path / "new", recipes=("x/nope",))
@@ -175,7 +170,7 @@ def test_a_recipe_that_does_not_exist_is_refused_by_add_and_by_build(
         build(board, board / "site", published=False)
 
 
-def test_a_method_that_nobody_knows_gets_a_page_of_its_own(put: Maker, tmp_path: Path) -> None:
+def test_a_method_that_nobody_knows_gets_a_page_of_its_own(put, tmp_path):
     put(tmp_path / "board", method="Brand New (x)", paper="https://example.org/p")
     build(tmp_path / "board", tmp_path / "board/site", published=False)
     (path,) = (tmp_path / "board/site/methods").glob("own-brand-new-x-*.html")
@@ -184,7 +179,7 @@ def test_a_method_that_nobody_knows_gets_a_page_of_its_own(put: Maker, tmp_path:
     assert 'href="https://example.org/p"' in page
 
 
-def test_a_checkpoint_chosen_on_test_takes_no_rank_and_is_not_merged(put: Maker, tmp_path: Path) -> None:
+def test_a_checkpoint_chosen_on_test_takes_no_rank_and_is_not_merged(put, tmp_path):
     put(tmp_path / "board", selection_split="test")
     for seed in (1, 2, 3):
         put(tmp_path / "board", seed=seed)
@@ -196,7 +191,7 @@ def test_a_checkpoint_chosen_on_test_takes_no_rank_and_is_not_merged(put: Maker,
     assert page.count("selection: test") == 1
 
 
-def test_changed_settings_are_shown_and_make_another_row(put: Maker, tmp_path: Path) -> None:
+def test_changed_settings_are_shown_and_make_another_row(put, tmp_path):
     board, changed = tmp_path / "board", training(**{"method.epochs": 10, "batch_size": 32})
     put(board)
     put(board, difficulty=1.6, training=changed)
@@ -209,9 +204,7 @@ def test_changed_settings_are_shown_and_make_another_row(put: Maker, tmp_path: P
     assert moves(before, after, board).markdown() == "No row of the leaderboard moved.\n"
 
 
-def test_a_reduced_precision_is_shown_and_its_seeds_are_merged_with_no_other(
-    put: Maker, tmp_path: Path
-) -> None:
+def test_a_reduced_precision_is_shown_and_its_seeds_are_merged_with_no_other(put, tmp_path):
     board = tmp_path / "board"
     for seed, precision in enumerate(["32-true", "32-true", "tf32", "bf16-mixed"]):
         put(board, seed=seed, training=training(precision))
@@ -244,9 +237,7 @@ def test_a_reduced_precision_is_shown_and_its_seeds_are_merged_with_no_other(
         ({"noise": {"seed": None}}, "--noise-file FILE --noise-unit caption"),
     ],
 )
-def test_the_commands_of_a_row_train_on_its_noise_in_its_precision(
-    make: Maker, tmp_path: Path, fields: dict[str, Any], options: str
-) -> None:
+def test_the_commands_of_a_row_train_on_its_noise_in_its_precision(make, tmp_path, fields, options):
     submission = read_submission(make(tmp_path / "submission", recipes=("crcl/digits_vse_infinity",)))
     noise = submission.noise.model_copy(update=fields.get("noise", {}))
     stated = submission.model_copy(update=fields | {"noise": noise})
@@ -269,21 +260,19 @@ def test_the_commands_of_a_row_train_on_its_noise_in_its_precision(
         ),
     ],
 )
-def test_a_row_says_which_noise_it_used(
-    make: Maker, tmp_path: Path, noise: dict[str, Any], shown: str
-) -> None:
+def test_a_row_says_which_noise_it_used(make, tmp_path, noise, shown):
     submission = read_submission(make(tmp_path / "submission"))
     stated = StatedNoise.model_validate({"ratio": 0.4, "sha256": "0123456789abcdef" * 4} | noise)
     changed = header_of(submission).model_copy(update={"dataset": "flickr30k", "noise": stated})
     assert noise_used(changed) == shown
 
 
-def typed(board: Path, *folders: Path) -> Result:
+def typed(board, *folders):
     """Add folders by the command."""
     return CliRunner().invoke(app, ["leaderboard", "add", *map(str, folders), "--root", str(board)])
 
 
-def test_a_folder_that_has_grown_can_be_added_again(make: Maker, tmp_path: Path) -> None:
+def test_a_folder_that_has_grown_can_be_added_again(make, tmp_path):
     first, second = (make(tmp_path / "all" / str(seed), seed=seed) for seed in (1, 2))
     assert typed(tmp_path / "board", first).exit_code == 0
     (row,) = (tmp_path / "board").rglob("*.yaml")
@@ -296,7 +285,7 @@ def test_a_folder_that_has_grown_can_be_added_again(make: Maker, tmp_path: Path)
 
 
 @pytest.mark.parametrize("last", ["unfinished", "like the first"])
-def test_where_one_of_several_is_refused_none_is_written(make: Maker, tmp_path: Path, last: str) -> None:
+def test_where_one_of_several_is_refused_none_is_written(make, tmp_path, last):
     first, refused = make(tmp_path / "first", method="NCR (ours)"), tmp_path / "refused"
     if last == "unfinished":
         refused.mkdir()
@@ -308,7 +297,7 @@ def test_where_one_of_several_is_refused_none_is_written(make: Maker, tmp_path: 
     assert not list((tmp_path / "board").rglob("*.*"))
 
 
-def test_a_row_says_which_pre_training_and_stands_apart(make: Maker, tmp_path: Path) -> None:
+def test_a_row_says_which_pre_training_and_stands_apart(make, tmp_path):
     encoder = "CLIP ViT-B/32 (openai, sha256 0123456789ab)"
     make(tmp_path / "clip", pretrained_encoder=encoder, notes="A remark.")
     add(tmp_path / "clip", tmp_path / "board")
@@ -319,8 +308,8 @@ def test_a_row_says_which_pre_training_and_stands_apart(make: Maker, tmp_path: P
 
 @pytest.mark.parametrize(("tokenizer", "text"), [("OpenCLIP byte pairs", ""), ("word-punkt", "word-punkt")])
 def test_a_network_that_reads_captions_in_its_own_way_stands_beside_the_others(
-    put: Maker, tmp_path: Path, tokenizer: str, text: str
-) -> None:
+    put, tmp_path, tokenizer, text
+):
     put(tmp_path / "board", tokenizer=tokenizer)
     (entry,), *_ = read_measured(tmp_path / "board", read_families())
     assert entry.condition.text == text

@@ -2,13 +2,9 @@
 
 import os
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from leaderboard.board import Content
 from leaderboard.build import build
 from leaderboard.measured import measured_pages, measured_tables
 from leaderboard.site import site_files
@@ -46,7 +42,7 @@ ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-backg
 
 
 @pytest.fixture(scope="module")
-def site(small_board: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(small_board, tmp_path_factory):
     root = tmp_path_factory.mktemp("browsed")
     shutil.copytree(small_board / "results", root / "results")
     build(root, root / "site")
@@ -54,7 +50,7 @@ def site(small_board: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def browser():
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS, timeout=60_000)
         yield browser
@@ -62,11 +58,11 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def page(browser: Any, site: Path) -> Iterator[Any]:
+def page(browser, site):
     """A page that fails the test on a console error, an exception, or a request that leaves the site's folder."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
-    problems: list[str] = []
+    problems = []
     page.on(
         "console",
         lambda message: problems.append(message.text) if message.type in ("error", "warning") else None,
@@ -82,12 +78,12 @@ def page(browser: Any, site: Path) -> Iterator[Any]:
     assert problems == []
 
 
-def open_page(page: Any, site: Path, name: str = "index.html", fragment: str = "") -> None:
+def open_page(page, site, name="index.html", fragment=""):
     page.goto("about:blank")
     page.goto((site / name).as_uri() + fragment)
 
 
-def column(page: Any, number: int) -> list[str]:
+def column(page, number):
     """First line of a column's cells, in the first group that is shown."""
     body = page.locator("section.board:not([hidden]) tbody:not([hidden])").first
     return [
@@ -96,7 +92,7 @@ def column(page: Any, number: int) -> list[str]:
     ]
 
 
-def test_one_table_is_shown_first_and_answers_the_usual_question(page: Any, site: Path) -> None:
+def test_one_table_is_shown_first_and_answers_the_usual_question(page, site):
     open_page(page, site)
     shown = page.locator("section.board:not([hidden])")
     assert shown.count() == 1
@@ -113,9 +109,7 @@ def test_one_table_is_shown_first_and_answers_the_usual_question(page: Any, site
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "height", "top"), [(1280, 800, 350), (390, 844, 600)])
-def test_the_first_screen_holds_the_navigation_and_the_table(
-    page: Any, site: Path, width: int, height: int, top: int
-) -> None:
+def test_the_first_screen_holds_the_navigation_and_the_table(page, site, width, height, top):
     page.set_viewport_size({"width": width, "height": height})
     for name in ("datasets/flickr30k.html", "index.html"):
         open_page(page, site, name)
@@ -129,7 +123,7 @@ def test_the_first_screen_holds_the_navigation_and_the_table(
 
 
 @pytest.mark.slow
-def test_a_laptop_shows_the_pickers_in_one_line_and_a_method_in_six_screens(page: Any, site: Path) -> None:
+def test_a_laptop_shows_the_pickers_in_one_line_and_a_method_in_six_screens(page, site):
     page.set_viewport_size({"width": 1280, "height": 800})
     open_page(page, site)
     controls = [one.bounding_box() for one in page.locator(".pickers > *").all() if one.is_visible()]
@@ -141,7 +135,7 @@ def test_a_laptop_shows_the_pickers_in_one_line_and_a_method_in_six_screens(page
         assert page.evaluate("document.documentElement.scrollHeight") < 6 * 800, path.name
 
 
-def test_sorting_by_a_press_by_the_keyboard_and_back(page: Any, site: Path) -> None:
+def test_sorting_by_a_press_by_the_keyboard_and_back(page, site):
     open_page(page, site)
     groups = column(page, 1), page.locator("section.board:not([hidden]) .category:visible").count()
     head = page.locator("section.board:not([hidden]) th[data-sort=t2i_r1]")
@@ -167,9 +161,7 @@ def test_sorting_by_a_press_by_the_keyboard_and_back(page: Any, site: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("column_name", ["rank", "r_sum", "method"])
-def test_a_preliminary_row_stays_below_whatever_the_rows_are_sorted_by(
-    page: Any, site: Path, column_name: str
-) -> None:
+def test_a_preliminary_row_stays_below_whatever_the_rows_are_sorted_by(page, site, column_name):
     open_page(page, site, fragment="#flickr30k-1k-caption-40&sort=r_sum:desc")
     page.locator(ROWS).first.evaluate("row => { row.dataset.preliminary = '' }")
     page.locator(f"section.board:not([hidden]) th[data-sort={column_name}] button").click()
@@ -182,7 +174,7 @@ def test_a_preliminary_row_stays_below_whatever_the_rows_are_sorted_by(
 
 
 @pytest.mark.slow
-def test_rows_without_a_value_stay_last(page: Any, site: Path) -> None:
+def test_rows_without_a_value_stay_last(page, site):
     open_page(page, site, fragment="#coco-5k-none-0&sort=i2t_r5:asc")
     missing = [value == "–" for value in column(page, 4)]
     assert any(missing)
@@ -190,7 +182,7 @@ def test_rows_without_a_value_stay_last(page: Any, site: Path) -> None:
 
 
 @pytest.mark.slow
-def test_filters_and_search_hide_rows_and_empty_groups(page: Any, site: Path) -> None:
+def test_filters_and_search_hide_rows_and_empty_groups(page, site):
     open_page(page, site)
     every = page.locator(ROWS).count()
     assert not page.locator(".found").is_visible()
@@ -207,7 +199,7 @@ def test_filters_and_search_hide_rows_and_empty_groups(page: Any, site: Path) ->
 
 
 @pytest.mark.slow
-def test_search_reads_method_paper_and_backbone_and_no_remark(page: Any, site: Path) -> None:
+def test_search_reads_method_paper_and_backbone_and_no_remark(page, site):
     open_page(page, site)
     for word, cells in (("crcl", "th > a, td.source > a"), ("sgraf", "th > a, th > .soft")):
         page.locator("[name=q]").fill(word)
@@ -219,7 +211,7 @@ def test_search_reads_method_paper_and_backbone_and_no_remark(page: Any, site: P
     assert page.locator(ROWS).count() == 0
 
 
-def test_a_search_finds_rows_of_all_tables_and_leads_to_them(page: Any, site: Path) -> None:
+def test_a_search_finds_rows_of_all_tables_and_leads_to_them(page, site):
     open_page(page, site)
     assert not page.locator(".elsewhere").is_visible()
     page.locator("[name=q]").fill("crcl sgraf")
@@ -245,7 +237,7 @@ def test_a_search_finds_rows_of_all_tables_and_leads_to_them(page: Any, site: Pa
     assert not page.locator(".elsewhere").is_visible()
 
 
-def test_a_link_to_a_measured_row_opens_its_table_at_the_row(page: Any, site: Path) -> None:
+def test_a_link_to_a_measured_row_opens_its_table_at_the_row(page, site):
     open_page(page, site)
     place = page.locator("tr[id^=digits-]").last.get_attribute("id")
     open_page(page, site, fragment=f"#{place}")
@@ -255,7 +247,7 @@ def test_a_link_to_a_measured_row_opens_its_table_at_the_row(page: Any, site: Pa
 
 
 @pytest.mark.slow
-def test_nothing_found_says_so_and_offers_all_rows(page: Any, site: Path) -> None:
+def test_nothing_found_says_so_and_offers_all_rows(page, site):
     open_page(page, site)
     every = page.locator(ROWS).count()
     page.locator("[name=status]").select_option("submitted")
@@ -267,7 +259,7 @@ def test_nothing_found_says_so_and_offers_all_rows(page: Any, site: Path) -> Non
 
 
 @pytest.mark.slow
-def test_doubtful_rows_can_be_left_out(page: Any, site: Path) -> None:
+def test_doubtful_rows_can_be_left_out(page, site):
     open_page(page, site, fragment="#flickr30k-1k-none-0")
     assert page.locator(f"{ROWS} .badge.doubtful").count() > 0
     page.locator("[name=trusted]").check()
@@ -276,7 +268,7 @@ def test_doubtful_rows_can_be_left_out(page: Any, site: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_view_is_a_link_and_a_link_is_a_view(page: Any, site: Path) -> None:
+def test_a_view_is_a_link_and_a_link_is_a_view(page, site):
     open_page(page, site)
     page.locator("[name=line]").select_option("digits-200")
     assert page.locator(".noise:visible").input_value() == "digits-200-caption-40"  # the same noise
@@ -296,7 +288,7 @@ def test_a_view_is_a_link_and_a_link_is_a_view(page: Any, site: Path) -> None:
 
 
 @pytest.mark.slow
-def test_back_returns_to_the_table_before(page: Any, site: Path) -> None:
+def test_back_returns_to_the_table_before(page, site):
     open_page(page, site)
     page.locator("[name=line]").select_option("coco-5k")
     page.locator(".noise:visible").select_option("coco-5k-caption-20")
@@ -316,7 +308,7 @@ def test_back_returns_to_the_table_before(page: Any, site: Path) -> None:
         ("#flickr30k-1k-caption-40&sort=__proto__:asc&q=%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E", ""),
     ],
 )
-def test_a_bad_address_says_so_and_does_no_harm(page: Any, site: Path, fragment: str, missing: str) -> None:
+def test_a_bad_address_says_so_and_does_no_harm(page, site, fragment, missing):
     open_page(page, site, fragment=fragment)
     assert page.locator("section.board:not([hidden])").get_attribute("id") == BOARD[1:]
     assert page.locator("img").count() == 0
@@ -329,7 +321,7 @@ def test_a_bad_address_says_so_and_does_no_harm(page: Any, site: Path, fragment:
 
 
 @pytest.mark.slow
-def test_the_link_that_skips_to_the_content_keeps_the_table(page: Any, site: Path) -> None:
+def test_the_link_that_skips_to_the_content_keeps_the_table(page, site):
     open_page(page, site, fragment="#coco-5k-caption-20")
     page.evaluate("location.hash = '#main'")
     page.wait_for_function("location.hash === '#main'")
@@ -338,7 +330,7 @@ def test_the_link_that_skips_to_the_content_keeps_the_table(page: Any, site: Pat
 
 
 @pytest.mark.slow
-def test_the_theme_is_switched_and_kept(page: Any, site: Path) -> None:
+def test_the_theme_is_switched_and_kept(page, site):
     open_page(page, site)
     background = "getComputedStyle(document.body).backgroundColor"
     before = page.evaluate(background)
@@ -350,7 +342,7 @@ def test_the_theme_is_switched_and_kept(page: Any, site: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_system_may_ask_for_dark(browser: Any, site: Path) -> None:
+def test_the_system_may_ask_for_dark(browser, site):
     colours = set()
     for scheme in ("light", "dark"):
         context = browser.new_context(color_scheme=scheme)
@@ -362,7 +354,7 @@ def test_the_system_may_ask_for_dark(browser: Any, site: Path) -> None:
 
 
 @pytest.mark.slow
-def test_without_script_every_row_is_there(browser: Any, site: Path) -> None:
+def test_without_script_every_row_is_there(browser, site):
     context = browser.new_context(java_script_enabled=False)
     view = context.new_page()
     view.goto((site / "index.html").as_uri())
@@ -386,14 +378,14 @@ def test_without_script_every_row_is_there(browser: Any, site: Path) -> None:
         "downloads.html",
     ],
 )
-def test_no_page_is_wider_than_a_phone(page: Any, site: Path, name: str) -> None:
+def test_no_page_is_wider_than_a_phone(page, site, name):
     page.set_viewport_size({"width": 390, "height": 800})
     open_page(page, site, name)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 @pytest.mark.slow
-def test_text_has_contrast_in_both_themes(page: Any, site: Path) -> None:
+def test_text_has_contrast_in_both_themes(page, site):
     """WCAG AA, 4.5 to 1, for body text, muted text, links and badges on their background."""
     for _ in range(2):
         open_page(page, site, fragment="#flickr30k-1k-none-0")
@@ -402,9 +394,7 @@ def test_text_has_contrast_in_both_themes(page: Any, site: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_column_of_a_noise_chooses_whose_ranks_are_shown(
-    page: Any, whole_board: Content, site: Path
-) -> None:
+def test_the_column_of_a_noise_chooses_whose_ranks_are_shown(page, whole_board, site):
     files = site_files(whole_board, measured_pages(whole_board, measured_tables(whole_board)), site)
     (site / "whole").mkdir()
     for name in ("measured.html", "site.css", "site.js"):

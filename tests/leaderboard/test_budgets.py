@@ -1,12 +1,11 @@
 """Methods at several budgets: their figures, and the column at equal cost."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from test_measured import training
 
-from leaderboard.board import Content, read_content
+from leaderboard.board import read_content
 from leaderboard.figures import budget_curves
 from leaderboard.measured import budgets, measured_pages, measured_tables
 from leaderboard.site import site_files
@@ -20,7 +19,7 @@ ROWS = {  # difficulty and cost per step, by budget
 
 
 @pytest.fixture(scope="module")
-def content(tmp_path_factory: pytest.TempPathFactory, put: Callable[..., Path]) -> Content:
+def content(tmp_path_factory, put):
     board = tmp_path_factory.mktemp("budgets")
     seed = 0
     for method, rows in ROWS.items():
@@ -35,7 +34,7 @@ def content(tmp_path_factory: pytest.TempPathFactory, put: Callable[..., Path]) 
     return read_content(board, published=False)
 
 
-def test_the_row_of_nearest_cost_stands_in_the_column(content: Content) -> None:
+def test_the_row_of_nearest_cost_stands_in_the_column(content):
     (one,) = budgets(measured_tables(content))
     assert one.steps == [30, 60, 120]
     assert {line: list(rows) for line, rows in one.rows.items()} == {
@@ -50,7 +49,7 @@ def test_the_row_of_nearest_cost_stands_in_the_column(content: Content) -> None:
     assert {line: row.budget for line, row in one.at_cost.items()} == {"GSC": 60, "DECL": 30}
 
 
-def test_the_figures_show_rows_of_several_budgets(content: Content) -> None:
+def test_the_figures_show_rows_of_several_budgets(content):
     (one,) = budgets(measured_tables(content))
     charts = budget_curves(one.rows, one.levels, one.title)
     (of_steps, steps), (of_cost, cost) = ((caption, str(drawn)) for caption, drawn in charts)
@@ -61,7 +60,7 @@ def test_the_figures_show_rows_of_several_budgets(content: Content) -> None:
     assert "RCL" not in steps + cost
 
 
-def test_the_page_shows_them(content: Content) -> None:
+def test_the_page_shows_them(content):
     page = site_files(
         content,
         measured_pages(content, measured_tables(content)),

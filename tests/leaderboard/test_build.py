@@ -17,14 +17,14 @@ Maker = Callable[..., Path]
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(tmp_path_factory):
     """The published rows, built into an empty folder."""
     root = tmp_path_factory.mktemp("whole")
     build(root, root / "site")
     return root
 
 
-def test_a_check_writes_nothing_and_so_needs_no_lock(board: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_writes_nothing_and_so_needs_no_lock(board, monkeypatch):
     """The folder may be read-only, where no lock can be made."""
     monkeypatch.setattr("leaderboard.build.sole_owner", None)
     before = contents(board.parent)
@@ -32,11 +32,11 @@ def test_a_check_writes_nothing_and_so_needs_no_lock(board: Path, monkeypatch: p
     assert contents(board.parent) == before
 
 
-def contents(root: Path) -> dict[str, bytes]:
+def contents(root):
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def test_two_builds_give_the_same_bytes_wherever_they_are(board: Path, tmp_path: Path) -> None:
+def test_two_builds_give_the_same_bytes_wherever_they_are(board, tmp_path):
     build(board, tmp_path / "site", published=False, tables=True)
     other = tmp_path / "another place"
     shutil.copytree(board / "results", other / "results")
@@ -45,7 +45,7 @@ def test_two_builds_give_the_same_bytes_wherever_they_are(board: Path, tmp_path:
     assert contents(tmp_path / "site") == contents(tmp_path / "other site")
 
 
-def test_the_header_links_to_the_code_and_to_documentation_in_the_site(board: Path, tmp_path: Path) -> None:
+def test_the_header_links_to_the_code_and_to_documentation_in_the_site(board, tmp_path):
     page = tmp_path / "site" / "methods" / "index.html"
     build(board, tmp_path / "site", published=False)
     assert ">Docs</a>" not in page.read_text(encoding="utf-8")
@@ -56,7 +56,7 @@ def test_the_header_links_to_the_code_and_to_documentation_in_the_site(board: Pa
     assert '<a href="https://example.org/code">Code</a>' in page.read_text(encoding="utf-8")
 
 
-def test_words_outside_the_markers_are_kept(board: Path) -> None:
+def test_words_outside_the_markers_are_kept(board):
     (board / "README.md").write_text(f"# Mine\n\n{BEGIN}\nold\n{END}\n\nmy end\n", encoding="utf-8")
     build(board, board / "site", published=False, tables=True)
     text = (board / "README.md").read_text(encoding="utf-8")
@@ -65,7 +65,7 @@ def test_words_outside_the_markers_are_kept(board: Path) -> None:
     assert "old" not in text
 
 
-def test_a_build_leaves_the_tables_and_what_else_is_in_its_folder_alone(board: Path, tmp_path: Path) -> None:
+def test_a_build_leaves_the_tables_and_what_else_is_in_its_folder_alone(board, tmp_path):
     (tmp_path / "mine.txt").write_text("mine", encoding="utf-8")
     before = contents(board)
     assert build(board, tmp_path, published=False).behind
@@ -73,9 +73,7 @@ def test_a_build_leaves_the_tables_and_what_else_is_in_its_folder_alone(board: P
     assert {name: text for name, text in contents(board).items() if not name.startswith("site/")} == before
 
 
-def test_tables_that_were_changed_by_hand_are_refused_and_nothing_is_written(
-    board: Path, tmp_path: Path
-) -> None:
+def test_tables_that_were_changed_by_hand_are_refused_and_nothing_is_written(board, tmp_path):
     build(board, tmp_path / "site", published=False, tables=True)
     assert not check(board, published=False).behind
     page = board / "README.md"
@@ -86,10 +84,8 @@ def test_tables_that_were_changed_by_hand_are_refused_and_nothing_is_written(
     assert contents(board) == before
 
 
-def test_two_changes_that_add_a_row_each_are_merged_without_conflict(
-    board: Path, put: Maker, tmp_path: Path
-) -> None:
-    def git(*arguments: str) -> None:
+def test_two_changes_that_add_a_row_each_are_merged_without_conflict(board, put, tmp_path):
+    def git(*arguments):
         identity = ("-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
         subprocess.run(["git", *identity, *arguments], cwd=board, check=True, capture_output=True)
 
@@ -120,15 +116,15 @@ class _Page(HTMLParser):
 
     VOID = frozenset({"meta", "link", "br", "input", "col", "img", "hr"})
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text):
         super().__init__()
-        self.loads: list[str] = []
-        self.links: list[str] = []
-        self.ids: list[str] = []
-        self.open: list[str] = []
+        self.loads = []
+        self.links = []
+        self.ids = []
+        self.open = []
         self.feed(text)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         found = {name: value or "" for name, value in attrs}
         self.loads += [found["src"]] if "src" in found else []
         self.loads += [found["href"]] if tag == "link" else []
@@ -139,20 +135,20 @@ class _Page(HTMLParser):
         if tag not in self.VOID:
             self.open.append(tag)
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_startendtag(self, tag, attrs):
         self.handle_starttag(tag, attrs)
         if tag not in self.VOID:
             self.open.pop()
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
 
-def pages(root: Path) -> dict[Path, _Page]:
+def pages(root):
     return {path: _Page(path.read_text(encoding="utf-8")) for path in sorted((root / "site").rglob("*.html"))}
 
 
-def test_pages_are_well_formed_and_load_nothing_from_elsewhere(whole: Path) -> None:
+def test_pages_are_well_formed_and_load_nothing_from_elsewhere(whole):
     found = pages(whole)
     assert len(found) > 40
     for path, page in found.items():
@@ -165,7 +161,7 @@ def test_pages_are_well_formed_and_load_nothing_from_elsewhere(whole: Path) -> N
     assert "@import" not in css
 
 
-def test_every_internal_link_leads_somewhere(whole: Path) -> None:
+def test_every_internal_link_leads_somewhere(whole):
     found = pages(whole)
     ids = {path.resolve(): set(page.ids) for path, page in found.items()}
     for path, page in found.items():
@@ -178,7 +174,7 @@ def test_every_internal_link_leads_somewhere(whole: Path) -> None:
             assert not fragment or fragment in ids[goal], (path, link)
 
 
-def test_every_published_row_is_on_the_front_page(whole: Path) -> None:
+def test_every_published_row_is_on_the_front_page(whole):
     text = (whole / "site" / "index.html").read_text(encoding="utf-8")
     rows = len(re.findall(r"<tr class=\"(?:muted)?\" data-status", text))
     folded = len(re.findall(r'<td class="source">', text))
@@ -187,7 +183,7 @@ def test_every_published_row_is_on_the_front_page(whole: Path) -> None:
     assert sources == 1133
 
 
-def test_a_card_is_rendered_without_its_raw_html_and_with_its_pictures(tmp_path: Path) -> None:
+def test_a_card_is_rendered_without_its_raw_html_and_with_its_pictures(tmp_path):
     (tmp_path / "x.png").write_bytes(b"a picture")
     card = "---\na: 1\n---\n# X\n\n<script>bad</script>\n\n| a |\n| - |\n| 1 |\n\n![Four of each](x.png)\n"
     (tmp_path / "x.md").write_text(card, encoding="utf-8")

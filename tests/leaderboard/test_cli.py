@@ -14,11 +14,11 @@ from ncl_bench.errors import SubmissionError
 CLI = (sys.executable, "-m", "ncl_bench")
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run(*arguments):
     return subprocess.run([*CLI, "leaderboard", *arguments], capture_output=True, text=True, check=False)
 
 
-def test_build_and_check_a_folder(small_board: Path, tmp_path: Path) -> None:
+def test_build_and_check_a_folder(small_board, tmp_path):
     options = ("--root", str(small_board), "--no-published")
     done = run("build", *options, "--to", str(tmp_path / "site"))
     assert (done.returncode, done.stderr) == (0, "")
@@ -28,7 +28,7 @@ def test_build_and_check_a_folder(small_board: Path, tmp_path: Path) -> None:
     assert (checked.returncode, checked.stdout) == (0, "4 rows\n")  # no tables, so none is out of date
 
 
-def test_the_submit_page_shows_commands_that_work(tmp_path: Path) -> None:
+def test_the_submit_page_shows_commands_that_work(tmp_path):
     build_site(tmp_path / "board", tmp_path / "site", published=False)
     page = html.unescape((tmp_path / "site" / "submit.html").read_text(encoding="utf-8"))
     blocks = re.findall(r"<pre[^>]*><code>(.*?)</code></pre>", page, re.S)
@@ -42,7 +42,7 @@ def test_the_submit_page_shows_commands_that_work(tmp_path: Path) -> None:
         assert (done.returncode, "FILL-IN still stands for" in done.stderr) == (2, True), done.stderr
 
 
-def test_outside_a_checkout_the_way_to_do_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outside_a_checkout_the_way_to_do_it_is_said(tmp_path, monkeypatch):
     """``build`` wrote a site of printed rows alone, and ``add`` made a folder that belongs to no leaderboard."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(cli, "ROOT", Path("leaderboard"))

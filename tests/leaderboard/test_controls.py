@@ -1,15 +1,12 @@
 """Controls as rows: closed forms beside every backbone, and averages of independent seeds of one recipe."""
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from test_measured import NOISY, RECIPE, training
 
-from leaderboard.board import Content, read_content
-from leaderboard.entries import Row
+from leaderboard.board import read_content
 from leaderboard.figures import epoch_curves, forest
 from leaderboard.measured import collapsed, detection, measured_tables
 from leaderboard.site import _judged
@@ -18,7 +15,7 @@ from ncl_bench.evaluation.submission import TrainingCurve
 
 
 @pytest.fixture(scope="module")
-def content(tmp_path_factory: pytest.TempPathFactory, put: Callable[..., Path]) -> Content:
+def content(tmp_path_factory, put):
     """Three seeds of CRCL, three averages of two, and one result of a closed form, all with a budget of 30 steps."""
     root = tmp_path_factory.mktemp("controls")
     facts = {"ratio": 0.6, "training": training(0, 0.6)}
@@ -61,11 +58,11 @@ def content(tmp_path_factory: pytest.TempPathFactory, put: Callable[..., Path]) 
     return read_content(root, published=False)
 
 
-def closed_form(content: Content) -> Row:
+def closed_form(content):
     return next(row for row in content.rows if row.closed_form and row.condition.slug == NOISY.slug)
 
 
-def test_averages_of_one_recipe_are_named_and_ranked_among_averages(content: Content) -> None:
+def test_averages_of_one_recipe_are_named_and_ranked_among_averages(content):
     row = next(row for row in content.rows if row.runs == ("0+1", "2+3", "4+5"))
     assert row.method == "CRCL (mean of two seeds)"
     assert row.family == "crcl"
@@ -82,8 +79,8 @@ def test_averages_of_one_recipe_are_named_and_ranked_among_averages(content: Con
 
 
 def test_a_closed_form_joins_the_table_of_a_backbone_and_needs_one_result_for_a_rank(
-    content: Content,
-) -> None:
+    content,
+):
     table, _ = measured_tables(content)
     assert table.title == "Digits, 200 test images, VSE∞, 30 steps per network"
     assert [line.title for line in table.lines] == [
@@ -99,7 +96,7 @@ def test_a_closed_form_joins_the_table_of_a_backbone_and_needs_one_result_for_a_
     assert row.rank == 1
 
 
-def test_a_closed_form_under_a_noise_of_its_own_has_a_table_of_its_own(content: Content) -> None:
+def test_a_closed_form_under_a_noise_of_its_own_has_a_table_of_its_own(content):
     _, alone = measured_tables(content)
     assert alone.title == "Digits, 200 test images, linear, 30 steps per network"
     assert [condition.noise_ratio for condition in alone.conditions] == [0.4]
@@ -107,7 +104,7 @@ def test_a_closed_form_under_a_noise_of_its_own_has_a_table_of_its_own(content: 
     assert row.rank is None  # of no trained row with a rank is it first
 
 
-def test_a_closed_form_is_a_level_in_the_figures(content: Content) -> None:
+def test_a_closed_form_is_a_level_in_the_figures(content):
     table, _ = measured_tables(content)
     ((_, dev),) = epoch_curves(table.places[NOISY.slug], "dev")
     assert str(dev).count('class="curve control"') == 1
@@ -118,7 +115,7 @@ def test_a_closed_form_is_a_level_in_the_figures(content: Content) -> None:
     assert f"<title>CCA: {row.r_sum:.1f}</title>" in drawn.split('class="curve control"')[1]
 
 
-def gains_of(content: Content, rows: list[Row], **bases: str) -> dict[str, tuple[str, bool]]:
+def gains_of(content, rows, **bases):
     """Base and whether it stands alone, by title of the methods that have a gain."""
     families = {
         key: family.model_copy(update={"base": bases.get(key, "")})
@@ -128,7 +125,7 @@ def gains_of(content: Content, rows: list[Row], **bases: str) -> dict[str, tuple
     return {each.line.title: (each.base, each.alone) for each in table.gains}
 
 
-def test_a_gain_compares_two_networks_with_two_and_says_where_it_cannot(content: Content) -> None:
+def test_a_gain_compares_two_networks_with_two_and_says_where_it_cannot(content):
     clean = {"CRCL (clean pairs only)": ("CRCL", False)}
     found = gains_of(content, content.rows, ncr="CRCL")
     assert found == clean | {"NCR": ("CRCL (mean of two seeds)", False)}
@@ -136,11 +133,11 @@ def test_a_gain_compares_two_networks_with_two_and_says_where_it_cannot(content:
     assert gains_of(content, without, ncr="CRCL") == clean | {"NCR": ("CRCL", True)}
 
 
-def test_a_loss_with_few_seeds_under_one_noise_is_a_base_under_the_others(whole_board: Content) -> None:
+def test_a_loss_with_few_seeds_under_one_noise_is_a_base_under_the_others(whole_board):
     flickr8k, *others = measured_tables(whole_board)
     (pictograms,) = (table for table in others if table.slug == "pictograms-1k-vse-infinity-600")
     options = " (tuned on pictograms)", " (tuned)"
-    bases: list[dict[tuple[str, str], set[str]]] = [{}, {}]
+    bases = [{}, {}]
     for found, table, tuned in zip(bases, (flickr8k, pictograms), options, strict=True):
         for each in table.gains:
             if each.line.title.endswith(tuned):
@@ -155,7 +152,7 @@ def test_a_loss_with_few_seeds_under_one_noise_is_a_base_under_the_others(whole_
     assert not bases[1]["GSC+", "InfoNCE"] & usual
 
 
-def test_nothing_is_gained_over_a_control_that_collapsed_after_its_warm_up(content: Content) -> None:
+def test_nothing_is_gained_over_a_control_that_collapsed_after_its_warm_up(content):
     (row,) = [row for row in content.rows if row.method == "Triplet (warm-up, hardest)"]
     assert collapsed(row)
     assert not collapsed(row.model_copy(update={"method": "InfoNCE"})), (
@@ -166,17 +163,17 @@ def test_nothing_is_gained_over_a_control_that_collapsed_after_its_warm_up(conte
     assert gains_of(content, held, ncr="Triplet (warm-up, hardest)")["NCR"][1]
 
 
-def test_a_control_on_clean_pairs_takes_no_rank(content: Content) -> None:
+def test_a_control_on_clean_pairs_takes_no_rank(content):
     (row,) = [row for row in content.rows if row.kind == "clean"]
     assert (row.category, row.rank) == ("controls", None)
 
 
-def test_detection_is_of_the_epoch_that_is_best_on_dev_with_the_last_one_beside_it(content: Content) -> None:
+def test_detection_is_of_the_epoch_that_is_best_on_dev_with_the_last_one_beside_it(content):
     found = detection(closed_form(content))
     assert found == {"auroc": 0.7, "average_precision": 0.7, "last_auroc": 0.9, "best_auroc": 0.9}
 
 
-def test_measured_begins_with_photographs(whole_board: Content) -> None:
+def test_measured_begins_with_photographs(whole_board):
     tables = measured_tables(whole_board)
     names = [table.conditions[0].dataset for table in tables]
     assert names[0] == "flickr8k"
@@ -188,8 +185,8 @@ def test_measured_begins_with_photographs(whole_board: Content) -> None:
     assert sums == sorted(sums, reverse=True)
 
 
-def test_closed_forms_alone_may_have_equal_scores_and_ranks(tmp_path: Path, put: Callable[..., Path]) -> None:
-    def added(method: str, steps: int) -> None:
+def test_closed_forms_alone_may_have_equal_scores_and_ranks(tmp_path, put):
+    def added(method, steps):
         curve = TrainingCurve(steps=(steps,), dev=(450.0,))
         facts = {"ratio": 0.6, "backbone": "linear", "training": training(0, 0.6, steps=steps, curve=curve)}
         put(tmp_path / "board", difficulty=1.0, seed=0, method=method, **facts)
@@ -200,7 +197,7 @@ def test_closed_forms_alone_may_have_equal_scores_and_ranks(tmp_path: Path, put:
         added("CRCL", 30)
 
 
-def test_the_figure_of_people_shows_a_method_at_one_number_of_steps(whole_board: Content) -> None:
+def test_the_figure_of_people_shows_a_method_at_one_number_of_steps(whole_board):
     place = _judged(whole_board)[0]
     assert len({row.budget for row in place.rows if not row.closed_form}) > 1
     names = re.findall(r"<text[^>]*>([^<]+)<", place.figure)

@@ -1,7 +1,6 @@
 """Ranks that a reviewer has to ask about."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from ncl_bench.data import dataset_spec
 from ncl_bench.evaluation.ranks import Ranks
 
 
-def improved(ranks: np.ndarray, share: float) -> np.ndarray:
+def improved(ranks, share):
     return np.where(np.random.RandomState(1).rand(len(ranks)) < share, 1, ranks)
 
 
@@ -28,7 +27,7 @@ def improved(ranks: np.ndarray, share: float) -> np.ndarray:
         lambda ranks: np.maximum(1, ranks - (np.arange(len(ranks)) % 3 == 0)),
     ],
 )
-def test_a_near_copy_of_a_row_is_named(copy: Callable[[np.ndarray], np.ndarray]) -> None:
+def test_a_near_copy_of_a_row_is_named(copy):
     """A copy with one changed rank was another result."""
     random = np.random.RandomState(0)
     row, other = (np.rint(random.lognormal(3, 1.5, 2000)).astype(int).clip(1, 1000) for _ in range(2))
@@ -49,7 +48,7 @@ def test_a_near_copy_of_a_row_is_named(copy: Callable[[np.ndarray], np.ndarray])
         lambda ranks: np.sqrt(ranks).astype(int),
     ],
 )
-def test_ranks_that_follow_another_rows_are_named(copy: Callable[[np.ndarray], np.ndarray]) -> None:
+def test_ranks_that_follow_another_rows_are_named(copy):
     random = np.random.RandomState(0)
     row, other = (np.rint(random.lognormal(3, 1.5, 2000)).astype(int).clip(1, 1000) for _ in range(2))
     found = correlated({"row": row, "other": other, "mine": copy(row)}, "mine")
@@ -58,7 +57,7 @@ def test_ranks_that_follow_another_rows_are_named(copy: Callable[[np.ndarray], n
     assert correlated({"row": row, "other": other}, "other") == {}
 
 
-def test_ranks_of_a_matrix_never_contradict_each_other() -> None:
+def test_ranks_of_a_matrix_never_contradict_each_other():
     random = np.random.RandomState(0)
     for trial in range(200):
         n, each = random.randint(2, 9), random.randint(1, 4)
@@ -75,7 +74,7 @@ def test_ranks_of_a_matrix_never_contradict_each_other() -> None:
 
 
 @pytest.mark.parametrize("each", [1, 5])
-def test_ranks_that_no_matrix_gives_are_named(each: int) -> None:
+def test_ranks_that_no_matrix_gives_are_named(each):
     n = 40
     best, worst = np.ones(n, int), np.full(n, n * each - each + 1)
     assert contradicts(Ranks(worst, np.ones(n * each, int)))
@@ -102,7 +101,7 @@ def test_ranks_that_no_matrix_gives_are_named(each: int) -> None:
         ),
     ],
 )
-def test_the_nearest_results_of_the_repository_are_no_copies(names: tuple[str, str]) -> None:
+def test_the_nearest_results_of_the_repository_are_no_copies(names):
     """The nearest pairs on each dataset, of all 454,692."""
     root, (first, rest) = Path(cli.__file__).parent, names
     cells = [first, os.path.normpath(first + rest)]

@@ -6,12 +6,10 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from leaderboard.board import Content
 from leaderboard.build import build, built
 from leaderboard.diff import (
     Moves,
@@ -30,37 +28,35 @@ from ncl_bench.errors import SubmissionError
 Maker = Callable[..., Path]
 
 
-def moved(base: Path, root: Path, site: Path | None = None) -> Moves:
+def moved(base, root, site=None):
     """What moves between two leaderboards; the second is read from a built site, if one is given."""
     after = read_site(site) if site else built(root, published=False).texts
     return moves(built(base, published=False).texts, after, site or root)
 
 
-def cell_file(board: Path, words: str) -> Path:
+def cell_file(board, words):
     (path,) = (path for path in board.glob("results/*/*/*.yaml") if re.search(words, path.as_posix()))
     return path
 
 
-def test_every_row_has_a_key_of_its_own(whole_board: Content) -> None:
+def test_every_row_has_a_key_of_its_own(whole_board):
     """Rows were keyed without link, paper, recipe and steps: 98 of 1,287 stood for others, and were not compared."""
     keys = list(rows_by_place(csv_text(whole_board.rows), Path("board")))
     assert len(keys) == len(whole_board.rows) > 1200
     assert {again for *_, again in keys} == {"1"}
 
 
-def test_rows_of_one_place_do_not_hide_each_other() -> None:
+def test_rows_of_one_place_do_not_hide_each_other():
     line = "ncr2021,Table 1,SCAN,{}\n"
     text = "source,table,method,r_sum\n" + line.format("430.1") + line.format("480.1")
     assert [row["r_sum"] for row in rows_by_place(text, Path("board")).values()] == ["430.1", "480.1"]
 
 
-def test_nothing_moved_is_said(board: Path, small_board: Path) -> None:
+def test_nothing_moved_is_said(board, small_board):
     assert moved(small_board, board).markdown() == "No row of the leaderboard moved.\n"
 
 
-def test_new_changed_and_removed_rows_and_moved_ranks_are_named(
-    ranked_board: Path, put: Maker, tmp_path: Path
-) -> None:
+def test_new_changed_and_removed_rows_and_moved_ranks_are_named(ranked_board, put, tmp_path):
     board = Path(shutil.copytree(ranked_board, tmp_path / "board"))
     for seed in (0, 1, 2):
         put(board, method="Better", difficulty=1.0, seed=seed)
@@ -83,7 +79,7 @@ def test_new_changed_and_removed_rows_and_moved_ranks_are_named(
     assert re.search(r"### Ranks that moved \(2\)\n\n- CRCL.*: rank 1 → 2", text)
 
 
-def test_an_edited_remark_is_shown_in_one_line(board: Path, small_board: Path) -> None:
+def test_an_edited_remark_is_shown_in_one_line(board, small_board):
     path = cell_file(board, "crcl.*caption-40")
     text = path.read_text(encoding="utf-8")
     path.write_text(text.replace("  noise:", '  notes: "*a* ### b"\n  noise:', 1), encoding="utf-8")
@@ -91,20 +87,20 @@ def test_an_edited_remark_is_shown_in_one_line(board: Path, small_board: Path) -
 
 
 @pytest.fixture(scope="module")
-def built_site(small_board: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def built_site(small_board, tmp_path_factory):
     place = tmp_path_factory.mktemp("built_site")
     build(small_board, place, published=False)
     return read_site(place)
 
 
-def site_of(files: dict[str, str], folder: Path) -> Path:
+def site_of(files, folder):
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8", newline="")
     return folder
 
 
-def with_five_points_more(text: str, method: str) -> str:
+def with_five_points_more(text, method):
     """The table of all rows as a change of code writes it that adds 5 to the rSum of a method."""
     rows = list(csv.DictReader(io.StringIO(text)))
     for row in rows:
@@ -117,9 +113,7 @@ def with_five_points_more(text: str, method: str) -> str:
     return out.getvalue()
 
 
-def test_a_row_that_the_code_of_the_change_moves_is_shown_with_the_code(
-    small_board: Path, built_site: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_row_that_the_code_of_the_change_moves_is_shown_with_the_code(small_board, built_site, tmp_path):
     """Both sides were evaluated by the base's code: five points more for a method were "No row moved"."""
     files = {**built_site, ROWS: with_five_points_more(built_site[ROWS], "CRCL"), "README.md": ""}
     found = moved(small_board, small_board, site_of(files, tmp_path))
@@ -131,9 +125,7 @@ def test_a_row_that_the_code_of_the_change_moves_is_shown_with_the_code(
     assert float(new) - float(old) == pytest.approx(5, abs=1e-3)
 
 
-def test_pages_that_the_code_of_the_change_writes_otherwise_are_named(
-    small_board: Path, built_site: dict[str, str], tmp_path: Path
-) -> None:
+def test_pages_that_the_code_of_the_change_writes_otherwise_are_named(small_board, built_site, tmp_path):
     """A number can be changed in a template alone; then no row moves."""
     files = {**built_site, "index.html": built_site["index.html"].replace("CRCL", "GSC"), "extra.js": "0"}
     text = moved(small_board, small_board, site_of(files, tmp_path)).markdown()
@@ -143,9 +135,7 @@ def test_pages_that_the_code_of_the_change_writes_otherwise_are_named(
     assert re.findall("- `(.*)`", text) == ["README.md", "extra.js", "index.html"]
 
 
-def test_a_column_that_the_code_of_the_change_drops_moves_every_row(
-    small_board: Path, built_site: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_column_that_the_code_of_the_change_drops_moves_every_row(small_board, built_site, tmp_path):
     files = {**built_site, ROWS: built_site[ROWS].replace("r_sum,", "sum,", 1)}
     found = moved(small_board, small_board, site_of(files, tmp_path))
     assert [sorted(facts) for _, facts in found.changed] == [["r_sum", "sum"]] * 4
@@ -165,13 +155,11 @@ def test_a_column_that_the_code_of_the_change_drops_moves_every_row(
         ("x" * 400, "`" + "x" * 300 + "…`"),
     ],
 )
-def test_a_text_of_a_stranger_links_calls_and_renders_nothing(text: str, markdown: str) -> None:
+def test_a_text_of_a_stranger_links_calls_and_renders_nothing(text, markdown):
     assert in_markdown(text) == markdown
 
 
-def test_a_site_that_is_none_is_refused(
-    small_board: Path, built_site: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_site_that_is_none_is_refused(small_board, built_site, tmp_path):
     table = {ROWS: "a\n" + '"' + "b" * 2_000_000}
     for number, (files, message) in enumerate((({}, "holds no data/"), (table, "csv cannot be read"))):
         with pytest.raises(SubmissionError, match=message):
@@ -181,7 +169,7 @@ def test_a_site_that_is_none_is_refused(
         read_site(tmp_path / "1")
 
 
-def test_new_seeds_are_described(small_board: Path, put: Maker, tmp_path: Path) -> None:
+def test_new_seeds_are_described(small_board, put, tmp_path):
     """The difference named neither submitter nor selection, extra data, encoder and notes of a new seed."""
     base = Path(shutil.copytree(small_board, tmp_path / "base"))
     put(base, seed=2, submitter="Ada (@ada)")
@@ -223,9 +211,7 @@ def test_new_seeds_are_described(small_board: Path, put: Maker, tmp_path: Path) 
         (lambda ranks, path: path.unlink(), 2),
     ],
 )
-def test_standing_seeds_that_changed_are_named(
-    board: Path, small_board: Path, change: Callable[[np.ndarray, Path], object], changed: int
-) -> None:
+def test_standing_seeds_that_changed_are_named(board, small_board, change, changed):
     """Ranks, hours, costs and notes could be rewritten where no number of a page moves."""
     path = cell_file(board, "crcl.*caption-40")
     with np.load(path.with_suffix(".npz")) as archive:
@@ -239,7 +225,7 @@ def test_standing_seeds_that_changed_are_named(
     assert ("### Standing seeds that changed" in additions_text(small_board, board)) == bool(changed)
 
 
-def test_new_rows_move_ranks_alone(ranked_board: Path, put: Maker, tmp_path: Path) -> None:
+def test_new_rows_move_ranks_alone(ranked_board, put, tmp_path):
     board = Path(shutil.copytree(ranked_board, tmp_path / "board"))
     for seed in (0, 1, 2):
         put(board, method="Better", difficulty=1.0, seed=seed, submitter="Bo")
@@ -257,16 +243,14 @@ def test_new_rows_move_ranks_alone(ranked_board: Path, put: Maker, tmp_path: Pat
         ({"method": "Mine", "difficulty": 1.2}, r"seed 0 of digits/mine/.* names no submitter; add it with"),
     ],
 )
-def test_a_seed_that_moves_a_row_or_names_nobody_is_refused(
-    board: Path, small_board: Path, put: Maker, fields: dict[str, Any], message: str
-) -> None:
+def test_a_seed_that_moves_a_row_or_names_nobody_is_refused(board, small_board, put, fields, message):
     """It joined a row of the maintainers and moved its mean, or counted as theirs."""
     put(board, **fields)
     with pytest.raises(SubmissionError, match=message):
         refuse_moved(moved(small_board, board), additions(small_board, board))
 
 
-def test_a_remark_that_papers_disagree_is_no_change_of_a_row() -> None:
+def test_a_remark_that_papers_disagree_is_no_change_of_a_row():
     row = {"method": "GSC", "file": "", "source": "gsc2024"}
     said = "Kept. Other papers print another rSum: 504.7 in CRCL."
     for after, standing in ((f"{said}, 1", []), ("Another. " + said, [row]), ("Kept.", [])):
@@ -274,7 +258,7 @@ def test_a_remark_that_papers_disagree_is_no_change_of_a_row() -> None:
         assert found.standing == standing
 
 
-def test_a_near_copy_is_named_in_the_description(small_board: Path, board: Path, put: Maker) -> None:
+def test_a_near_copy_is_named_in_the_description(small_board, board, put):
     path = put(board, method="Mine", difficulty=2.0, submitter="Bo").with_suffix(".npz")
     standing = cell_file(small_board, "crcl.*caption-40").with_suffix(".npz")
     with np.load(standing) as archive:

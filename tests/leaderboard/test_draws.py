@@ -1,8 +1,5 @@
 """Several draws of the noise: how a sweep trains on them, and their row on the board."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pytest
 from test_measured import RECIPE, training
@@ -16,7 +13,7 @@ from ncl_bench.errors import NclBenchError
 PAIR = f"{RECIPE} + {RECIPE}"
 
 
-def test_a_sweep_draws_the_noise_of_each_seed(tmp_path: Path) -> None:
+def test_a_sweep_draws_the_noise_of_each_seed(tmp_path):
     table = tmp_path / "table.yaml"
     table.write_text(
         f"title: T\nrecipes: [{RECIPE}]\ncontrols: [{PAIR}]\nnoises: [none, caption-40]\nseeds: [0, 1]\n"
@@ -42,18 +39,18 @@ def test_a_sweep_draws_the_noise_of_each_seed(tmp_path: Path) -> None:
         ({"noise_files": "f"}, "leave draws= out"),
     ],
 )
-def test_draws_without_noise_to_draw_are_refused(changed: dict[str, object], words: str) -> None:
+def test_draws_without_noise_to_draw_are_refused(changed, words):
     with pytest.raises(NclBenchError, match=words):
         Sweep.of(RECIPE, seeds=[0], draws=True, **{"noises": ["caption-40"]} | changed)
 
 
-def noise_of(seed: int) -> dict[str, object]:
+def noise_of(seed):
     _, drawn = DATASETS["digits"].draw_noise(noise_ratio=0.6, noise_unit="caption", seed=seed)
     facts = {name: getattr(drawn, name) for name in ("seed", "sha256", "realised_ratio")}
     return {"unit": "caption", "ratio": 0.6, **facts}
 
 
-def test_a_row_joins_one_result_of_each_draw(put: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_row_joins_one_result_of_each_draw(put, tmp_path):
     board = tmp_path / "board"
     standard = noise_of(DATASETS["digits"].standard_seed("caption", 0.6))["seed"]
     assert standard == 0

@@ -1,27 +1,25 @@
-from typing import Any
-
 import pytest
 from pydantic import ValidationError
 from support.board_rows import CONDITION, row
 
-from leaderboard.entries import Entry, Recalls
+from leaderboard.entries import Recalls
 
 
-def entry(**fields: Any) -> Entry:
+def entry(**fields):
     return row(fields.pop("recalls", (70, 90, 95, 50, 80, 88)), **fields)
 
 
-def test_r_sum_is_computed_from_the_recalls() -> None:
+def test_r_sum_is_computed_from_the_recalls():
     assert entry(printed_r_sum=400.0).r_sum == pytest.approx(473.0)
 
 
-def test_a_printed_sum_stands_in_for_missing_recalls_only() -> None:
+def test_a_printed_sum_stands_in_for_missing_recalls_only():
     assert entry(recalls={}, printed_r_sum=480.5).r_sum == 480.5
     assert entry(recalls={"i2t_r1": 50.0}).r_sum is None
 
 
 @pytest.mark.parametrize(("printed", "gap"), [(473.1, None), (472.9, None), (473.4, 0.4), (470.0, -3.0)])
-def test_a_printed_sum_that_rounding_does_not_explain_is_shown(printed: float, gap: float | None) -> None:
+def test_a_printed_sum_that_rounding_does_not_explain_is_shown(printed, gap):
     assert entry(printed_r_sum=printed).printed_gap == (None if gap is None else pytest.approx(gap))
 
 
@@ -59,11 +57,11 @@ ODD_LETTERS = {
         ({"condition": CONDITION | {"text": "<b>"}}, "text"),
     ],
 )
-def test_what_no_row_may_hold_is_refused(fields: dict[str, Any], message: str) -> None:
+def test_what_no_row_may_hold_is_refused(fields, message):
     with pytest.raises(ValidationError, match=message):
         entry(**fields)
 
 
-def test_falling_recalls_are_named() -> None:
+def test_falling_recalls_are_named():
     assert Recalls(i2t_r1=10, i2t_r5=5).falling == "i2t_r5 < i2t_r1"
     assert Recalls(i2t_r10=50, t2i_r1=40).falling == ""

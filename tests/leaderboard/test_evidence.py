@@ -5,7 +5,6 @@ import io
 import struct
 import zipfile
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from ncl_bench.evaluation.ranks import Counted, Ranks
 DIGITS, COCO = dataset_spec("digits"), dataset_spec("coco")
 
 
-def ranks(spec: str = "digits", *, seed: int = 0, known: bool = True, worst: int | None = None) -> Ranks:
+def ranks(spec="digits", *, seed=0, known=True, worst=None):
     facts, random = dataset_spec(spec), np.random.RandomState(seed)
     i2t, t2i = (
         random.randint(2, worst or facts.images["test"], n)
@@ -28,13 +27,13 @@ def ranks(spec: str = "digits", *, seed: int = 0, known: bool = True, worst: int
     return Ranks(i2t, t2i, i2t - 1, t2i) if known else Ranks(i2t, t2i)
 
 
-def same(first: Ranks | None, second: Ranks | None) -> bool:
+def same(first, second):
     names = ("i2t", "t2i", "i2t_optimistic", "t2i_optimistic")
     return all(np.array_equal(getattr(first, name, None), getattr(second, name, None)) for name in names)
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_ranks_come_back_with_their_ties(tmp_path: Path, known: bool) -> None:
+def test_ranks_come_back_with_their_ties(tmp_path, known):
     written = {str(seed): Counted(ranks(seed=seed, known=known), None, None, "") for seed in (0, 3)}
     write_ranks(tmp_path / "a.npz", written)
     found = read_ranks(tmp_path / "a.npz", ["0", "3"], DIGITS)
@@ -43,7 +42,7 @@ def test_ranks_come_back_with_their_ties(tmp_path: Path, known: bool) -> None:
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
 
 
-def test_folds_are_kept_where_the_dataset_has_some(tmp_path: Path) -> None:
+def test_folds_are_kept_where_the_dataset_has_some(tmp_path):
     written = Counted(ranks("coco"), ranks("coco", worst=1000, known=False), None, "")
     write_ranks(tmp_path / "a.npz", {"0": written})
     found = read_ranks(tmp_path / "a.npz", ["0"], COCO)["0"]
@@ -58,7 +57,7 @@ SAID = np.array([0, 0b010101, 128 | 0b010101, 0b111111], np.uint8)
 SORTED = hashlib.sha256(bytes([0, 0b010101, 0b010101, 0b111111])).hexdigest()
 
 
-def test_what_people_say_comes_back_in_the_order_of_the_scores(tmp_path: Path) -> None:
+def test_what_people_say_comes_back_in_the_order_of_the_scores(tmp_path):
     spec = replace(DIGITS, judged={"expert": (4, SORTED)})
     write_ranks(tmp_path / "a.npz", {"0": Counted(ranks(), None, None, "", judged={"expert": SAID})})
     found = read_ranks(tmp_path / "a.npz", ["0"], spec)["0"].judged
@@ -79,14 +78,14 @@ def test_what_people_say_comes_back_in_the_order_of_the_scores(tmp_path: Path) -
         (SAID.astype(np.int64), "s0_judged_expert holds"),
     ],
 )
-def test_what_nobody_said_is_refused(tmp_path: Path, said: np.ndarray, message: str) -> None:
+def test_what_nobody_said_is_refused(tmp_path, said, message):
     spec = replace(DIGITS, judged={"expert": (4, SORTED)})
     write_ranks(tmp_path / "a.npz", {"0": Counted(ranks(), None, None, "", judged={"expert": said})})
     with pytest.raises(SubmissionError, match=message):
         read_ranks(tmp_path / "a.npz", ["0"], spec)
 
 
-def influences(n: int) -> np.ndarray:
+def influences(n):
     drawn = np.random.default_rng(0).normal(size=n)
     return (drawn - drawn.mean()).astype(np.float32)
 
@@ -98,11 +97,11 @@ CROSSED = {
 }
 
 
-def with_crossed(**changed: np.ndarray) -> Counted:
+def with_crossed(**changed):
     return Counted(ranks(), None, None, "", judged={"expert": SAID}, crossed=CROSSED | changed)
 
 
-def test_what_a_test_over_images_and_captions_needs_comes_back(tmp_path: Path) -> None:
+def test_what_a_test_over_images_and_captions_needs_comes_back(tmp_path):
     spec = replace(DIGITS, judged={"expert": (4, SORTED)})
     write_ranks(tmp_path / "a.npz", {"0": with_crossed()})
     found = read_ranks(tmp_path / "a.npz", ["0"], spec)["0"].crossed
@@ -123,9 +122,7 @@ def test_what_a_test_over_images_and_captions_needs_comes_back(tmp_path: Path) -
         ({"images": influences(200).astype(np.float64)}, "s0_crossed_images holds float64"),
     ],
 )
-def test_influences_that_no_order_has_are_refused(
-    tmp_path: Path, changed: dict[str, np.ndarray], message: str
-) -> None:
+def test_influences_that_no_order_has_are_refused(tmp_path, changed, message):
     spec = replace(DIGITS, judged={"expert": (4, SORTED)})
     write_ranks(tmp_path / "a.npz", {"0": with_crossed(**changed)})
     with pytest.raises(SubmissionError, match=message):
@@ -136,7 +133,7 @@ def test_influences_that_no_order_has_are_refused(
     ("rank", "message"),
     [(0, "s0_whole_t2i is 0 for query 7, expected 1 to 200"), (201, "is 201 for query 7, expected 1 to 200")],
 )
-def test_ranks_that_no_scores_give_are_refused(tmp_path: Path, rank: int, message: str) -> None:
+def test_ranks_that_no_scores_give_are_refused(tmp_path, rank, message):
     made = ranks(known=False)
     made.t2i[7] = rank
     write_ranks(tmp_path / "a.npz", {"0": Counted(made, None, None, "")})
@@ -144,7 +141,7 @@ def test_ranks_that_no_scores_give_are_refused(tmp_path: Path, rank: int, messag
         read_ranks(tmp_path / "a.npz", ["0"], DIGITS)
 
 
-def declaring(shape: tuple[int, ...]) -> bytes:
+def declaring(shape):
     """The header of an array of this shape, without its numbers."""
     stream = io.BytesIO()
     np.lib.format.write_array_header_1_0(stream, {"descr": "<u2", "fortran_order": False, "shape": shape})
@@ -163,14 +160,14 @@ def declaring(shape: tuple[int, ...]) -> bytes:
         b"no array",
     ],
 )
-def test_arrays_that_are_no_ranks_are_refused(tmp_path: Path, content: bytes) -> None:
+def test_arrays_that_are_no_ranks_are_refused(tmp_path, content):
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("s0_whole_i2t.npy", content, zipfile.ZIP_DEFLATED)
     with pytest.raises(SubmissionError, match=r"s0_whole_i2t|cannot be read"):
         read_ranks(tmp_path / "a.npz", ["0"], DIGITS)
 
 
-def test_a_zip_that_declares_terabytes_is_refused_unread(tmp_path: Path) -> None:
+def test_a_zip_that_declares_terabytes_is_refused_unread(tmp_path):
     path = tmp_path / "a.npz"
     write_ranks(path, {"0": Counted(ranks(known=False), None, None, "")})
     content = bytearray(path.read_bytes())
@@ -181,7 +178,7 @@ def test_a_zip_that_declares_terabytes_is_refused_unread(tmp_path: Path) -> None
         read_ranks(path, ["0"], DIGITS)
 
 
-def test_arrays_of_another_seed_are_not_read(tmp_path: Path) -> None:
+def test_arrays_of_another_seed_are_not_read(tmp_path):
     write_ranks(tmp_path / "a.npz", {str(seed): Counted(ranks(seed=seed), None, None, "") for seed in (0, 1)})
     (only,) = read_ranks(tmp_path / "a.npz", ["0"], DIGITS).items()
     assert only[0] == "0"
@@ -191,7 +188,7 @@ def test_arrays_of_another_seed_are_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", [("similarity",), ("similarity", "clean_probability")])
-def test_what_networks_say_of_training_pairs_comes_back(names: tuple[str, ...], tmp_path: Path) -> None:
+def test_what_networks_say_of_training_pairs_comes_back(names, tmp_path):
     said = np.random.default_rng(0).random((len(names), 10_000)).astype(np.float16)
     pairs = dict(zip(names, said, strict=True))
     write_ranks(tmp_path / "a.npz", {"0": Counted(ranks(), None, None, "", pairs=pairs)})
@@ -204,7 +201,7 @@ def test_what_networks_say_of_training_pairs_comes_back(names: tuple[str, ...], 
 @pytest.mark.parametrize(
     "values", [np.zeros(9_999, np.float16), np.zeros(10_000), np.full(10_000, np.nan, np.float16)]
 )
-def test_what_is_not_said_of_every_pair_is_refused(values: np.ndarray, tmp_path: Path) -> None:
+def test_what_is_not_said_of_every_pair_is_refused(values, tmp_path):
     np.savez(tmp_path / "pairs.npz", similarity=values)
     with pytest.raises(SubmissionError, match=r"pairs\.npz"):
         read_pairs(tmp_path, DIGITS)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from leaderboard.board import Content, read_content
+from leaderboard.board import read_content
 from leaderboard.exports import bibtex_text, csv_text, latex, tables
 from leaderboard.site import site_files
 from ncl_bench.evaluation.metrics import RECALLS
@@ -18,7 +18,7 @@ from ncl_bench.papers import read_papers
 Maker = Callable[..., Path]
 
 
-def test_the_csv_holds_every_row(small_board: Path) -> None:
+def test_the_csv_holds_every_row(small_board):
     rows = read_content(small_board, published=True).rows
     lines = list(csv.DictReader(io.StringIO(csv_text(rows))))
     assert len(lines) == 1133 + 4
@@ -31,7 +31,7 @@ def test_the_csv_holds_every_row(small_board: Path) -> None:
     assert all(float(line["r_sum_std"]) > 0 for line in measured)
 
 
-def test_papers_that_print_a_part_of_a_line_are_its_sources(printed: Content) -> None:
+def test_papers_that_print_a_part_of_a_line_are_its_sources(printed):
     lines = [line.split(" | ") for line in tables(printed).splitlines() if line.startswith("| BiCro")]
     flickr = [line for line in lines if "504.7" in line]
     assert [(line[0], line[-1]) for line in flickr] == [
@@ -42,16 +42,14 @@ def test_papers_that_print_a_part_of_a_line_are_its_sources(printed: Content) ->
     ]
 
 
-def test_lines_with_another_number_are_not_merged(printed: Content) -> None:
+def test_lines_with_another_number_are_not_merged(printed):
     text = tables(printed)
     body = text[text.index("### MS-COCO, mean of five 1K folds, caption noise") :].split("###")[1]
     lines = [line for line in body.splitlines() if line.startswith("| NCR | SGR")]
     assert [re.findall(r"51[68]\.\d", line) for line in lines] == [["516.6"], ["518.5"]]
 
 
-def test_a_preliminary_row_is_marked_wherever_rows_are_written(
-    ranked_board: Path, put: Maker, tmp_path: Path
-) -> None:
+def test_a_preliminary_row_is_marked_wherever_rows_are_written(ranked_board, put, tmp_path):
     """One seed of a better method: below the ranked rows in the tables, marked in the file and on the page."""
     board = Path(shutil.copytree(ranked_board, tmp_path / "board"))
     put(board, method="Lone", difficulty=1.0)
@@ -74,7 +72,7 @@ def test_a_preliminary_row_is_marked_wherever_rows_are_written(
     assert f"<small>{low}–{high}</small>" in row
 
 
-def test_a_spreadsheet_computes_no_cell(put: Maker, tmp_path: Path) -> None:
+def test_a_spreadsheet_computes_no_cell(put, tmp_path):
     """``=HYPERLINK(...)`` stood in the file as it was submitted."""
     put(tmp_path / "board", extra_clean_data="+1+1", notes='=HYPERLINK("https://example.org")')
     (line,) = csv.DictReader(io.StringIO(csv_text(read_content(tmp_path / "board", published=False).rows)))
@@ -83,7 +81,7 @@ def test_a_spreadsheet_computes_no_cell(put: Maker, tmp_path: Path) -> None:
     assert not any(str(value).startswith(("=", "+", "-", "@")) for value in line.values())
 
 
-def test_a_text_runs_nothing_in_latex() -> None:
+def test_a_text_runs_nothing_in_latex():
     assert latex("\\input{/etc/passwd} ^^M ~ 5 % _a") == (
         r"\textbackslash{}input\{/etc/passwd\} \textasciicircum{}\textasciicircum{}M \textasciitilde{} 5 \% \_a"
     )
@@ -94,7 +92,7 @@ def test_a_text_runs_nothing_in_latex() -> None:
     assert "\\write" not in text
 
 
-def test_bibtex_has_one_entry_per_source() -> None:
+def test_bibtex_has_one_entry_per_source():
     papers = read_papers()
     text = bibtex_text(papers)
     assert re.findall(r"@misc\{(\w+),", text) == sorted(papers)

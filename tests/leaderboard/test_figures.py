@@ -12,14 +12,14 @@ SERIES = [
 ]
 
 
-def test_a_figure_is_xml_with_a_name_for_screen_readers() -> None:
+def test_a_figure_is_xml_with_a_name_for_screen_readers():
     root = ElementTree.fromstring(curves(SERIES, title="T <1>", x_title="x", y_title="y"))
     assert root.get("role") == "img"
     assert root.get("aria-label") == "T <1>"
     assert [element.text for element in root if element.tag.endswith("title")] == ["T <1>"]
 
 
-def test_every_point_is_drawn_and_named_and_spread_has_a_whisker() -> None:
+def test_every_point_is_drawn_and_named_and_spread_has_a_whisker():
     root = ElementTree.fromstring(curves(SERIES, title="T", x_title="x", y_title="y"))
     circles = [element for element in root.iter() if element.tag.endswith("circle")]
     assert [circle[0].text for circle in circles] == [
@@ -33,7 +33,7 @@ def test_every_point_is_drawn_and_named_and_spread_has_a_whisker() -> None:
     assert heights == sorted(heights)
 
 
-def test_names_beside_curves_do_not_overlap() -> None:
+def test_names_beside_curves_do_not_overlap():
     crowded = [Curve(f"c{n}", ((0.0, 500.0, 0.0), (10.0, 400.0 + n / 10, 0.0))) for n in range(8)]
     root = ElementTree.fromstring(curves(crowded, title="T", x_title="x", y_title="y"))
     groups = [element for element in root.iter() if (element.get("class") or "").startswith("curve")]
@@ -42,7 +42,7 @@ def test_names_beside_curves_do_not_overlap() -> None:
     assert places[-1] <= 380
 
 
-def test_a_long_name_fits_into_the_margin_and_is_whole_on_hover() -> None:
+def test_a_long_name_fits_into_the_margin_and_is_whole_on_hover():
     name = "BiCro (tuned on pictograms, 1,600 steps)"
     root = ElementTree.fromstring(
         curves([Curve(name, ((0.0, 1.0, 0.0), (1.0, 2.0, 0.0)))], title="T", x_title="x", y_title="y")
@@ -52,7 +52,7 @@ def test_a_long_name_fits_into_the_margin_and_is_whole_on_hover() -> None:
     assert group[-1][0].text == name
 
 
-def test_an_axis_shows_how_the_best_differ_and_names_a_curve_that_leaves_it() -> None:
+def test_an_axis_shows_how_the_best_differ_and_names_a_curve_that_leaves_it():
     """One collapsed curve stretched the axis over all 600 points."""
     steps = (0.0, 20.0, 40.0, 60.0)
     good = [Curve(f"good {n}", tuple((x, 500.0 - x - n, 0.0) for x in steps)) for n in range(4)]
@@ -67,7 +67,7 @@ def test_an_axis_shows_how_the_best_differ_and_names_a_curve_that_leaves_it() ->
 
 
 @given(st.floats(0, 600), st.floats(0, 600))
-def test_ticks_enclose_the_values(a: float, b: float) -> None:
+def test_ticks_enclose_the_values(a, b):
     low, high = sorted((a, b))
     found = ticks(low, high)
     assert found[0] <= low + 1e-9

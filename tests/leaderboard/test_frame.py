@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import leaderboard
-from leaderboard.board import Content
 from leaderboard.build import build, check
 from leaderboard.frame import FRAME, frame_text, read_frame, rows_of
 from ncl_bench.errors import SubmissionError
@@ -18,7 +17,7 @@ Maker = Callable[..., Path]
 
 
 @pytest.fixture
-def built(board: Path, tmp_path: Path) -> Path:
+def built(board, tmp_path):
     """A small board with few printed rows, built."""
     place = Path(shutil.copytree(PUBLISHED, board / "published"))
     lines = (place / "results.csv").read_text(encoding="utf-8").splitlines(keepends=True)
@@ -28,9 +27,7 @@ def built(board: Path, tmp_path: Path) -> Path:
     return board
 
 
-def test_rows_and_results_of_the_frame_are_those_that_were_computed(
-    whole_board: Content, tmp_path: Path
-) -> None:
+def test_rows_and_results_of_the_frame_are_those_that_were_computed(whole_board, tmp_path):
     (tmp_path / FRAME).write_text(frame_text(whole_board.seeds, whole_board.rows, "0"), encoding="utf-8")
     lines = read_frame(tmp_path)
     assert lines is not None
@@ -44,7 +41,7 @@ def test_rows_and_results_of_the_frame_are_those_that_were_computed(
     assert len(digits) == sum(entry.condition.dataset == "digits" for entry in whole_board.seeds)
 
 
-def edited(path: Path) -> None:
+def edited(path):
     text = path.read_text(encoding="utf-8")
     line = next(line for line in text.splitlines() if '"method": "CRCL"' in line)
     content = json.loads(line)
@@ -52,7 +49,7 @@ def edited(path: Path) -> None:
     path.write_text(text.replace(line, json.dumps(content, ensure_ascii=False)), encoding="utf-8")
 
 
-def test_the_table_reads_the_frame_and_the_check_recomputes_it(built: Path) -> None:
+def test_the_table_reads_the_frame_and_the_check_recomputes_it(built):
     check(built)
     edited(built / FRAME)
     shown = leaderboard.table("digits", "caption-40", root=built)
@@ -63,7 +60,7 @@ def test_the_table_reads_the_frame_and_the_check_recomputes_it(built: Path) -> N
         check(built)
 
 
-def test_a_frame_of_other_evidence_is_neither_read_nor_compared(built: Path, put: Maker) -> None:
+def test_a_frame_of_other_evidence_is_neither_read_nor_compared(built, put):
     edited(built / FRAME)
     put(built, method="Mine", difficulty=1.2)
     assert read_frame(built) is None
@@ -77,7 +74,7 @@ def test_a_frame_of_other_evidence_is_neither_read_nor_compared(built: Path, put
     ("old", "new"),
     [('"noise_ratio": 0.4', '"noise_ratio": 4'), ("{", "["), ('{"evidence"', ""), ("\n{", "\n")],
 )
-def test_a_damaged_frame_is_told(built: Path, old: str, new: str) -> None:
+def test_a_damaged_frame_is_told(built, old, new):
     path = built / FRAME
     path.write_text(path.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
     with pytest.raises(SubmissionError, match=r"results\.jsonl cannot be read \(.*\); write it again with"):

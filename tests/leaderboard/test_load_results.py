@@ -1,12 +1,9 @@
 """All rows as a table of pandas."""
 
-import pytest
-
 import leaderboard
-from leaderboard.board import Content
 
 
-def test_all_rows_stand_in_one_table(whole_board: Content, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_rows_stand_in_one_table(whole_board, monkeypatch):
     monkeypatch.setattr("leaderboard.board.read_content", lambda *_, **__: whole_board)
     monkeypatch.setattr("leaderboard.frame.read_frame", lambda _: None)
     table = leaderboard.load_results()

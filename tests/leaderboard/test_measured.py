@@ -3,10 +3,8 @@
 import re
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.board_rows import row
 
-from leaderboard.board import Content, board_of, read_content
+from leaderboard.board import board_of, read_content
 from leaderboard.build import build
-from leaderboard.entries import Condition, Entry, Place, Row
+from leaderboard.entries import Condition, Place
 from leaderboard.figures import epoch_curves, forest, mean_curve, recorded
 from leaderboard.measured import (
     alike,
@@ -38,7 +36,7 @@ CLEAN = Condition(dataset="digits", protocol="200", noise_unit="none", noise_rat
 NOISY = Condition(dataset="digits", protocol="200", noise_unit="caption", noise_ratio=0.6)
 
 
-def training(seed: int, ratio: float, **fields: Any) -> Training:
+def training(seed, ratio, **fields):
     auroc = (0.6 + seed / 100, 0.8 + seed / 100, 0.7 + seed / 100) if ratio else ()
     found = DetectedPairs(
         threshold=0.5,
@@ -65,7 +63,7 @@ def training(seed: int, ratio: float, **fields: Any) -> Training:
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory, put: Callable[..., Path]) -> Path:
+def root(tmp_path_factory, put):
     """A leaderboard of two methods on two noises with two seeds, and one row without a number of steps."""
     root = tmp_path_factory.mktemp("measured")
     for ratio in (0.0, 0.6):
@@ -86,11 +84,11 @@ def root(tmp_path_factory: pytest.TempPathFactory, put: Callable[..., Path]) -> 
 
 
 @pytest.fixture(scope="module")
-def content(root: Path) -> Content:
+def content(root):
     return read_content(root, published=False)
 
 
-def test_a_table_holds_the_rows_of_one_number_of_steps_best_first(content: Content) -> None:
+def test_a_table_holds_the_rows_of_one_number_of_steps_best_first(content):
     (table,) = measured_tables(content)
     assert table.title == "Digits, 200 test images, VSE∞, 30 steps per network"
     assert table.conditions == [CLEAN, NOISY]
@@ -104,12 +102,12 @@ def test_a_table_holds_the_rows_of_one_number_of_steps_best_first(content: Conte
     assert best.rows[NOISY.slug].rank is None, "two seeds are preliminary"
 
 
-def with_seeds(row: Row, n: int) -> Row:
+def with_seeds(row, n):
     """The row as if it had ``n`` seeds."""
     return row.model_copy(update={"runs": tuple("01234"[:n])})
 
 
-def test_a_preliminary_line_stands_below_ranked_ones_and_under_no_bar(content: Content) -> None:
+def test_a_preliminary_line_stands_below_ranked_ones_and_under_no_bar(content):
     """CRCL is far better here, and has two seeds; NCR has three."""
     rows = [with_seeds(row, 3) if row.method == "NCR" else row for row in content.rows]
     answers = {(row.file, run, "200"): Answers(np.arange(9.0) + int(run)) for row in rows for run in "012"}
@@ -123,7 +121,7 @@ def test_a_preliminary_line_stands_below_ranked_ones_and_under_no_bar(content: C
     assert table.groups[NOISY.slug] == []
 
 
-def test_an_interval_covers_the_mean_over_other_seeds_and_images_in_about_95_per_cent() -> None:
+def test_an_interval_covers_the_mean_over_other_seeds_and_images_in_about_95_per_cent():
     """Drawn with an effect of the seed, one of the image, and one of both; the mean of all is 0."""
     random = np.random.RandomState(0)
     covered = 0
@@ -142,16 +140,16 @@ def test_an_interval_covers_the_mean_over_other_seeds_and_images_in_about_95_per
 class Answers:
     """In the place of Hits."""
 
-    def __init__(self, parts: np.ndarray) -> None:
+    def __init__(self, parts):
         self.images_per_fold = len(parts)
         self._parts = parts
 
-    def parts(self) -> np.ndarray:
+    def parts(self):
         """What each image adds."""
         return self._parts
 
 
-def test_rows_of_other_steps_are_rows_of_their_own(tmp_path: Path, put: Callable[..., Path]) -> None:
+def test_rows_of_other_steps_are_rows_of_their_own(tmp_path, put):
     plain = {"difficulty": 1.5, "ratio": 0.6, "training_seeds": (0,), "recipes": (RECIPE,)}
     other = tmp_path / "root"
     (other / "results").mkdir(parents=True)
@@ -162,7 +160,7 @@ def test_rows_of_other_steps_are_rows_of_their_own(tmp_path: Path, put: Callable
     assert "--set steps=31 " in shown["CRCL (31 steps)"]
 
 
-def test_the_pages_show_tables_pictures_and_detection(root: Path, tmp_path: Path) -> None:
+def test_the_pages_show_tables_pictures_and_detection(root, tmp_path):
     build(root, tmp_path, published=False)
     measured = (tmp_path / "measured.html").read_text(encoding="utf-8")
     assert "Digits, 200 test images, VSE∞, 30 steps per network" in measured
@@ -180,7 +178,7 @@ def test_the_pages_show_tables_pictures_and_detection(root: Path, tmp_path: Path
     assert values == ["61.0", "50.5", "62.0", "29.1", "63.0", "64.0", "90.0", "86.0", "–"]
 
 
-def test_a_cell_holds_one_number_and_controls_stand_apart(whole_board: Content, tmp_path: Path) -> None:
+def test_a_cell_holds_one_number_and_controls_stand_apart(whole_board, tmp_path):
     """Cells held rank, interval, last epoch and dev beside rSum; draws and clean pairs stood between methods."""
     table = measured_tables(whole_board)[0]
     cells = re.findall(r'<td class="n(?: muted)?" data-v="[^"]*"[^>]*>(.*?)</td>', page_of(whole_board))
@@ -201,12 +199,12 @@ def test_a_cell_holds_one_number_and_controls_stand_apart(whole_board: Content, 
     )
 
 
-def page_of(content: Content) -> str:
+def page_of(content):
     tables = measured_tables(content)
     return site_files(content, measured_pages(content, tables), Path("cards"))["measured.html"]
 
 
-def test_the_figure_of_cost_shows_methods_and_controls_with_their_numbers(whole_board: Content) -> None:
+def test_the_figure_of_cost_shows_methods_and_controls_with_their_numbers(whole_board):
     tables = measured_tables(whole_board)
     root = ElementTree.fromstring(cost_chart(tables, whole_board.rows, standalone=True))
     shown = [title.text or "" for title in root.iter("{http://www.w3.org/2000/svg}title")]
@@ -225,7 +223,7 @@ def test_the_figure_of_cost_shows_methods_and_controls_with_their_numbers(whole_
     assert cost_chart([], []) == ""
 
 
-def test_what_papers_print_of_detection_stands_apart(root: Path, tmp_path: Path) -> None:
+def test_what_papers_print_of_detection_stands_apart(root, tmp_path):
     build(root, tmp_path, published=True)
     found = (tmp_path / "detection.html").read_text(encoding="utf-8")
     printed = read_printed_detection()
@@ -237,25 +235,25 @@ def test_what_papers_print_of_detection_stands_apart(root: Path, tmp_path: Path)
         assert "LEMoN" not in (tmp_path / f"{other}.html").read_text(encoding="utf-8")
 
 
-def test_without_such_rows_the_pages_say_how_to_train_them(tmp_path: Path) -> None:
+def test_without_such_rows_the_pages_say_how_to_train_them(tmp_path):
     (tmp_path / "root" / "results").mkdir(parents=True)
     build(tmp_path / "root", tmp_path / "site", published=False)
     for name in ("measured", "detection"):
         assert "sweep --table digits" in (tmp_path / "site" / f"{name}.html").read_text(encoding="utf-8")
 
 
-def entry(r_sum: float, **fields: Any) -> Entry:
+def entry(r_sum, **fields):
     return row(
         r_sum, **{"family": "m", "condition": NOISY, "status": "reproduced", "source": "submission"} | fields
     )
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=12), st.floats(0, 40))
-def test_bars_are_the_longest_runs_without_a_significant_difference(sums: list[float], reach: float) -> None:
+def test_bars_are_the_longest_runs_without_a_significant_difference(sums, reach):
     ordered = np.array(sorted(sums, reverse=True))
     apart = np.abs(ordered[:, None] - ordered) > reach
 
-    def joined(first: int, last: int) -> bool:
+    def joined(first, last):
         return not apart[first : last + 1, first : last + 1].any()
 
     n = len(ordered)
@@ -264,7 +262,7 @@ def test_bars_are_the_longest_runs_without_a_significant_difference(sums: list[f
     assert set(alike(apart)) == longest
 
 
-def test_tuned_lines_stand_beside_those_of_the_recipes_as_they_are(content: Content) -> None:
+def test_tuned_lines_stand_beside_those_of_the_recipes_as_they_are(content):
     budgeted = [row for row in content.rows if row.budget]
     tuned = [
         with_seeds(row, 3).model_copy(update={"recipe": "tuned"}) for row in budgeted if row.method == "CRCL"
@@ -287,7 +285,7 @@ def test_tuned_lines_stand_beside_those_of_the_recipes_as_they_are(content: Cont
     assert {line.seeds for line in plain.lines} == {"2–3"}
 
 
-def test_printed_drops_name_their_papers_once_and_leave_doubtful_rows_out() -> None:
+def test_printed_drops_name_their_papers_once_and_leave_doubtful_rows_out():
     flickr = {"dataset": "flickr30k", "protocol": "1k"}
     clean = Condition(**flickr, noise_unit="none", noise_ratio=0.0)
     noisy = Condition(**flickr, noise_unit="caption", noise_ratio=0.6)
@@ -308,7 +306,7 @@ def test_printed_drops_name_their_papers_once_and_leave_doubtful_rows_out() -> N
     assert found == [("Flickr30K, 1K test, SGR, caption noise (one, two)", 10.0)]
 
 
-def detected(wrong: int, missed: int, mistaken: int, n: int, **by_epoch: Any) -> DetectedPairs:
+def detected(wrong, missed, mistaken, n, **by_epoch):
     """What a division says of ``n`` pairs; of ``wrong`` ones some are missed, and right ones are called wrong."""
     called = wrong - missed + mistaken
     return DetectedPairs(
@@ -323,7 +321,7 @@ def detected(wrong: int, missed: int, mistaken: int, n: int, **by_epoch: Any) ->
     )
 
 
-def test_noise_left_is_the_share_of_wrong_pairs_among_those_called_clean() -> None:
+def test_noise_left_is_the_share_of_wrong_pairs_among_those_called_clean():
     assert noise_left(detected(40, 10, 5, 100)) == pytest.approx(10 / 65)
     assert noise_left(detected(40, 0, 60, 100)) == 0  # nothing is called clean
     assert (
@@ -332,7 +330,7 @@ def test_noise_left_is_the_share_of_wrong_pairs_among_those_called_clean() -> No
     assert noise_left(detected(40, 10, 5, 100, noise_left=(0.4, 0.2))) == 0.2
 
 
-def test_divisions_are_drawn_where_runs_recorded_every_epoch(content: Content) -> None:
+def test_divisions_are_drawn_where_runs_recorded_every_epoch(content):
     assert epoch_curves(measured_tables(content)[0].places[NOISY.slug], "noise_left") == []
     shares = {"noise_left": (0.4, 0.3, 0.2)}
     rows = [
@@ -348,9 +346,7 @@ def test_divisions_are_drawn_where_runs_recorded_every_epoch(content: Content) -
     assert (points[0], points[-1]) == ((10, pytest.approx(0.4)), (30, pytest.approx(0.2)))
 
 
-def test_a_gain_is_the_difference_from_the_own_base_loss_with_its_interval(
-    content: Content, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gain_is_the_difference_from_the_own_base_loss_with_its_interval(content, monkeypatch):
     based = {
         key: family.model_copy(update={"base": {"crcl": "NCR"}.get(key, "")})
         for key, family in content.families.items()
@@ -368,7 +364,7 @@ def test_a_gain_is_the_difference_from_the_own_base_loss_with_its_interval(
         assert low < gain < high
 
 
-def test_every_base_loss_is_a_control() -> None:
+def test_every_base_loss_is_a_control():
     families = read_families()
     controls = {name for key in ("infonce", "triplet", "cca") for name in families[key].names}
     assert {family.base for family in families.values()} - {""} <= controls
@@ -376,18 +372,18 @@ def test_every_base_loss_is_a_control() -> None:
     assert all(family.base for family in robust)
 
 
-def test_a_mean_curve_is_straight_between_epochs_and_ends_where_all_do() -> None:
+def test_a_mean_curve_is_straight_between_epochs_and_ends_where_all_do():
     points = mean_curve([((10, 30), (100, 200), 1), ((10, 20, 30), (300, 300, 300), 0)])
     assert points[0] == (10, 200)
     assert points[-1] == (30, pytest.approx(250))
     assert all(y == pytest.approx(200 + (x - 10) * 2.5) for x, y in points)
 
 
-def drawn(r_sum: float, line: str, rank: int | None = 1, **facts: Any) -> Place:
+def drawn(r_sum, line, rank=1, **facts):
     return Place.of(entry(r_sum), line=line, rank=rank, **facts)
 
 
-def test_a_forest_draws_each_row_its_interval_and_its_last_epoch() -> None:
+def test_a_forest_draws_each_row_its_interval_and_its_last_epoch():
     rows = [drawn(500, "A & B", interval=(480, 520), last_epoch=450), drawn(400, "C", None)]
     root = ElementTree.fromstring(str(forest(rows, [(0, 1)], title="T <1>")))
     circles = [element for element in root.iter() if element.tag.endswith("circle")]
@@ -401,7 +397,7 @@ def test_a_forest_draws_each_row_its_interval_and_its_last_epoch() -> None:
     assert ticks[-1] == "600"  # rSum has no more, whatever the interval
 
 
-def test_the_axis_of_a_forest_shows_the_better_half_and_marks_rows_below_it() -> None:
+def test_the_axis_of_a_forest_shows_the_better_half_and_marks_rows_below_it():
     sums = (590.0, 588.0, 585.0, 580.0, 200.0)
     rows = [drawn(value, line) for value, line in zip(sums, "ABCDE", strict=True)]
     root = ElementTree.fromstring(str(forest(rows, [], title="T")))

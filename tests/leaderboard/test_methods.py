@@ -1,5 +1,4 @@
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,14 +14,12 @@ from ncl_bench.papers import read_families
 CONDITION = Condition(dataset="flickr30k", protocol="1k", noise_unit="image", noise_ratio=0.2)
 
 
-def given(
-    method: str, backbone: str, networks: str, cell: Condition = CONDITION, family: str = ""
-) -> tuple[str, ...]:
+def given(method, backbone, networks, cell=CONDITION, family=""):
     families = read_families()
     return commands(families[family or method.split("-")[0].lower()], method, backbone, networks, cell)
 
 
-def test_one_network_is_trained_scored_and_evaluated() -> None:
+def test_one_network_is_trained_scored_and_evaluated():
     assert given("CRCL-SGR", "SGR", "single") == (
         "ncl-bench train crcl/flickr30k_sgr --noise-ratio 0.2 --noise-unit image --to runs/crcl-flickr30k_sgr",
         "ncl-bench score runs/crcl-flickr30k_sgr --to submissions/crcl-flickr30k-1k-image-20",
@@ -30,18 +27,18 @@ def test_one_network_is_trained_scored_and_evaluated() -> None:
     )
 
 
-def test_sgraf_is_two_runs_scored_together() -> None:
+def test_sgraf_is_two_runs_scored_together():
     lines = given("CRCL-SGRAF", "SGRAF", "ensemble")
     assert len(lines) == 4
     assert lines[2].startswith("ncl-bench score runs/crcl-flickr30k_sgr runs/crcl-flickr30k_saf --to ")
 
 
-def test_the_number_of_networks_chooses_the_recipe() -> None:
+def test_the_number_of_networks_chooses_the_recipe():
     assert "gsc_plus/flickr30k_sgr" in given("GSC-SGR", "SGR", "ensemble")[0]
     assert "gsc/flickr30k_sgr" in given("GSC-SGR (single network)", "SGR", "single")[0]
 
 
-def test_variants_have_their_own_recipe_or_none() -> None:
+def test_variants_have_their_own_recipe_or_none():
     assert "triplet/flickr30k_sgr_clean" in given("SGR-C", "SGR", "single", family="sgraf")[0]
     assert given("SGR+CLIP", "SGR", "single", family="sgraf") == ()
     assert given("NCR (without warm-up)", "SGR", "ensemble", family="ncr") == ()
@@ -49,14 +46,14 @@ def test_variants_have_their_own_recipe_or_none() -> None:
     assert given("CRCL-SGR", "VSRN", "single") == ()
 
 
-def test_the_tokenizer_of_now_chooses_the_recipe() -> None:
+def test_the_tokenizer_of_now_chooses_the_recipe():
     for text, name in (("bert", "ncr/now_sgr_bert"), ("jieba", "ncr/now_sgr")):
         cell = Condition(dataset="now", protocol="1k", noise_unit="natural", noise_ratio=None, text=text)
         trained = f"ncl-bench train {name} --to runs/{name.replace('/', '-')}"
         assert given("NCR", "SGR", "ensemble", cell)[0] == trained
 
 
-def test_printed_rows_on_images_are_trained_with_a_file_that_no_seed_draws() -> None:
+def test_printed_rows_on_images_are_trained_with_a_file_that_no_seed_draws():
     printed = read_published(read_families())
     on_images = [entry for entry in printed if entry.condition.noise_unit == "image" and entry.command]
     assert on_images
@@ -66,7 +63,7 @@ def test_printed_rows_on_images_are_trained_with_a_file_that_no_seed_draws() -> 
 
 
 @pytest.mark.parametrize(("dataset", "warm_up"), [("flickr30k", 2), ("coco", 1)])
-def test_decl_warms_up_for_fewer_epochs_at_60_and_80_percent(dataset: str, warm_up: int) -> None:
+def test_decl_warms_up_for_fewer_epochs_at_60_and_80_percent(dataset, warm_up):
     printed = [
         e for e in read_published(read_families()) if e.family == "decl" and e.condition.dataset == dataset
     ]
@@ -77,7 +74,7 @@ def test_decl_warms_up_for_fewer_epochs_at_60_and_80_percent(dataset: str, warm_
     assert "--set" not in commands[0.2]
 
 
-def test_every_command_names_a_recipe_that_exists() -> None:
+def test_every_command_names_a_recipe_that_exists():
     families = read_families()
     lines = [entry.command for entry in read_published(families)]
     lines += [line for family in families.values() for _, recipe in family_recipes(family) for line in recipe]
@@ -87,7 +84,7 @@ def test_every_command_names_a_recipe_that_exists() -> None:
 
 
 @pytest.mark.parametrize("name", ["SCAN", "VSRN", "IMRAM"])
-def test_a_plain_model_is_trained_by_the_recipes_of_its_backbone_alone(name: str) -> None:
+def test_a_plain_model_is_trained_by_the_recipes_of_its_backbone_alone(name):
     families = read_families()
     printed = [
         entry
@@ -102,19 +99,19 @@ def test_a_plain_model_is_trained_by_the_recipes_of_its_backbone_alone(name: str
     assert all(f"_{name.lower()}" in recipe for recipe in listed)
 
 
-def test_every_method_with_recipes_has_a_page() -> None:
+def test_every_method_with_recipes_has_a_page():
     families = read_families().values()
     assert {name.split("/")[0] for name in recipe_names()} <= {
         method for family in families for method in (family.recipes, family.ensemble_recipes)
     }
 
 
-def test_no_two_families_claim_a_name() -> None:
+def test_no_two_families_claim_a_name():
     names = [name for key, family in read_families().items() for name in {*family.names, key}]
     assert len(names) == len(set(names))
 
 
-def test_no_two_methods_share_a_page() -> None:
+def test_no_two_methods_share_a_page():
     """``OK+`` and ``OK plus``, and all names without an ASCII letter, shared one."""
     names = ["OK+", "OK plus", "OK-plus", "OK", "方法", "別法", "∞"]
     keys = {own_key(name) for name in names}
@@ -124,16 +121,14 @@ def test_no_two_methods_share_a_page() -> None:
 
 
 @pytest.mark.parametrize(("method", "named"), [("BiCro", True), ("BiCro (the code's faults)", False)])
-def test_a_row_says_what_it_repairs_in_the_authors_code(
-    put: Callable[..., Path], tmp_path: Path, method: str, named: bool
-) -> None:
+def test_a_row_says_what_it_repairs_in_the_authors_code(put, tmp_path, method, named):
     recipes = ("bicro/digits_vse_infinity",)
     put(tmp_path / "board", method=method, recipes=recipes)
     (entry,), *_ = read_measured(tmp_path / "board", read_families())
     assert any(note.startswith("Repairs the authors' code (the surest") for note in entry.notes) == named
 
 
-def test_every_method_with_an_option_for_faults_says_what_it_repairs() -> None:
+def test_every_method_with_an_option_for_faults_says_what_it_repairs():
     methods = Path(__file__).parents[2] / "baselines" / "methods"
     # the shared schedule of fine-tuning is DCL's
     reads = {
@@ -144,9 +139,7 @@ def test_every_method_with_an_option_for_faults_says_what_it_repairs() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, family in read_families().items() if family.repaired])
-def test_a_row_of_the_published_code_is_a_line_of_its_method(
-    put: Callable[..., Path], tmp_path: Path, name: str
-) -> None:
+def test_a_row_of_the_published_code_is_a_line_of_its_method(put, tmp_path, name):
     families = read_families()
     recipe, changed = with_settings(
         Recipe.load(f"{families[name].recipes}/flickr8k_vse_infinity"), ["method.faults=published"]

@@ -1,8 +1,5 @@
 """Kendall's tau between the orders of two measured conditions, and its interval."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scipy.stats import kendalltau
@@ -16,7 +13,7 @@ METHODS = ("NCR", "CRCL", "GSC", "SPS", "DECL")
 
 
 @pytest.mark.parametrize("size", [5, 9, 30])
-def test_tau_is_that_of_scipy_with_ties_too(size: int) -> None:
+def test_tau_is_that_of_scipy_with_ties_too(size):
     random = np.random.RandomState(size)
     for distinct in (3, 1000):
         first, second = random.randint(distinct, size=(2, size)).astype(float)
@@ -24,7 +21,7 @@ def test_tau_is_that_of_scipy_with_ties_too(size: int) -> None:
     assert kendall_tau(np.ones(4), np.arange(4.0)) == 0
 
 
-def test_the_interval_is_wide_for_few_methods() -> None:
+def test_the_interval_is_wide_for_few_methods():
     # one of 24 orders of four has tau 1: independence is not excluded; one of 120 of five is rarer than 2.5 %
     assert tau_interval(1.0, 4)[0] < 0 < tau_interval(1.0, 5)[0]
     for n, tau in ((5, 1.0), (7, 0.5), (20, -0.3)):
@@ -36,10 +33,10 @@ def test_the_interval_is_wide_for_few_methods() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("n", "population"), [(5, 0.5), (7, 0.8), (9, 0.9), (20, 0.3)])
-def test_the_interval_holds_the_tau_of_the_population(n: int, population: float) -> None:
+def test_the_interval_holds_the_tau_of_the_population(n, population):
     random = np.random.default_rng(1)
     correlation = np.sin(np.pi / 2 * population)
-    known: dict[float, tuple[float, float]] = {}
+    known = {}
     inside = []
     for _ in range(400):
         x, y = random.standard_normal((2, n))
@@ -49,7 +46,7 @@ def test_the_interval_holds_the_tau_of_the_population(n: int, population: float)
     assert np.mean(inside) > 0.92
 
 
-def test_the_command_compares_what_both_tables_have(put: Callable[..., Path], tmp_path: Path) -> None:
+def test_the_command_compares_what_both_tables_have(put, tmp_path):
     board = tmp_path / "board"
     for ratio in (0.4, 0.6):
         for place, method in enumerate(METHODS):

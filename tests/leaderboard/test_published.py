@@ -1,12 +1,10 @@
 import csv
 import re
 from collections import defaultdict
-from pathlib import Path
 
 import pytest
 
 from leaderboard.board import board_of, boards
-from leaderboard.entries import Entry, Row
 from leaderboard.results import read_published
 from leaderboard.significance import SignificanceTest
 from ncl_bench.data import DATASETS
@@ -24,20 +22,20 @@ from ncl_bench.papers import (
 
 
 @pytest.fixture(scope="module")
-def entries() -> list[Entry]:
+def entries():
     return read_published(read_families())
 
 
-def ranked_rows(entries: list[Entry]) -> list[Row]:
+def ranked_rows(entries):
     return board_of(entries, SignificanceTest({}, ()))
 
 
-def facts() -> list[dict[str, str]]:
+def facts():
     with (PUBLISHED / "results.csv").open(encoding="utf-8", newline="") as stream:
         return list(csv.DictReader(stream))
 
 
-def test_every_line_of_the_table_becomes_a_row_with_its_printed_numbers(entries: list[Entry]) -> None:
+def test_every_line_of_the_table_becomes_a_row_with_its_printed_numbers(entries):
     assert len(entries) == len(facts()) == 1133
     for line, entry in zip(facts(), entries, strict=True):
         assert [line[name] for name in RECALLS] == [
@@ -56,8 +54,8 @@ def test_every_line_of_the_table_becomes_a_row_with_its_printed_numbers(entries:
 
 
 def test_a_printed_sum_that_disagrees_is_told_with_both_numbers_and_the_recalls_decide_the_rank(
-    entries: list[Entry],
-) -> None:
+    entries,
+):
     disagreeing = [entry for entry in entries if entry.printed_gap is not None]
     assert len(disagreeing) == 19
     for entry in disagreeing:
@@ -87,8 +85,8 @@ def test_a_printed_sum_that_disagrees_is_told_with_both_numbers_and_the_recalls_
 
 
 def test_methods_whose_published_evaluation_averages_two_networks_stand_among_the_ensembles(
-    entries: list[Entry],
-) -> None:
+    entries,
+):
     assert {e.networks for e in entries if e.family in ("in2r", "sps")} == {"ensemble"}
     rows = ranked_rows(entries)
     found = {
@@ -104,19 +102,19 @@ def test_methods_whose_published_evaluation_averages_two_networks_stand_among_th
     assert found == {40: [(3, "504.1")], 60: [(2, "495.2")], 80: [(1, "458.9")]}
 
 
-def test_a_row_of_gsc_says_that_two_means_are_printed_by_its_code(entries: list[Entry]) -> None:
+def test_a_row_of_gsc_says_that_two_means_are_printed_by_its_code(entries):
     rows = [e for e in entries if e.family == "gsc" and e.kind == "method"]
     assert any(f"{e.r_sum:.1f}" == "497.3" for e in rows)
     assert all("one of four networks of two runs" in " ".join(e.notes) for e in rows)
 
 
-def test_an_impossible_row_is_kept_and_marked(entries: list[Entry]) -> None:
+def test_an_impossible_row_is_kept_and_marked(entries):
     impossible = [entry for entry in entries if entry.recalls.falling]
     assert [(entry.source, entry.method) for entry in impossible] == [("rcl2023", "IMRAM")]
     assert any("impossible" in doubt for doubt in impossible[0].doubts)
 
 
-def test_numbers_in_remarks_stand_in_the_table(entries: list[Entry]) -> None:
+def test_numbers_in_remarks_stand_in_the_table(entries):
     known = {
         f"{value:.1f}"
         for entry in entries
@@ -130,8 +128,8 @@ def test_numbers_in_remarks_stand_in_the_table(entries: list[Entry]) -> None:
 
 
 def test_noise_units_that_a_table_leaves_out_are_those_of_the_rows_that_it_repeats(
-    entries: list[Entry],
-) -> None:
+    entries,
+):
     resolved = [note for entry in entries for note in entry.notes if note.startswith("Noise unit: ")]
     assert sum("all six recalls are equal" in note for note in resolved) == 136
     assert sum("NPC's published code" in note for note in resolved) == 54
@@ -145,13 +143,13 @@ def test_noise_units_that_a_table_leaves_out_are_those_of_the_rows_that_it_repea
     }
 
 
-def test_no_row_of_unknown_unit_takes_a_rank(entries: list[Entry]) -> None:
+def test_no_row_of_unknown_unit_takes_a_rank(entries):
     unknown = [row.rank for row in ranked_rows(entries) if row.condition.noise_unit == "unknown"]
     assert len(unknown) == 134
     assert set(unknown) == {None}
 
 
-def test_rows_of_different_pretrained_encoders_are_ranked_apart(entries: list[Entry]) -> None:
+def test_rows_of_different_pretrained_encoders_are_ranked_apart(entries):
     (board,) = (one for one in boards(ranked_rows(entries)) if one.condition.slug == "coco-5k-none-0")
     lists = [division for division in board.categories if division.key == "pretrained"]
     encoders = ("ALIGN", "CLIP", "CLIP ViT-B/32", "CLIP ViT-L/14")
@@ -161,7 +159,7 @@ def test_rows_of_different_pretrained_encoders_are_ranked_apart(entries: list[En
         assert division.rows[0].rank == 1
 
 
-def test_rows_that_were_chosen_on_test_say_so_and_take_no_rank(entries: list[Entry]) -> None:
+def test_rows_that_were_chosen_on_test_say_so_and_take_no_rank(entries):
     chosen = [entry for entry in entries if entry.selection == "test"]
     rows = {family: [e for e in chosen if e.family == family] for family in {e.family for e in chosen}}
     assert rows["pc2"] == [entry for entry in entries if entry.family == "pc2"]
@@ -180,7 +178,7 @@ def test_rows_that_were_chosen_on_test_say_so_and_take_no_rank(entries: list[Ent
     assert {row.rank for row in ranked_rows(entries) if row.selection == "test"} == {None}
 
 
-def test_rows_under_image_noise_name_the_published_files(entries: list[Entry]) -> None:
+def test_rows_under_image_noise_name_the_published_files(entries):
     assert {entry.noise for entry in entries if entry.condition.noise_unit == "image"} == {
         "published image files"
     }
@@ -190,7 +188,7 @@ def test_rows_under_image_noise_name_the_published_files(entries: list[Entry]) -
     assert all("published image files" in " ".join(entry.notes) for entry in l2rm)
 
 
-def test_every_method_and_source_has_its_entry(entries: list[Entry]) -> None:
+def test_every_method_and_source_has_its_entry(entries):
     families, papers = read_families(), read_papers()
     assert {entry.family for entry in entries} <= set(families)
     assert {entry.source for entry in entries} == set(papers)
@@ -198,14 +196,14 @@ def test_every_method_and_source_has_its_entry(entries: list[Entry]) -> None:
     assert {source.method for source in papers.values()} <= set(families)
 
 
-def test_names_find_their_family_in_any_case() -> None:
+def test_names_find_their_family_in_any_case():
     families = read_families()
     assert family_of("crcl", families) == family_of("CRCL-SGR (active loss only + SCC)", families) == "crcl"
     assert family_of("SGR*", families) == "sgraf"
     assert family_of("my own", families) == ""
 
 
-def test_every_remark_fits_a_row_and_rows_that_repeat_another_state_its_unit() -> None:
+def test_every_remark_fits_a_row_and_rows_that_repeat_another_state_its_unit():
     printed, rules = read_printed(read_families()), read_rules()
     assert {str(rule) for each in printed for rule in each.rules} == {str(rule) for rule in rules}
     assert {name for rule in rules for name in rule.where} <= {*PrintedLine.model_fields}
@@ -220,7 +218,7 @@ def test_every_remark_fits_a_row_and_rows_that_repeat_another_state_its_unit() -
             assert row.noise_unit in recalls[place], each.where
 
 
-def test_what_looks_like_a_formula_is_read_as_it_was(tmp_path: Path) -> None:
+def test_what_looks_like_a_formula_is_read_as_it_was(tmp_path):
     lines = (PUBLISHED / "results.csv").read_text(encoding="utf-8").splitlines()
     table = next(csv.DictReader(lines))["table"]
     (tmp_path / "results.csv").write_text(
@@ -230,7 +228,7 @@ def test_what_looks_like_a_formula_is_read_as_it_was(tmp_path: Path) -> None:
     assert row.table == "=1+1"
 
 
-def test_papers_that_print_other_numbers_for_a_row_are_named_at_it(entries: list[Entry]) -> None:
+def test_papers_that_print_other_numbers_for_a_row_are_named_at_it(entries):
     disagreeing, printed = 0, defaultdict(set)
     for entry in entries:
         if entry.r_sum is not None:

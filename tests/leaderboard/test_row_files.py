@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -15,7 +14,7 @@ from leaderboard.board import read_content
 from leaderboard.build import build
 from leaderboard.evidence import read_ranks
 from leaderboard.results import features_of
-from leaderboard.row_files import Header, header_of, read_results, read_row_file, recipe_kind, row_name
+from leaderboard.row_files import header_of, read_results, read_row_file, recipe_kind, row_name
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.submission import Training, read_submission
@@ -23,7 +22,7 @@ from ncl_bench.evaluation.submission import Training, read_submission
 Maker = Callable[..., Path]
 
 
-def edit(path: Path, *keys: str | int, value: Any) -> None:
+def edit(path, *keys, value):
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     place = content
     for key in keys[:-1]:
@@ -32,16 +31,16 @@ def edit(path: Path, *keys: str | int, value: Any) -> None:
     path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
 
 
-def training(precision: str = "32-true", budget: int | None = None, **settings: Any) -> Training:
+def training(precision="32-true", budget=None, **settings):
     content = {"precision": precision, "torch": "2.9.0", "device": "NVIDIA H200", "settings": settings}
     return Training.model_validate(content | {"budget": budget})
 
 
 @pytest.fixture
-def header(make: Maker, tmp_path: Path) -> Callable[..., Header]:
+def header(make, tmp_path):
     """Header of a submission with the fields that are given."""
 
-    def header(submitter: str = "", **fields: Any) -> Header:
+    def header(submitter="", **fields):
         folder = tmp_path / "submitted" / str(len(list(tmp_path.glob("submitted/*"))))
         return header_of(read_submission(make(folder, **fields)), submitter)
 
@@ -62,14 +61,12 @@ RECIPE = {"recipes": ("crcl/digits_vse_infinity",), "training": training()}
         ),
     ],
 )
-def test_shipped_recipes_have_plain_names(
-    header: Callable[..., Header], fields: dict[str, Any], name: str
-) -> None:
+def test_shipped_recipes_have_plain_names(header, fields, name):
     assert row_name(header(**fields)) == name
 
 
-def test_whatever_else_makes_a_cell_is_in_the_hash_of_its_name(header: Callable[..., Header]) -> None:
-    others: list[dict[str, Any]] = [
+def test_whatever_else_makes_a_cell_is_in_the_hash_of_its_name(header):
+    others = [
         {},
         {"submitter": "Ada"},
         {"submitter": "Ada", "paper": "https://example.org"},
@@ -101,9 +98,7 @@ def test_whatever_else_makes_a_cell_is_in_the_hash_of_its_name(header: Callable[
         ("mine/pets_sgr", "default"),
     ],
 )
-def test_a_row_says_on_which_data_its_options_were_tuned(
-    header: Callable[..., Header], recipe: str, kind: str
-) -> None:
+def test_a_row_says_on_which_data_its_options_were_tuned(header, recipe, kind):
     assert recipe_kind(header(recipes=(recipe,), training=training())) == kind
     assert recipe_kind(header()) == ""
 
@@ -120,13 +115,11 @@ def test_a_row_says_on_which_data_its_options_were_tuned(
         ({"backbone": "Aligned SCAN"}, "region"),
     ],
 )
-def test_a_network_that_reads_images_is_not_among_those_on_region_features(
-    header: Callable[..., Header], fields: dict[str, Any], features: str
-) -> None:
+def test_a_network_that_reads_images_is_not_among_those_on_region_features(header, fields, features):
     assert features_of(header(**fields)) == features
 
 
-def test_every_file_of_the_board_is_as_the_program_writes_it() -> None:
+def test_every_file_of_the_board_is_as_the_program_writes_it():
     root = Path(__file__).parents[2] / "leaderboard"
     for name, file in read_results(root).files.items():
         assert file.to_yaml() == (root / "results" / f"{name}.yaml").read_text(encoding="utf-8"), name
@@ -145,23 +138,21 @@ def test_every_file_of_the_board_is_as_the_program_writes_it() -> None:
         (("seeds", 1, "training_seeds"), [0], "repeats seed 0 of"),
     ],
 )
-def test_a_changed_file_is_refused_with_its_name_and_field(
-    first_entry: Path, board: Path, keys: tuple[str | int, ...], value: Any, message: str
-) -> None:
+def test_a_changed_file_is_refused_with_its_name_and_field(first_entry, board, keys, value, message):
     edit(first_entry, *keys, value=value)
     with pytest.raises(SubmissionError, match=message) as error:
         build(board, board / "site", published=False)
     assert str(first_entry) in str(error.value)
 
 
-def test_a_row_without_its_ranks_is_refused(first_entry: Path, board: Path) -> None:
+def test_a_row_without_its_ranks_is_refused(first_entry, board):
     path = first_entry.with_suffix(".npz")
     path.unlink()
     with pytest.raises(SubmissionError, match=f"{path.name} cannot be read"):
         build(board, board / "site", published=False)
 
 
-def test_a_file_that_an_addition_writes_is_passed_over(first_entry: Path, board: Path) -> None:
+def test_a_file_that_an_addition_writes_is_passed_over(first_entry, board):
     """Table, check and every other command refused the whole board while one row was added to it."""
     for process in (os.getpid(), 2**22 + 1):  # one that runs, and one that was killed
         first_entry.with_name(f".x.npz.{process}-0123456789abcdef.tmp").write_bytes(b"half")
@@ -169,14 +160,14 @@ def test_a_file_that_an_addition_writes_is_passed_over(first_entry: Path, board:
 
 
 @pytest.mark.parametrize("name", ["CON", "nul", "Com1", "...", "600.0"])
-def test_a_folder_has_a_name_on_every_system(header: Callable[..., Header], name: str) -> None:
+def test_a_folder_has_a_name_on_every_system(header, name):
     """Windows has no folder ``con``, so no clone there could hold the board."""
     assert re.fullmatch(
         r"m-[0-9a-f]{8}", row_name(header().model_copy(update={"method": name})).split("/")[1]
     )
 
 
-def test_one_run_of_one_submitter_in_two_files_is_refused(put: Maker, tmp_path: Path) -> None:
+def test_one_run_of_one_submitter_in_two_files_is_refused(put, tmp_path):
     board = tmp_path / "board"
     put(board)
     path = put(board, difficulty=1.6, seed=1, paper="https://example.org")
@@ -191,7 +182,7 @@ def test_one_run_of_one_submitter_in_two_files_is_refused(put: Maker, tmp_path: 
         read_results(board)
 
 
-def test_a_correction_for_hubs_is_part_of_the_row(make: Maker, put: Maker, tmp_path: Path) -> None:
+def test_a_correction_for_hubs_is_part_of_the_row(make, put, tmp_path):
     """Without it, or with a weight that was given, the same run is another row, and none of them takes a rank."""
     board, common = tmp_path / "board", {**RECIPE, "ratio": 0.4}
     bank = {"name": "csls", "captions": 10_000, "images": 6_000}
@@ -219,7 +210,7 @@ def test_a_correction_for_hubs_is_part_of_the_row(make: Maker, put: Maker, tmp_p
     assert "--hubs 1.5 --to" in rows[given].command
 
 
-def test_every_reproduced_seed_has_its_result() -> None:
+def test_every_reproduced_seed_has_its_result():
     results = read_results(Path(__file__).parents[2] / "leaderboard")
     assert len(results.reproduced) > 500
     for name, seeds in results.reproduced.items():
@@ -229,10 +220,10 @@ def test_every_reproduced_seed_has_its_result() -> None:
 RESULTS = Path(__file__).parents[2] / "leaderboard" / "results" / "digits"
 
 
-def test_damaged_cells_are_read_or_refused(tmp_path: Path) -> None:
+def test_damaged_cells_are_read_or_refused(tmp_path):
     path = tmp_path / "cell.yaml"
 
-    def read(content: bytes) -> None:
+    def read(content):
         path.write_bytes(content)
         file = read_row_file(path)
         assert file.name.startswith("digits/")
@@ -242,10 +233,10 @@ def test_damaged_cells_are_read_or_refused(tmp_path: Path) -> None:
     assert_damage_is_refused([cell.read_bytes() for cell in sorted(RESULTS.rglob("*.yaml"))[:3]], read, YAML)
 
 
-def test_damaged_ranks_are_read_or_refused(tmp_path: Path) -> None:
+def test_damaged_ranks_are_read_or_refused(tmp_path):
     path = tmp_path / "cell.npz"
 
-    def read(content: bytes) -> None:
+    def read(content):
         path.write_bytes(content)
         read_ranks(path, ["0", "1", "2", "3", "4"], dataset_spec("digits"))
 

@@ -1,7 +1,7 @@
 """Rows of a dataset or method of one's own: they need its file, and the commands that are printed name it."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,7 +27,7 @@ register(replace(digits.SPEC, name="mine", title="Mine"))
 
 
 @pytest.fixture
-def submission(make: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def submission(make, tmp_path, monkeypatch):
     """A submission on a dataset that only ``mine.py``, in the current folder, registers."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("ncl_bench.plugins._loaded", {})
@@ -40,7 +40,7 @@ def submission(make: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     DATASETS.update(before)
 
 
-def typed(*words: str) -> str:
+def typed(*words):
     found = CliRunner().invoke(app, words)
     if found.exception and not isinstance(found.exception, SystemExit):
         raise found.exception
@@ -48,7 +48,7 @@ def typed(*words: str) -> str:
     return found.stdout
 
 
-def test_a_dataset_of_ones_own_has_rows_where_its_file_is_given(submission: Path) -> None:
+def test_a_dataset_of_ones_own_has_rows_where_its_file_is_given(submission):
     told = "unknown dataset 'mine'.*name the file that registers it with --plugin"
     with pytest.raises(NclBenchError, match=told):
         typed("leaderboard", "add", "submission", "--root", "board")
@@ -65,7 +65,7 @@ def test_a_dataset_of_ones_own_has_rows_where_its_file_is_given(submission: Path
     assert not Path("elsewhere").exists()
 
 
-def test_the_commands_of_a_row_name_its_plugins(make: Maker, put: Maker, tmp_path: Path) -> None:
+def test_the_commands_of_a_row_name_its_plugins(make, put, tmp_path):
     recipe = ("mine/digits_sgr",)
     training = Training(precision="32-true", torch="2", device="CPU", plugins=("my file.py",))
     with pytest.raises(SubmissionError, match="names 'mine/digits_sgr', which this repository does not have"):

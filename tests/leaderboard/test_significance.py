@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from leaderboard.board import Content, boards, compared
-from leaderboard.entries import Recalls, Row
+from leaderboard.board import boards, compared
+from leaderboard.entries import Recalls
 from leaderboard.results import read_measured
 from leaderboard.significance import (
     SignificanceTest,
@@ -18,11 +18,11 @@ from leaderboard.significance import (
     surely_better,
 )
 from ncl_bench.evaluation.difference import FIXED, OfOneRun, difference_interval
-from ncl_bench.evaluation.metrics import RECALLS, Float64Array, resamples
+from ncl_bench.evaluation.metrics import RECALLS, resamples
 from ncl_bench.papers import read_families
 
 
-def test_close_rows_share_a_rank_and_distant_ones_do_not(small_board: Path) -> None:
+def test_close_rows_share_a_rank_and_distant_ones_do_not(small_board):
     entries, hits, _ = read_measured(small_board, read_families())
     rows, significantly_different = compared(entries, hits)
     crcl, triplet = (row for row in rows if row.condition.noise_ratio == 0.4)
@@ -39,7 +39,7 @@ def test_close_rows_share_a_rank_and_distant_ones_do_not(small_board: Path) -> N
     assert SignificanceTest({}, ())(crcl[:2]).all(), "without evidence rSum alone decides"
 
 
-def test_the_rows_of_the_pages_simulation_vary_over_seeds_as_those_of_the_board(whole_board: Content) -> None:
+def test_the_rows_of_the_pages_simulation_vary_over_seeds_as_those_of_the_board(whole_board):
     """docs/protocol.md states the standard deviation and simulates with its parts."""
     page = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
     stated = re.search(r"deviation of about (\d+) over the seeds", page)
@@ -57,7 +57,7 @@ def test_the_rows_of_the_pages_simulation_vary_over_seeds_as_those_of_the_board(
     )
 
 
-def test_no_measured_row_stands_below_rows_whose_seeds_overlap_with_its_own(whole_board: Content) -> None:
+def test_no_measured_row_stands_below_rows_whose_seeds_overlap_with_its_own(whole_board):
     overlapping = 0
     for board in boards(whole_board.rows):
         for division in board.categories:
@@ -71,22 +71,20 @@ def test_no_measured_row_stands_below_rows_whose_seeds_overlap_with_its_own(whol
     assert overlapping
 
 
-def seeds_overlap(above: Row, below: Row) -> bool:
+def seeds_overlap(above, below):
     """Whether two rows differ by less than either one's seeds do; one seed alone does not differ."""
     spreads = (row.spread.get("r_sum", 0) for row in (above, below))
     return bool(above.r_sum - below.r_sum < min(spreads))
 
 
-def models(
-    random: np.random.Generator, level: float, n_seeds: int, hard: Float64Array, *, of_seed: float = 8.0
-) -> Float64Array:
+def models(random, level, n_seeds, hard, *, of_seed=8.0):
     """Contributions of each image to the rSum of models of one method, ``(n_seeds, n_images)``."""
     own = 30 * random.standard_normal(len(hard))
     each = of_seed * random.standard_normal((n_seeds, 1)) + 45 * random.standard_normal((n_seeds, len(hard)))
     return np.asarray(level + hard + own + each)
 
 
-def test_the_largest_difference_of_a_draw_equals_a_loop_over_pairs() -> None:
+def test_the_largest_difference_of_a_draw_equals_a_loop_over_pairs():
     random = np.random.default_rng(1)
     hard, draws, fold = 60 * random.standard_normal(40), 100, 20
     groups = [models(random, 400, n, hard) for n in (3, 1, 2, 1)]
@@ -99,7 +97,7 @@ def test_the_largest_difference_of_a_draw_equals_a_loop_over_pairs() -> None:
     deviations = [pool[stream.integers(len(pool), size=(draws, len(g)))] for g in groups]
     counts = np.concatenate(resamples(40, fold, draws), axis=1)
 
-    def of_pair(draw: int, i: int, j: int) -> float:
+    def of_pair(draw, i, j):
         first, second = groups[i], groups[j]
         apart = first.mean(axis=0) - second.mean(axis=0)
         over = statistics.fmean(part.var(ddof=1) for part in apart.reshape(-1, fold)) / 40
@@ -120,7 +118,7 @@ def test_the_largest_difference_of_a_draw_equals_a_loop_over_pairs() -> None:
         assert found[draw] == pytest.approx(max(of_pair(draw, i, j) for i, j in pairs))
 
 
-def test_surely_better_means_that_no_pair_is_wrong_and_needs_more_than_one_pair_alone() -> None:
+def test_surely_better_means_that_no_pair_is_wrong_and_needs_more_than_one_pair_alone():
     random = np.random.default_rng(2)
     hard = 60 * random.standard_normal(200)
     levels = (400.0, 400.0, 440.0, 520.0)
@@ -132,7 +130,7 @@ def test_surely_better_means_that_no_pair_is_wrong_and_needs_more_than_one_pair_
         assert difference_interval(groups[i], groups[j], 200)[0] > 0
 
 
-def test_twelve_equal_methods_rarely_have_a_rank_interval_without_rank_1() -> None:
+def test_twelve_equal_methods_rarely_have_a_rank_interval_without_rank_1():
     """At 5 %, 6 of 120 tables are expected, and more than 10 in one case of 25. Pairs alone give about 70 %."""
     random = np.random.default_rng(3)
     tables = 0
@@ -157,9 +155,7 @@ def test_twelve_equal_methods_rarely_have_a_rank_interval_without_rank_1() -> No
         ((1, 3), 12, 200),
     ],
 )
-def test_the_level_of_rank_intervals_is_at_most_five_percent(
-    n_seeds: tuple[int, ...], n_rows: int, n_images: int
-) -> None:
+def test_the_level_of_rank_intervals_is_at_most_five_percent(n_seeds, n_rows, n_images):
     """Also with few rows, many rows, few images, and closed forms of one result among rows of three seeds."""
     random = np.random.default_rng(1)
     tables = 0
@@ -172,7 +168,7 @@ def test_the_level_of_rank_intervals_is_at_most_five_percent(
     assert tables / 400 <= 0.05
 
 
-def test_a_rank_interval_counts_rows_that_are_surely_better_or_worse(ranked_board: Path) -> None:
+def test_a_rank_interval_counts_rows_that_are_surely_better_or_worse(ranked_board):
     entries, hits, _ = read_measured(ranked_board, read_families())
     rows, significance = compared(entries, hits)
     for condition in {row.condition.slug for row in rows}:
@@ -183,12 +179,12 @@ def test_a_rank_interval_counts_rows_that_are_surely_better_or_worse(ranked_boar
     assert significance.rank_intervals([printed, rows[0]]) == [None, (2, 2)]
 
 
-def power(points: float, of_images: float) -> float:
+def power(points, of_images):
     """Of two methods with a standard deviation of 8 over three seeds."""
     return simulated_power([points], np.full((2, 1), 64.0), np.array([of_images]), 3, 1000)[0]
 
 
-def test_the_power_is_that_of_the_test_itself() -> None:
+def test_the_power_is_that_of_the_test_itself():
     assert power(0.0, 4.0) == pytest.approx(0.05, abs=0.015)
     shares = [power(points, 4.0) for points in (5.0, 10.0, 20.0)]
     assert shares == sorted(shares)

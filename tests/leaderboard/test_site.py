@@ -2,13 +2,12 @@
 
 import html
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from leaderboard.board import Content, compared, merge_seeds
+from leaderboard.board import compared, merge_seeds
 from leaderboard.entries import Condition, Entry
 from leaderboard.measured import measured_pages, measured_tables
 from leaderboard.site import site_files
@@ -18,7 +17,7 @@ from ncl_bench.evaluation.people import Agreement, agreement_interval
 CARDS = Path(__file__).parents[2] / "dataset_cards"
 
 
-def ours(paper: Entry, shift: float, seed: int, **changes) -> Entry:
+def ours(paper, shift, seed, **changes):
     """A measured row of the paper's cell, every recall higher by ``shift``."""
     recalls = {name: value + shift for name, value in paper.recalls.values.items() if value is not None}
     content = paper.model_dump() | {
@@ -34,7 +33,7 @@ def ours(paper: Entry, shift: float, seed: int, **changes) -> Entry:
     return Entry.model_validate(content)
 
 
-def method_page(content: Content, added: list[Entry], family: str) -> list[str]:
+def method_page(content, added, family):
     """Text of the cells of "Paper against this repository", row by row, joined by bars."""
     page = site_files(with_rows(content, added), {}, CARDS)
     table = re.search(r"Paper against this repository</h2>(.*?)</main>", page[f"methods/{family}.html"], re.S)
@@ -44,17 +43,17 @@ def method_page(content: Content, added: list[Entry], family: str) -> list[str]:
     return ["|".join(html.unescape(re.sub(r"<[^>]+>", "", cell)).strip() for cell in line) for line in cells]
 
 
-def with_rows(content: Content, added: list[Entry]) -> Content:
+def with_rows(content, added):
     seeds = (*content.seeds, *added)
     return replace(content, seeds=seeds, rows=compared(seeds, {})[0])
 
 
-def first(content: Content, fits: Callable[[Entry], object]) -> Entry:
+def first(content, fits):
     """The first printed row that fits."""
     return next(entry for entry in content.seeds if fits(entry))
 
 
-def test_the_paper_stands_beside_our_mean_with_the_gap_and_its_cause(printed: Content) -> None:
+def test_the_paper_stands_beside_our_mean_with_the_gap_and_its_cause(printed):
     paper = first(printed, lambda e: e.source == "ncr2021" and e.family == "ncr" and e.condition.noise_ratio)
     assert all(getattr(paper.recalls, name) is not None for name in RECALLS)
     notes = ("Trained for half as many epochs.",)
@@ -70,7 +69,7 @@ def test_the_paper_stands_beside_our_mean_with_the_gap_and_its_cause(printed: Co
     assert (gap, cause) == ("-9.0", notes[0])
 
 
-def test_a_gap_names_what_the_two_rows_do_differently(printed: Content) -> None:
+def test_a_gap_names_what_the_two_rows_do_differently(printed):
     chosen = first(printed, lambda e: (e.source, e.selection, e.kind) == ("pc2_2024", "test", "method"))
     (line,) = method_page(printed, [ours(chosen, -1.0, 0, selection="dev", notes=())], "pc2")
     assert "The printed checkpoint was chosen on the test split." in line
@@ -80,7 +79,7 @@ def test_a_gap_names_what_the_two_rows_do_differently(printed: Content) -> None:
     assert any(told in line for line in lines)
 
 
-def test_a_board_has_a_column_of_eccv_caption_where_a_row_has_it(printed: Content) -> None:
+def test_a_board_has_a_column_of_eccv_caption_where_a_row_has_it(printed):
     paper = first(printed, lambda e: e.condition.protocol == "5k" and e.recalls.r_sum and e.kind == "method")
     sides = ({"i2t_map_at_r": 20.0, "t2i_map_at_r": 30.0}, {"i2t_map_at_r": 22.0, "t2i_map_at_r": 31.0})
     measured = [ours(paper, -1.0 - seed, seed, eccv=values) for seed, values in enumerate(sides)]
@@ -98,7 +97,7 @@ def test_a_board_has_a_column_of_eccv_caption_where_a_row_has_it(printed: Conten
         assert {len(re.findall(r"<t[hd][ >]", row)) for row in body} == {columns}
 
 
-def test_every_method_page_links_to_its_paper_and_never_to_a_forge_instead(printed: Content) -> None:
+def test_every_method_page_links_to_its_paper_and_never_to_a_forge_instead(printed):
     pages = site_files(printed, measured_pages(printed, measured_tables(printed)), CARDS)
     methods = {path: text for path, text in pages.items() if re.fullmatch(r"methods/(?!index).*", path)}
     found = {path: re.findall(r'<a href="(https://[^"]+)">Paper</a>', text) for path, text in methods.items()}
@@ -110,14 +109,14 @@ def test_every_method_page_links_to_its_paper_and_never_to_a_forge_instead(print
     assert all("<cite>" in text for text in methods.values())
 
 
-def test_the_first_page_says_which_datasets_have_rows_of_papers_alone(printed: Content) -> None:
+def test_the_first_page_says_which_datasets_have_rows_of_papers_alone(printed):
     line = "No result on Flickr30K, MS-COCO, CC152K or Noise of Web was trained by this project"
     assert line in site_files(printed, {}, CARDS)["index.html"]
     mine = ours(next(entry for entry in printed.seeds if entry.condition.dataset == "coco"), -1.0, 0)
     assert line.replace("MS-COCO, ", "") in site_files(with_rows(printed, [mine]), {}, CARDS)["index.html"]
 
 
-def judged(printed: Content, agreements: dict[str, float], drawn: dict[str, Agreement]) -> str:
+def judged(printed, agreements, drawn):
     """The page People with a row of three seeds per method, of whom ``drawn`` have evidence of images and captions."""
     paper = first(printed, lambda entry: entry.r_sum and not entry.doubts)
     condition = Condition(dataset="flickr8k", protocol="1k", noise_unit="caption", noise_ratio=0.4)
@@ -136,13 +135,13 @@ def judged(printed: Content, agreements: dict[str, float], drawn: dict[str, Agre
     ]
 
 
-def agreement(value: float, of_pairs: list[float]) -> Agreement:
+def agreement(value, of_pairs):
     """Two pairs share an image, two share a caption."""
     a, b, c, d = of_pairs
     return Agreement(value, np.array(of_pairs), np.array([a + b, c + d]), np.array([a + c, b, d]))
 
 
-def test_a_rank_of_agreement_counts_the_rows_that_agree_significantly_more(printed: Content) -> None:
+def test_a_rank_of_agreement_counts_the_rows_that_agree_significantly_more(printed):
     hard = [1.0, -0.6, 0.5, -0.9]  # the same pairs are hard for all
     drawn = {
         "A": agreement(52.0, hard),
@@ -160,7 +159,7 @@ def test_a_rank_of_agreement_counts_the_rows_that_agree_significantly_more(print
     assert f"<small>{low:.1f}–{high:.1f}</small>" in page
 
 
-def test_without_evidence_of_images_and_captions_the_page_says_so(printed: Content) -> None:
+def test_without_evidence_of_images_and_captions_the_page_says_so(printed):
     for known in ({}, {"A": agreement(52.0, [1.0, -0.6, 0.5, -0.9])}):
         page = judged(printed, {"A": 52.0, "B": 51.0}, known)
         assert "There are no ranks, because the evidence of other rows does not say" in page

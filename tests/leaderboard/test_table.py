@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,9 +14,8 @@ from support.board_rows import row
 from typer.testing import CliRunner
 
 import leaderboard
-from leaderboard.board import Content, board_of, boards, read_content
-from leaderboard.entries import Entry
-from leaderboard.exports import PaperTable, cited, latex_text, markdown_text, paper_csv, paper_tables
+from leaderboard.board import board_of, boards, read_content
+from leaderboard.exports import cited, latex_text, markdown_text, paper_csv, paper_tables
 from leaderboard.frame import FRAME, frame_text
 from leaderboard.own_rows import boards_for, chosen_boards, only_mine, with_mine
 from leaderboard.significance import SignificanceTest
@@ -29,20 +27,20 @@ Maker = Callable[..., Path]
 PAPERS = read_papers()
 
 
-def entry(method: str, *recalls: float, **fields: Any) -> Entry:
+def entry(method, *recalls, **fields):
     return row(recalls, **{"method": method, "source": "ncr2021"} | fields)
 
 
-def tables_of(*entries: Entry) -> list[PaperTable]:
+def tables_of(*entries):
     (board,) = boards(board_of(entries, SignificanceTest({}, ())))
     return paper_tables(board)
 
 
-def markdown(*entries: Entry) -> str:
+def markdown(*entries):
     return markdown_text(tables_of(*entries), PAPERS)
 
 
-def test_the_best_ranked_number_of_each_column_is_bold() -> None:
+def test_the_best_ranked_number_of_each_column_is_bold():
     text = markdown(
         entry("A", 50.04, 70, 80, 40, 60, 70, printed_r_sum=371.0),
         entry("B", 50.01, 60, 70, 30, 50, 61),
@@ -62,7 +60,7 @@ def test_the_best_ranked_number_of_each_column_is_bold() -> None:
     )
 
 
-def test_ties_of_rank_are_marked() -> None:
+def test_ties_of_rank_are_marked():
     recalls = (50, 60, 70, 40, 50, 60)
     text = markdown(entry("A", *recalls), entry("B", *recalls, source="crcl2023"), entry("C", *([10] * 6)))
     rows = [line[:11] for line in text.splitlines() if "| [" in line]
@@ -70,7 +68,7 @@ def test_ties_of_rank_are_marked() -> None:
     assert "= shares its rank" in text
 
 
-def test_a_missing_recall_is_a_dash() -> None:
+def test_a_missing_recall_is_a_dash():
     whole = entry("A", *([1] * 6))
     recalls = whole.recalls.model_copy(update={"i2t_r5": None})
     sum_alone = whole.model_copy(update={"recalls": recalls, "printed_r_sum": 400.0})
@@ -78,7 +76,7 @@ def test_a_missing_recall_is_a_dash() -> None:
     assert r"& \textbf{1.0} & -- & \textbf{1.0} &" in latex_text(tables_of(sum_alone))
 
 
-def test_rows_that_cannot_be_compared_stand_in_tables_of_their_own() -> None:
+def test_rows_that_cannot_be_compared_stand_in_tables_of_their_own():
     """Single networks, averages, and each pre-trained encoder."""
     recalls = (50, 60, 70, 40, 50, 60)
     entries = [entry("A", *recalls), entry("B", *recalls, networks="ensemble")]
@@ -87,7 +85,7 @@ def test_rows_that_cannot_be_compared_stand_in_tables_of_their_own() -> None:
     assert methods == [["A"], ["B"], ["E"], ["F"]]
 
 
-def test_a_row_of_several_papers_cites_all_of_them() -> None:
+def test_a_row_of_several_papers_cites_all_of_them():
     recalls = (50, 60, 70, 40, 50, 60)
     tables = tables_of(entry("A", *recalls, own=True), entry("A", *recalls, source="crcl2023"))
     assert r"\cite{ncr2021,crcl2023} \\" in latex_text(tables)
@@ -96,7 +94,7 @@ def test_a_row_of_several_papers_cites_all_of_them() -> None:
     assert set(cited(tables, PAPERS)) == {"ncr2021", "crcl2023"}
 
 
-def test_latex_tables_have_equal_columns_and_no_bare_specials(printed: Content) -> None:
+def test_latex_tables_have_equal_columns_and_no_bare_specials(printed):
     for board in boards(printed.rows):
         for text in latex_text(paper_tables(board)).split("\n\n"):
             body = [line for line in text.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
@@ -108,9 +106,7 @@ def test_latex_tables_have_equal_columns_and_no_bare_specials(printed: Content) 
 
 
 @pytest.mark.parametrize("seeds", [(3, 4, 5), (3, 4), (3,)])
-def test_my_row_stands_among_those_it_is_compared_with(
-    ranked_board: Path, make: Maker, tmp_path: Path, seeds: tuple[int, ...]
-) -> None:
+def test_my_row_stands_among_those_it_is_compared_with(ranked_board, make, tmp_path, seeds):
     """With three seeds it takes a rank; with fewer it stands below worse rows, with an interval of its rSum."""
     folders = [make(tmp_path / f"mine{seed}", method="Mine", difficulty=1.2, seed=seed) for seed in seeds]
     content, files = with_mine(read_content(ranked_board, published=True), folders, ranked_board)
@@ -138,7 +134,7 @@ def test_my_row_stands_among_those_it_is_compared_with(
     assert len(list((ranked_board / "results").rglob("*.yaml"))) == 4, "nothing is added"
 
 
-def test_the_rows_of_one_dataset_are_those_among_all(whole_board: Content) -> None:
+def test_the_rows_of_one_dataset_are_those_among_all(whole_board):
     root, name = Path(leaderboard.__file__).parent, "pictograms-web"
     alone = read_content(root, published=True, dataset=name)
     assert {row.condition.dataset for row in alone.rows if row.status != "reported"} == {name}
@@ -149,22 +145,20 @@ def test_the_rows_of_one_dataset_are_those_among_all(whole_board: Content) -> No
     assert next(both) == next(both)
 
 
-def test_a_submission_on_the_board_of_another_dataset_is_told(small_board: Path) -> None:
+def test_a_submission_on_the_board_of_another_dataset_is_told(small_board):
     standing = small_board.parent / "submitted" / "0-0"
     with pytest.raises(SubmissionError, match="is of digits with noise caption-40; ask for its table with"):
         chosen_boards("flickr30k", "caption-40", [standing], small_board)
 
 
-def test_a_row_that_the_test_cannot_tell_from_mine_shares_its_rank(
-    ranked_board: Path, make: Maker, tmp_path: Path
-) -> None:
+def test_a_row_that_the_test_cannot_tell_from_mine_shares_its_rank(ranked_board, make, tmp_path):
     mine = [make(tmp_path / str(seed), method="Mine", seed=seed) for seed in (7, 8, 11)]
     content, files = with_mine(read_content(ranked_board, published=False), mine, ranked_board)
     (board,) = only_mine(boards_for(content.rows, "digits", "caption-40"), files, content.rows)
     assert [line.rank for line in paper_tables(board, files)[0].lines] == ["1=", "1=", "3"]
 
 
-def test_a_submission_on_the_board_is_its_row_there(small_board: Path) -> None:
+def test_a_submission_on_the_board_is_its_row_there(small_board):
     content, files = with_mine(
         read_content(small_board, published=False), [small_board.parent / "submitted" / "0-0"], small_board
     )
@@ -174,7 +168,7 @@ def test_a_submission_on_the_board_is_its_row_there(small_board: Path) -> None:
     assert origins == {"CRCL§": "ours", "Triplet (hardest)§": "submitted"}, "two seeds are preliminary"
 
 
-def test_what_is_not_on_the_board_is_told(small_board: Path, make: Maker, tmp_path: Path) -> None:
+def test_what_is_not_on_the_board_is_told(small_board, make, tmp_path):
     content = read_content(small_board, published=False)
     for asked, told in (
         (("digit", "caption-40"), "unknown dataset 'digit'; did you mean digits"),
@@ -192,15 +186,13 @@ def test_what_is_not_on_the_board_is_told(small_board: Path, make: Maker, tmp_pa
         only_mine(boards_for(content.rows, "digits", "caption-40"), files, content.rows)
 
 
-def test_two_submissions_of_one_seed_are_refused(small_board: Path, make: Maker, tmp_path: Path) -> None:
+def test_two_submissions_of_one_seed_are_refused(small_board, make, tmp_path):
     mine = [make(tmp_path / str(difficulty), method="Mine", difficulty=difficulty) for difficulty in (1, 2)]
     with pytest.raises(SubmissionError, match="repeats seed 0 of Mine; name one submission per seed"):
         with_mine(read_content(small_board, published=False), mine, small_board)
 
 
-def test_the_command_prints_every_format(
-    small_board: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_prints_every_format(small_board, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     begins = {"markdown": "**Digits", "latex": "% Digits", "csv": "table,rank,", "bibtex": ""}
     for form, begin in begins.items():
@@ -212,12 +204,12 @@ def test_the_command_prints_every_format(
 
 
 def test_an_installed_package_has_the_measured_rows(
-    whole_board: Content,
-    make: Maker,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    whole_board,
+    make,
+    tmp_path,
+    monkeypatch,
+    capsys,
+):
     """It said that "the leaderboard has no row of digits"."""
     from leaderboard import calls, cli
 
@@ -248,7 +240,7 @@ def test_an_installed_package_has_the_measured_rows(
     assert own == others | {"Mine§": ""}
 
 
-def test_a_matrix_stands_beside_the_papers(tmp_path: Path) -> None:
+def test_a_matrix_stands_beside_the_papers(tmp_path):
     path = tmp_path / "mine.npy"
     scores = np.random.default_rng(0).standard_normal((1000, 5000), np.float32)
     np.save(path, scores)
@@ -260,7 +252,7 @@ def test_a_matrix_stands_beside_the_papers(tmp_path: Path) -> None:
     assert set(frame["table"]) == {"Region features, single network"}
 
 
-def test_every_noise_of_a_dataset_has_a_table(small_board: Path, tmp_path: Path) -> None:
+def test_every_noise_of_a_dataset_has_a_table(small_board, tmp_path):
     shown = CliRunner().invoke(
         app, ["leaderboard", "table", "--dataset", "digits", "--root", str(small_board)]
     )
@@ -270,7 +262,7 @@ def test_every_noise_of_a_dataset_has_a_table(small_board: Path, tmp_path: Path)
         leaderboard.table("digits", mine=tmp_path / "mine.npy", root=small_board)
 
 
-def test_own_rows_may_have_a_label_and_no_other_row(small_board: Path) -> None:
+def test_own_rows_may_have_a_label_and_no_other_row(small_board):
     standing = small_board.parent / "submitted" / "0-0"
     frame = leaderboard.table("digits", "caption-40", mine=standing, label="Ours", root=small_board)
     assert sorted(zip(frame["mine"], frame["method"], strict=True)) == [
@@ -295,7 +287,7 @@ def test_own_rows_may_have_a_label_and_no_other_row(small_board: Path) -> None:
         leaderboard.table("digits", "caption-40", root=small_board / "nowhere")
 
 
-def test_all_networks_in_one_table() -> None:
+def test_all_networks_in_one_table():
     frame = leaderboard.table("flickr30k", "caption-40", every=True)
     merged = frame[frame["table"].str.startswith("Single networks and ensembles")]
     assert merged["r_sum"].is_monotonic_decreasing
@@ -304,7 +296,7 @@ def test_all_networks_in_one_table() -> None:
     assert not merged["method"].str.endswith("(ensemble)").all()
 
 
-def test_json_and_no_ranks() -> None:
+def test_json_and_no_ranks():
     options = ["leaderboard", "table", "--dataset", "flickr30k", "--noise", "caption-40"]
     rows = json.loads(CliRunner().invoke(app, [*options, "--json"]).stdout)
     assert rows[0]["rank"] == 1

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -23,14 +22,11 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def job(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((WORKFLOWS / "leaderboard.yml").read_text(encoding="utf-8"))[
-        "jobs"
-    ][name]
-    return found
+def job(name):
+    return yaml.safe_load((WORKFLOWS / "leaderboard.yml").read_text(encoding="utf-8"))["jobs"][name]
 
 
-def commands(step: str) -> str:
+def commands(step):
     (text,) = (one["run"] for one in job("check")["steps"] if one.get("name", "").startswith(step))
     return str(text)
 
@@ -38,7 +34,7 @@ def commands(step: str) -> str:
 class PullRequest:
     """A checkout of the merge in ``change`` and of the base in ``base``, as the workflow has them."""
 
-    def __init__(self, place: Path, board: Path) -> None:
+    def __init__(self, place, board):
         self.place, self.change = place, place / "change"
         self.root = Path(shutil.copytree(board, self.change / "leaderboard"))
         published = Path(shutil.copytree(PUBLISHED, self.change / "ncl_bench" / "papers" / "published"))
@@ -52,14 +48,14 @@ class PullRequest:
         self.commit("base")
         self.git("worktree", "add", "-q", "../base", "HEAD")
 
-    def git(self, *arguments: str) -> None:
+    def git(self, *arguments):
         subprocess.run([*GIT, "-C", self.change, *arguments], check=True, capture_output=True)
 
-    def commit(self, title: str) -> None:
+    def commit(self, title):
         self.git("add", "-A")
         self.git("commit", "-qm", title)
 
-    def build_by_its_own_code(self, old: str = "", new: str = "") -> None:
+    def build_by_its_own_code(self, old="", new=""):
         """Write the site of the change; its code replaces ``old`` by ``new`` in the table of all rows."""
         its_own = Path(shutil.copytree(self.change, self.place / "its_own")) / "leaderboard"
         build(its_own, self.place / "site", tables=True)
@@ -69,9 +65,7 @@ class PullRequest:
         assert old in text
         path.write_text(text.replace(old, new), "utf-8")
 
-    def check(
-        self, step: str = "Only what is new", *, correction: bool = False, author: str = "mallory"
-    ) -> subprocess.CompletedProcess[str]:
+    def check(self, step="Only what is new", *, correction=False, author="mallory"):
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         return subprocess.run(
             ["bash", "-e", "-o", "pipefail", "-c", commands(step)],
@@ -83,16 +77,16 @@ class PullRequest:
         )
 
     @property
-    def moved(self) -> str:
+    def moved(self):
         return (self.place / "moved.md").read_text("utf-8")
 
 
 @pytest.fixture
-def pull_request(small_board: Path, tmp_path: Path) -> PullRequest:
+def pull_request(small_board, tmp_path):
     return PullRequest(tmp_path, small_board)
 
 
-def test_a_new_result_passes_and_is_described(pull_request: PullRequest, put: Maker) -> None:
+def test_a_new_result_passes_and_is_described(pull_request, put):
     put(pull_request.root, method="Mine", difficulty=1.2, submitter="Bo (@bo)")
     pull_request.commit("a result")
     pull_request.build_by_its_own_code()
@@ -102,7 +96,7 @@ def test_a_new_result_passes_and_is_described(pull_request: PullRequest, put: Ma
     assert "### New rows (1)\n\n- Mine" in pull_request.moved
 
 
-def test_code_that_adds_five_points_fails_without_the_label(pull_request: PullRequest) -> None:
+def test_code_that_adds_five_points_fails_without_the_label(pull_request):
     """Both boards were computed by the code of the base, and "No row of the leaderboard moved"."""
     (pull_request.root / "board.py").write_text("# five points more\n", "utf-8")
     pull_request.commit("cleaner ranks")
@@ -141,9 +135,7 @@ PRINTED = "ncl_bench/papers/published"
         ("docs/new.md", None, "/etc/passwd", "links"),
     ],
 )
-def test_git_says_what_a_change_may_not_touch(
-    pull_request: PullRequest, path: str, old: str | None, new: str, refused: str
-) -> None:
+def test_git_says_what_a_change_may_not_touch(pull_request, path, old, new, refused):
     """The paths are those of files that stand; without ``old`` a file is written, removed, or becomes a link."""
     files = list(pull_request.change.glob(path)) or [pull_request.change / path]
     for file in files:
@@ -167,9 +159,7 @@ def test_git_says_what_a_change_may_not_touch(
 @pytest.mark.parametrize(
     ("other", "status"), [("Makefile", 1), ("docs/faq.md", 0), ("leaderboard/board.py", 1)]
 )
-def test_data_and_code_come_in_two_changes(
-    pull_request: PullRequest, put: Maker, other: str, status: int
-) -> None:
+def test_data_and_code_come_in_two_changes(pull_request, put, other, status):
     """A change of both was judged by its own code."""
     put(pull_request.root, method="Mine", difficulty=1.2, submitter="Bo (@bo)")
     path = pull_request.change / other

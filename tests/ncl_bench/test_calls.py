@@ -25,7 +25,7 @@ class Model:
 
     def __init__(self):
         self.test = ncl_bench.load_dataset("digits", split="test")
-        self.seen: list[tuple[str, int]] = []
+        self.seen = []
 
     def encode_images(self, batch):
         return self.encode("images", batch)

@@ -3,11 +3,9 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from support import miniatures
@@ -45,9 +43,7 @@ ROOT = Path(__file__).parents[2]
     ],
     ids=["editable", "folder", "wheel", "git", "address", "index"],
 )
-def test_an_extra_comes_from_where_the_package_came_from(
-    origin: dict[str, Any] | None, command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_extra_comes_from_where_the_package_came_from(origin, command, monkeypatch):
     """An installation from a folder or a wheel was sent to an index that may not have the project."""
     record = None if origin is None else json.dumps(origin)
     monkeypatch.setattr(extras, "distribution", lambda _: SimpleNamespace(read_text=lambda _: record))
@@ -78,8 +74,8 @@ def test_a_command_that_trains_names_the_extra_it_needs(run, monkeypatch, tmp_pa
     ("command", "extra"), [("audit captions.csv --images x", "audit"), ("features photos", "features")]
 )
 def test_a_command_on_pictures_names_the_one_extra_that_brings_all(
-    command: str, extra: str, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    command, extra, run, monkeypatch, tmp_path
+):
     monkeypatch.setitem(sys.modules, "torch", None)
     ran = run(*command.split(), "--to", tmp_path / "to")
     assert (ran.code, ran.err.count("\n")) == (2, 1)

@@ -4,9 +4,6 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -116,9 +113,7 @@ TRAIN = "--plugin mine.py train mine.yaml --to run"
         ),
     ],
 )
-def test_what_a_plugin_does_wrong_is_one_sentence(
-    content: str, command: str, sentence: str, tmp_path: Path, run: Callable[..., Any]
-) -> None:
+def test_what_a_plugin_does_wrong_is_one_sentence(content, command, sentence, tmp_path, run):
     (tmp_path / "mine.py").write_text(content)
     recipe(tmp_path / "mine.yaml", "mine")
     found = run(*command.split())

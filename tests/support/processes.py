@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 
-def assert_ends(process: int) -> None:
+def assert_ends(process):
     """Wait until a process is gone; a zombie is."""
     deadline = time.monotonic() + 120
     while _is_running(process):
@@ -12,7 +12,7 @@ def assert_ends(process: int) -> None:
         time.sleep(0.05)
 
 
-def _is_running(process: int) -> bool:
+def _is_running(process):
     try:
         state = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except OSError:

@@ -3,11 +3,9 @@
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,7 +23,7 @@ from baselines.audit.pairs import audit
 from baselines.audit.result import read_result, write_table
 from baselines.audit.sentences import MINILM
 from baselines.kit.batches import derive_seed
-from baselines.training.job import FinishedRun, TrainingJob
+from baselines.training.job import FinishedRun
 from baselines.training.run_folder import RunFolder
 from baselines.training.scoring import score
 from baselines.training.submit import chosen_method
@@ -45,7 +43,7 @@ MEASURED = {"fit", "cross_fitted", "similarity", "posterior"}
 
 
 @pytest.fixture(scope="module")
-def few_draws() -> Iterator[None]:
+def few_draws():
     """The judge learns from two planted pairs per pair in place of ten; a page shows 200 suspects, not 800."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("baselines.audit.judge.CHANCE", 2_000)
@@ -53,18 +51,16 @@ def few_draws() -> Iterator[None]:
         yield
 
 
-def job(
-    method: dict[str, Any], noise_ratio: float = 0.4, dataset: str = "digits", **options: Any
-) -> TrainingJob:
+def job(method, noise_ratio=0.4, dataset="digits", **options):
     return digits_job(method, noise_ratio, recipe={"dataset": dataset, "batch_size": 250}, **options)
 
 
-def train(job: TrainingJob, folder: Path, **options) -> Path:
+def train(job, folder, **options):
     return trained(job, folder, **options).folder.path
 
 
 @pytest.fixture(scope="module")
-def runs(few_pairs: None, few_draws: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def runs(few_pairs, few_draws, tmp_path_factory):
     """Two runs of NCR, one of a triplet, and one of a triplet under other noise."""
     folder = tmp_path_factory.mktemp("runs")
     return {
@@ -76,7 +72,7 @@ def runs(few_pairs: None, few_draws: None, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="module")
-def audits(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def audits(runs, tmp_path_factory):
     """Audits of a run of NCR, of one of a triplet, and of both; nobody may change them."""
     folder = tmp_path_factory.mktemp("audits")
     names = {"ncr": ["ncr"], "triplet": ["triplet"], "mixed": ["ncr", "triplet"]}
@@ -86,17 +82,15 @@ def audits(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> d
 
 
 @pytest.fixture
-def audited(audits: dict[str, Path]) -> Path:
+def audited(audits):
     return audits["ncr"]
 
 
-def table_of(audit: Path) -> pd.DataFrame:
+def table_of(audit):
     return pd.read_parquet(audit / "pairs.parquet")
 
 
-def test_the_table_holds_every_pair_as_a_slow_loop_finds_it(
-    runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_table_holds_every_pair_as_a_slow_loop_finds_it(runs, monkeypatch):
     monkeypatch.setattr(baselines.audit.pairs, "SAMPLE", 60)
     monkeypatch.setattr(baselines.audit.pairs, "IMAGES_AT_ONCE", 70)
     table = audit(runs["ncr"], device="cpu", console=QUIET)
@@ -131,12 +125,10 @@ def test_the_table_holds_every_pair_as_a_slow_loop_finds_it(
         assert all(data.caption_to_image[other] != image for other in found)
 
 
-def test_equal_captions_rank_below_their_twins(
-    runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_equal_captions_rank_below_their_twins(runs, monkeypatch):
     """Ties count against a pair, although their scores come from different batches."""
 
-    def in_twos(name: str, **options):
+    def in_twos(name, **options):
         data = load_few(name, **options)
         return replace(data, tokens=data.tokens.take(np.arange(len(data)) // 2 * 2))
 
@@ -144,9 +136,7 @@ def test_equal_captions_rank_below_their_twins(
     assert audit(runs["ncr"], device="cpu", console=QUIET)["rank"].min() == 2
 
 
-def test_several_runs_are_averaged_and_a_run_without_estimates_takes_no_part_in_their_mean(
-    runs: dict[str, Path], audits: dict[str, Path]
-) -> None:
+def test_several_runs_are_averaged_and_a_run_without_estimates_takes_no_part_in_their_mean(runs, audits):
     first, third, mixed = (table_of(audits[name]) for name in ("ncr", "triplet", "mixed"))
     second = audit(runs["again"], device="cpu", console=QUIET)
     both = audit([runs["ncr"], runs["again"]], device="cpu", console=QUIET)
@@ -161,7 +151,7 @@ def test_several_runs_are_averaged_and_a_run_without_estimates_takes_no_part_in_
     assert sentence in read_result(audits["mixed"]).remarks
 
 
-def test_the_folder_holds_the_table_the_truth_and_a_page(audited: Path, runs: dict[str, Path]) -> None:
+def test_the_folder_holds_the_table_the_truth_and_a_page(audited, runs):
     table = pd.read_parquet(audited / "pairs.parquet")
     assert list(table.columns) == COLUMNS
     pd.testing.assert_frame_equal(
@@ -194,9 +184,7 @@ def test_the_folder_holds_the_table_the_truth_and_a_page(audited: Path, runs: di
     assert "https://" not in page
 
 
-def test_pairs_are_ordered_by_two_views_and_as_many_go_as_are_estimated_to_be_wrong(
-    audited: Path, tmp_path: Path
-) -> None:
+def test_pairs_are_ordered_by_two_views_and_as_many_go_as_are_estimated_to_be_wrong(audited, tmp_path):
     table, result = pd.read_parquet(audited / "pairs.parquet"), read_result(audited)
     views = table["similarity"].rank() + table["cross_fitted"].rank()
     np.testing.assert_allclose(table["fit"], [(views <= view).mean() for view in views])
@@ -211,7 +199,7 @@ def test_pairs_are_ordered_by_two_views_and_as_many_go_as_are_estimated_to_be_wr
     page = (audited / "index.html").read_text()
     assert f"About {result.wrong} of 1,000 captions do not fit their picture</h1>" in page
     assert f'max="999" value="{result.wrong}"' in page
-    said: list[str] = []
+    said = []
     kept = apply_audit(audited, tmp_path / "cleaned", sure=True, say=said.append)
     assert kept.n_kept == (table["fit"] > result.threshold).sum()
     assert abs(1000 - kept.n_kept - result.wrong) <= 2  # of pairs that fit alike, all or none go
@@ -219,7 +207,7 @@ def test_pairs_are_ordered_by_two_views_and_as_many_go_as_are_estimated_to_be_wr
     assert f"of which about {precision:.0%} are wrong by the estimate" in said[0]
 
 
-def test_captions_without_text_are_judged_by_their_token_ids() -> None:
+def test_captions_without_text_are_judged_by_their_token_ids():
     train = load_few("digits", split="train", noise_ratio=0.4)
     rows = np.arange(0, 1000, 2)
     silent, spoken = (
@@ -230,10 +218,8 @@ def test_captions_without_text_are_judged_by_their_token_ids() -> None:
         judge_split(replace(train, captions=None), rows, text_encoder="some-model")
 
 
-def test_a_run_is_judged_with_the_text_encoder_that_is_named(
-    runs: dict[str, Path], audits: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def vectors(captions: Sequence[str], name: str, *, device: str) -> np.ndarray:
+def test_a_run_is_judged_with_the_text_encoder_that_is_named(runs, audits, tmp_path, monkeypatch):
+    def vectors(captions, name, *, device):
         assert (name, device) == ("own-model", "cpu")
         return CountVectorizer().fit_transform(captions).toarray().astype(np.float32)
 
@@ -250,9 +236,7 @@ def test_a_run_is_judged_with_the_text_encoder_that_is_named(
     assert not (tmp_path / "no").exists()
 
 
-def test_a_run_without_estimates_is_audited_and_the_page_says_so(
-    runs: dict[str, Path], audits: dict[str, Path], tmp_path: Path
-) -> None:
+def test_a_run_without_estimates_is_audited_and_the_page_says_so(runs, audits, tmp_path):
     result, table = read_result(audits["triplet"]), table_of(audits["triplet"])
     sentence = f"{runs['triplet']} holds no clean probability of the method: the column is empty."
     assert sentence in result.remarks
@@ -263,9 +247,7 @@ def test_a_run_without_estimates_is_audited_and_the_page_says_so(
     assert kept.n_kept == (table["fit"] > np.float32(0.3)).sum()
 
 
-def test_lemon_reads_the_embeddings_of_runs(
-    runs: dict[str, Path], audits: dict[str, Path], tmp_path: Path
-) -> None:
+def test_lemon_reads_the_embeddings_of_runs(runs, audits, tmp_path):
     result = write_audit(
         [runs["ncr"], runs["triplet"]], tmp_path / "to", method="lemon", device="cpu", console=QUIET
     )
@@ -279,7 +261,7 @@ def test_lemon_reads_the_embeddings_of_runs(
 
 
 @pytest.mark.usefixtures("unscored")
-def test_lemon_needs_embeddings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lemon_needs_embeddings(tmp_path, monkeypatch):
     monkeypatch.setattr("baselines.training.job.load_dataset", partial(load_few, n_pairs=100))
     run = train(digits_job(TRIPLET, recipe={"backbone": TINY_SGR}), tmp_path / "run")
     with pytest.raises(TrainingError, match="backbone sgr has no embeddings, which LEMoN needs"):
@@ -287,16 +269,14 @@ def test_lemon_needs_embeddings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert not (tmp_path / "to").exists()
 
 
-def test_equal_losses_leave_no_posterior(
-    runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_equal_losses_leave_no_posterior(runs, tmp_path, monkeypatch):
     monkeypatch.setattr(baselines.audit.pairs, "mean_triplet", lambda s, margin: torch.zeros(len(s)))
     result = write_audit([runs["triplet"]], tmp_path / "to", device="cpu", console=QUIET)
     assert "All losses are equal, so there is no posterior." in result.remarks
     assert set(result.detection) == MEASURED - {"posterior"}
 
 
-def test_natural_noise_is_scored_by_labels_alone(tmp_path: Path) -> None:
+def test_natural_noise_is_scored_by_labels_alone(tmp_path):
     run = train(job(NCR, 0.0, "pictograms-web"), tmp_path / "run")
     assert not any(entry.diagnosis for entry in RunFolder(run).read_history())
     with pytest.MonkeyPatch.context() as patch:
@@ -328,16 +308,14 @@ def test_natural_noise_is_scored_by_labels_alone(tmp_path: Path) -> None:
     assert "too few" in page  # of the partly matching ones
 
 
-def test_a_run_may_keep_no_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_may_keep_no_history(tmp_path, monkeypatch):
     monkeypatch.setattr("baselines.training.job.load_dataset", partial(load_few, n_pairs=300))
     run = train(job(NCR), tmp_path / "run", keep_estimates=False)
     assert not (run / "estimates").exists()
     assert audit(run, device="cpu", console=QUIET)["clean_probability"].isna().all()
 
 
-def test_kept_pairs_are_a_subset_after_the_noise(
-    audited: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kept_pairs_are_a_subset_after_the_noise(audited, tmp_path, monkeypatch):
     table = pd.read_parquet(audited / "pairs.parquet")
     kept = apply_audit(audited, tmp_path / "cleaned", threshold=0.5, sure=True)
     expected = table["pair_id"][table["fit"] > 0.5].tolist()
@@ -357,7 +335,7 @@ def test_kept_pairs_are_a_subset_after_the_noise(
     assert again["pair_id"].tolist() == expected
 
 
-def test_a_run_resumes_with_the_pairs_that_it_began_with(audited: Path, tmp_path: Path) -> None:
+def test_a_run_resumes_with_the_pairs_that_it_began_with(audited, tmp_path):
     apply_audit(audited, tmp_path / "cleaned", threshold=0.5, sure=True)
     apply_audit(audited, tmp_path / "fewer", threshold=0.9, sure=True)
     run = train(job(TRIPLET, keep=tmp_path / "cleaned"), tmp_path / "run")
@@ -367,15 +345,13 @@ def test_a_run_resumes_with_the_pairs_that_it_began_with(audited: Path, tmp_path
             train(job(TRIPLET, keep=other), run)
 
 
-def test_runs_that_do_not_belong_together_or_data_that_moved_are_refused(
-    runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_that_do_not_belong_together_or_data_that_moved_are_refused(runs, tmp_path, monkeypatch):
     with pytest.raises(TrainingError, match="differ in noise; only runs with the same noise can be averaged"):
         audit([runs["ncr"], runs["other"]], device="cpu", console=QUIET)
     with pytest.raises(TrainingError, match=r"was trained without --noise-file; leave noise\.npy out"):
         audit(runs["ncr"], noise_file=Path("noise.npy"), device="cpu", console=QUIET)
 
-    def moved(name: str, **options):
+    def moved(name, **options):
         return replace(load_few(name, **options), fingerprint="0" * 64)
 
     monkeypatch.setattr("baselines.training.job.load_dataset", moved)
@@ -383,7 +359,7 @@ def test_runs_that_do_not_belong_together_or_data_that_moved_are_refused(
         audit(runs["ncr"], device="cpu", console=QUIET)
 
 
-def test_a_noise_file_is_asked_for_and_must_be_the_same(tmp_path: Path) -> None:
+def test_a_noise_file_is_asked_for_and_must_be_the_same(tmp_path):
     for name, seed in (("noise.npy", 3), ("other.npy", 4)):
         noisy = load_dataset("digits", noise_ratio=0.4, noise_seed=seed)
         np.save(tmp_path / name, noisy.caption_to_image)
@@ -396,7 +372,7 @@ def test_a_noise_file_is_asked_for_and_must_be_the_same(tmp_path: Path) -> None:
     assert len(table) == 1000
 
 
-def test_nothing_is_overwritten_and_damaged_files_are_named(audited: Path, tmp_path: Path) -> None:
+def test_nothing_is_overwritten_and_damaged_files_are_named(audited, tmp_path):
     with pytest.raises(NclBenchError, match="exists already; choose a new folder with to="):
         write_audit([audited], audited)
     broken, unsaid, none = (tmp_path / name for name in ("broken", "unsaid", "none"))
@@ -415,7 +391,7 @@ def test_nothing_is_overwritten_and_damaged_files_are_named(audited: Path, tmp_p
     assert not none.exists()
 
 
-def test_the_pairs_that_the_page_exports_are_removed(audited: Path, tmp_path: Path) -> None:
+def test_the_pairs_that_the_page_exports_are_removed(audited, tmp_path):
     (tmp_path / "chosen.csv").write_text("pair_id\n17\n3\n")
     kept = apply_audit(audited, tmp_path / "cleaned", ids=tmp_path / "chosen.csv")
     assert (kept.n_kept, kept.chosen_by, kept.threshold) == (998, "ids", None)
@@ -440,7 +416,7 @@ def test_the_pairs_that_the_page_exports_are_removed(audited: Path, tmp_path: Pa
     assert not (tmp_path / "none").exists()
 
 
-def test_a_damaged_division_is_named(runs: dict[str, Path], tmp_path: Path) -> None:
+def test_a_damaged_division_is_named(runs, tmp_path):
     shutil.copytree(runs["ncr"], tmp_path / "run")
     folder = RunFolder(tmp_path / "run")
     path = folder.estimates_file(folder.read_outcome().best_epoch)
@@ -466,9 +442,7 @@ def test_a_damaged_division_is_named(runs: dict[str, Path], tmp_path: Path) -> N
         (lambda: {"a" * 5_000: np.zeros(9999, np.float16)}, r"'a{76}\.\.\. declares"),
     ],
 )
-def test_a_division_is_not_decompressed_beyond_its_pairs(
-    arrays: Callable[[], dict[str, np.ndarray]], problem: str, tmp_path: Path
-) -> None:
+def test_a_division_is_not_decompressed_beyond_its_pairs(arrays, problem, tmp_path):
     path = RunFolder(tmp_path).estimates_file(0)
     path.parent.mkdir()
     np.savez_compressed(path, **arrays())
@@ -476,9 +450,7 @@ def test_a_division_is_not_decompressed_beyond_its_pairs(
         RunFolder(tmp_path).read_estimates(0, 1000)
 
 
-def test_the_commands_say_what_was_found_and_what_comes_next(
-    runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_commands_say_what_was_found_and_what_comes_next(runs, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["audit", str(runs["ncr"]), "--to", "audit", "--device", "cpu"])
     assert done.exit_code == 0, done.output
@@ -492,7 +464,7 @@ def test_the_commands_say_what_was_found_and_what_comes_next(
     assert sorted(path.name for path in Path("cleaned").iterdir()) == ["keep.csv", "keep.json"]
 
 
-def test_a_spreadsheet_computes_no_caption(tmp_path: Path) -> None:
+def test_a_spreadsheet_computes_no_caption(tmp_path):
     table = pd.DataFrame(
         {"caption": ["=1+1", "a dog", "-5"], "loss": [-1.0, 0.5, 2.0], "better": [None, 3, 4]}
     )
@@ -502,7 +474,7 @@ def test_a_spreadsheet_computes_no_caption(tmp_path: Path) -> None:
     )
 
 
-def test_a_threshold_removes_more_than_a_quarter_only_with_yes(audited: Path, tmp_path: Path) -> None:
+def test_a_threshold_removes_more_than_a_quarter_only_with_yes(audited, tmp_path):
     table = pd.read_parquet(audited / "pairs.parquet")
     removed = table["fit"] <= 0.5
     precision = table["probability"][removed].mean()

@@ -23,7 +23,7 @@ N = 60
 
 
 @pytest.fixture(scope="module")
-def name(tmp_path_factory: pytest.TempPathFactory) -> str:
+def name(tmp_path_factory):
     """An encoder by its option: an architecture that OpenCLIP knows, and a file of weights."""
     import json
 
@@ -37,7 +37,7 @@ def name(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"open_clip:tiny-audit:{folder / 'weights.safetensors'}"
 
 
-def test_pictures_and_captions_are_encoded_as_openclip_does(name: str, tmp_path: Path) -> None:
+def test_pictures_and_captions_are_encoded_as_openclip_does(name, tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (50, 80, 3), np.uint8)
     Image.fromarray(pixels).save(tmp_path / "0.png")
     encoder = load_encoder(name)
@@ -57,9 +57,7 @@ def test_pictures_and_captions_are_encoded_as_openclip_does(name: str, tmp_path:
     )
 
 
-def test_one_command_audits_with_clip_and_resumes(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_command_audits_with_clip_and_resumes(name, tmp_path, monkeypatch):
     random = np.random.default_rng(0)
     for row in range(N):
         Image.fromarray(random.integers(0, 256, (40, 40, 3), np.uint8)).save(tmp_path / f"{row}.png")
@@ -74,7 +72,7 @@ def test_one_command_audits_with_clip_and_resumes(
 
 
 @pytest.mark.parametrize("mixed", [False, True])
-def test_cca_is_fitted_on_top_where_it_tells_more(mixed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cca_is_fitted_on_top_where_it_tells_more(mixed, monkeypatch):
     monkeypatch.setattr("baselines.audit.judge.FEWEST_FOR_SHARE", 200)
     random = np.random.default_rng(0)
     images = random.standard_normal((400, 16))
@@ -87,7 +85,7 @@ def test_cca_is_fitted_on_top_where_it_tells_more(mixed: bool, monkeypatch: pyte
     assert found.mean() > 0.4
 
 
-def test_unknown_names_are_refused() -> None:
+def test_unknown_names_are_refused():
     with pytest.raises(NclBenchError, match="which OpenCLIP does not know"):
         load_encoder("open_clip:no-such-model")
     with pytest.raises(NclBenchError, match="no-such-weights"):
@@ -103,7 +101,7 @@ app(sys.argv[2:])
 """
 
 
-def test_the_command_runs_in_a_process_of_its_own(name: str, tmp_path: Path) -> None:
+def test_the_command_runs_in_a_process_of_its_own(name, tmp_path):
     """Beside a torch for CPUs too, for which torchvision's operators are not built."""
     describe(tmp_path, 50)
     weights = name.split(":")[2]

@@ -32,13 +32,13 @@ Sides = Callable[[np.ndarray, np.ndarray], tuple[object, object]]
         (lambda x, y: (x.astype(int), y), "expected floats of shape"),
     ],
 )
-def test_embeddings_from_which_nothing_follows_are_refused(sides: Sides, sentence: str, dtype: type) -> None:
+def test_embeddings_from_which_nothing_follows_are_refused(sides, sentence, dtype):
     with pytest.raises(NclBenchError, match=sentence):
         read_embeddings(*sides(X.astype(dtype), Y.astype(dtype)))
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
-def test_other_embeddings_pass_also_as_tensors_with_gradients(kind: torch.dtype) -> None:
+def test_other_embeddings_pass_also_as_tensors_with_gradients(kind):
     nearly = X.copy()
     nearly[7] = Y[7]  # one pair is enough to say something
     for captions in (Y, nearly):

@@ -6,7 +6,6 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import datasets
 import numpy as np
@@ -33,42 +32,42 @@ MOVED = 6
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick(monkeypatch):
     """A tiny network in place of the encoder."""
     monkeypatch.setattr("baselines.encoders.load_encoder", lambda *_: tiny_encoder())
     monkeypatch.setattr("baselines.audit.judge.FEWEST_FOR_SHARE", 50)
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def drawn(tmp_path_factory):
     folder = tmp_path_factory.mktemp("drawn")
     describe(folder, N)
     return folder
 
 
 @pytest.fixture
-def given(drawn: Path, tmp_path: Path) -> Path:
+def given(drawn, tmp_path):
     """A folder of a user's own: ``photos`` with N pictures, and ``rows.json`` with name and caption of each."""
     shutil.copytree(drawn / "photos", tmp_path / "photos")
     return tmp_path
 
 
-def rows_of(given: Path) -> list[tuple[str, str]]:
+def rows_of(given):
     names = sorted(each.name for each in (given / "photos").iterdir())
     return [(name, f"picture {number} shows a thing") for number, name in enumerate(names)]
 
 
-def page_of(audit: Path) -> str:
+def page_of(audit):
     return (audit / "index.html").read_text(encoding="utf-8")
 
 
-def cards_of(audit: Path) -> list[dict]:
+def cards_of(audit):
     """The pairs on the page, as its script reads them."""
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page_of(audit), re.DOTALL)
     return json.loads(found[1])["cards"]
 
 
-def labels_of(audit: Path, given: dict[int, tuple[str, str]]) -> Path:
+def labels_of(audit, given):
     """The file that the page would download: row, from 0, to its label and the caption that fits."""
     lines = [("version", "pair_id", "image_id", "picture", "caption", "label", "correction")]
     cards = {card["number"] - 1: card for card in cards_of(audit)}
@@ -79,20 +78,20 @@ def labels_of(audit: Path, given: dict[int, tuple[str, str]]) -> Path:
     return audit.with_name("labels.csv")
 
 
-def command(*arguments: object) -> str:
+def command(*arguments):
     result = CliRunner().invoke(app, [str(each) for each in ("audit", *arguments)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
 
 
-def as_csv(given: Path) -> list[object]:
+def as_csv(given):
     pd.DataFrame(rows_of(given), columns=["file_name", "text"]).assign(more="=1+1").to_csv(
         given / "captions.csv", index=False
     )
     return [given / "captions.csv", "--images", given / "photos"]
 
 
-def as_tsv(given: Path) -> list[object]:
+def as_tsv(given):
     lines = [
         "number\tpath\ttitle",
         *(f"{n}\tphotos/{name}\t{text}" for n, (name, text) in enumerate(rows_of(given))),
@@ -101,7 +100,7 @@ def as_tsv(given: Path) -> list[object]:
     return [given / "captions.tsv"]
 
 
-def as_urls(given: Path) -> list[object]:
+def as_urls(given):
     rows = rows_of(given)
     for number, (name, _) in enumerate(rows):
         (given / "photos" / name).rename(given / "photos" / f"{number:09d}.png")
@@ -110,19 +109,19 @@ def as_urls(given: Path) -> list[object]:
     return [given / "urls.tsv", "--images", given / "photos"]
 
 
-def test_options_may_come_first_and_the_result_may_be_json(given: Path) -> None:
+def test_options_may_come_first_and_the_result_may_be_json(given):
     said = command("--strict", "--json", "--to", given / "audit", *as_tsv(given))
     assert json.loads(said) == json.loads((given / "audit" / "result.json").read_text())
     assert "captions do not fit" in command("--to", given / "audit", given / "captions.tsv")
 
 
-def refusal(*arguments: object) -> str:
+def refusal(*arguments):
     with pytest.raises(NclBenchError) as caught:
         CliRunner().invoke(app, [str(each) for each in ("audit", *arguments)], catch_exceptions=False)
     return str(caught.value)
 
 
-def test_a_frame_and_a_dataset_keep_rows_and_columns(given: Path) -> None:
+def test_a_frame_and_a_dataset_keep_rows_and_columns(given):
     frame = pd.DataFrame(rows_of(given), columns=["image", "caption"]).assign(rank="mine", at=range(N))
     frame = pd.concat(
         [frame, frame.iloc[:25].assign(caption="another view")]
@@ -136,7 +135,7 @@ def test_a_frame_and_a_dataset_keep_rows_and_columns(given: Path) -> None:
     assert len(find_wrong_pairs(found)) == N
 
 
-def test_embeddings_need_no_pictures(tmp_path: Path) -> None:
+def test_embeddings_need_no_pictures(tmp_path):
     random = np.random.default_rng(0)
     images = random.standard_normal((N, 16)).astype(np.float32)
     captions = images + 0.3 * random.standard_normal((N, 16)).astype(np.float32)
@@ -161,7 +160,7 @@ def test_embeddings_need_no_pictures(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("rows", "remarks"), [(slice(None, None, -1), 1), (slice(None), 0)])
-def test_captions_in_another_order_are_said_to_be_so(rows: slice, remarks: int) -> None:
+def test_captions_in_another_order_are_said_to_be_so(rows, remarks):
     random = np.random.default_rng(0)
     images = random.standard_normal((400, 16)).astype(np.float32)
     captions = images + 0.3 * random.standard_normal(images.shape).astype(np.float32)
@@ -169,9 +168,7 @@ def test_captions_in_another_order_are_said_to_be_so(rows: slice, remarks: int) 
     assert table.attrs["summary"]["remarks"].count(ANOTHER_ORDER) == remarks
 
 
-def test_an_encoder_that_is_not_installed_is_refused_before_a_picture_is_encoded(
-    given: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_encoder_that_is_not_installed_is_refused_before_a_picture_is_encoded(given, monkeypatch):
     read = []
     monkeypatch.setattr("baselines.features.extract", lambda *_, **__: read.append(1))
     monkeypatch.setattr("baselines.audit.sentences.PACKAGE", "no_such_package")
@@ -181,7 +178,7 @@ def test_an_encoder_that_is_not_installed_is_refused_before_a_picture_is_encoded
     assert not (given / "audit").exists()
 
 
-def test_what_cannot_be_judged_is_left_out_and_listed(given: Path) -> None:
+def test_what_cannot_be_judged_is_left_out_and_listed(given):
     rows = rows_of(given)
     (given / "photos" / rows[0][0]).write_bytes(b"no picture")
     (given / "photos" / rows[1][0]).unlink()
@@ -214,14 +211,14 @@ def test_what_cannot_be_judged_is_left_out_and_listed(given: Path) -> None:
         find_wrong_pairs(pd.concat([frame[2:4], frame[6:]]), images=given / "photos", strict=True)
 
 
-def test_labels_move_rows_between_the_lists_and_the_work_is_not_done_again(given: Path, monkeypatch) -> None:
+def test_labels_move_rows_between_the_lists_and_the_work_is_not_done_again(given, monkeypatch):
     arguments = [*as_csv(given), "--to", given / "audit"]
     command(*arguments)
     table = pd.read_csv(given / "audit" / "pairs.csv")
     first, last = int(table["rank"].idxmin()), int(table["rank"].idxmax())
     labels = labels_of(given / "audit", {first: ("matches", ""), last: ("wrong", "")})
 
-    def refuse(*_: object) -> None:
+    def refuse(*_):
         raise AssertionError("pictures are encoded again")
 
     monkeypatch.setattr("baselines.features._encode_chunk", refuse)
@@ -235,7 +232,7 @@ def test_labels_move_rows_between_the_lists_and_the_work_is_not_done_again(given
     assert [card["label"] for card in cards_of(given / "audit") if card["label"]] == ["wrong", "matches"]
 
 
-def test_a_label_follows_its_picture_and_its_caption(given: Path) -> None:
+def test_a_label_follows_its_picture_and_its_caption(given):
     """Rows change places; a caption that is labelled keeps its label, whatever row it stands in."""
     rows = rows_of(given)
     rows = [*rows, (rows[0][0], "a second caption of the first picture")]
@@ -262,7 +259,7 @@ def test_a_label_follows_its_picture_and_its_caption(given: Path) -> None:
         find_wrong_pairs(frame, images=given / "photos", labels=labels)
 
 
-def test_pictures_in_the_rows_are_told_apart_by_their_content(given: Path) -> None:
+def test_pictures_in_the_rows_are_told_apart_by_their_content(given):
     rows = rows_of(given)
     cells = [{"bytes": (given / "photos" / name).read_bytes(), "path": None} for name, _ in rows]
     frame = pd.DataFrame({"image": cells, "caption": [f"thing {n // 2}" for n in range(N)]})
@@ -273,7 +270,7 @@ def test_pictures_in_the_rows_are_told_apart_by_their_content(given: Path) -> No
     assert table.index[table["label"] == "wrong"].tolist() == [0]
 
 
-def test_flickr_lists_in_chinese_and_columns_of_two_languages_are_read(given: Path) -> None:
+def test_flickr_lists_in_chinese_and_columns_of_two_languages_are_read(given):
     names = [name for name, _ in rows_of(given)]
     (given / "captions.txt").write_text("".join(f"{name}#zhc#0 第{name}张图\n" for name in names), "utf-8")
     frame = pd.DataFrame(rows_of(given), columns=["image", "en"]).assign(zh="一个红色的圆形")
@@ -286,7 +283,7 @@ def test_flickr_lists_in_chinese_and_columns_of_two_languages_are_read(given: Pa
         assert (found.images, found.captions) == (names, captions)
 
 
-def test_apply_writes_the_lists_of_own_pairs(given: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_apply_writes_the_lists_of_own_pairs(given, monkeypatch):
     judge = baselines.audit.judge.judge_pairs
     monkeypatch.setattr(
         "baselines.audit.judge.judge_pairs",
@@ -322,13 +319,11 @@ def test_apply_writes_the_lists_of_own_pairs(given: Path, monkeypatch: pytest.Mo
     assert not (given / "none").exists()
 
 
-def test_causes_shifted_rows_and_too_few_pairs_are_said_first(
-    given: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_causes_shifted_rows_and_too_few_pairs_are_said_first(given, monkeypatch):
     """Rows 11 to 20 carry the caption of the row before, and row 10 that of row 20."""
     judge = baselines.audit.judge.judge_pairs
 
-    def judged(*pairs: object, **options: object) -> baselines.audit.judge.Judged:
+    def judged(*pairs, **options):
         found = judge(*pairs, **options)
         reason = np.full(N, "", object)
         reason[[30, 31]], reason[40] = "repeated caption", "boilerplate"
@@ -379,7 +374,7 @@ def test_causes_shifted_rows_and_too_few_pairs_are_said_first(
     assert 6 <= len(suspects) <= 9  # a tenth, and those with a cause
 
 
-def test_embeddings_show_the_pictures_that_are_known(given: Path) -> None:
+def test_embeddings_show_the_pictures_that_are_known(given):
     sides = np.random.default_rng(0).standard_normal((2, N, 8), np.float32)
     arrays = dict(zip(("image_embeddings", "caption_embeddings"), sides, strict=True))
     frame = pd.DataFrame(rows_of(given), columns=["image", "caption"])
@@ -411,9 +406,7 @@ def test_embeddings_show_the_pictures_that_are_known(given: Path) -> None:
         ),
     ],
 )
-def test_what_is_no_audit_of_pairs_is_told_the_right_form(
-    arguments: list[str], sentence: str, given: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_no_audit_of_pairs_is_told_the_right_form(arguments, sentence, given, monkeypatch):
     monkeypatch.chdir(given)
     as_csv(given)
     np.save("a.npy", np.ones((N, 4), np.float32))
@@ -444,14 +437,14 @@ def test_what_is_no_audit_of_pairs_is_told_the_right_form(
         (lambda f: f[:0], {}, "has no rows"),
     ],
 )
-def test_a_table_that_cannot_be_judged_is_refused(given: Path, frame, options, sentence: str) -> None:
+def test_a_table_that_cannot_be_judged_is_refused(given, frame, options, sentence):
     rows = pd.DataFrame(rows_of(given), columns=["image", "caption"])
     with pytest.raises(NclBenchError, match=sentence):
         find_wrong_pairs(frame(rows), images=given / "photos", to=given / "audit", **options)
     assert not (given / "audit").exists()
 
 
-def test_names_are_found_in_subfolders_if_they_are_unique(given: Path) -> None:
+def test_names_are_found_in_subfolders_if_they_are_unique(given):
     frame = pd.DataFrame(rows_of(given), columns=["image", "caption"])
     (given / "photos" / "a").mkdir()
     for name in frame["image"][:30]:
@@ -467,7 +460,7 @@ def test_names_are_found_in_subfolders_if_they_are_unique(given: Path) -> None:
         find_wrong_pairs(doubled, images=given / "photos")
 
 
-def test_a_folder_of_another_audit_or_of_something_else_is_left_alone(given: Path) -> None:
+def test_a_folder_of_another_audit_or_of_something_else_is_left_alone(given):
     frame = pd.DataFrame(rows_of(given), columns=["image", "caption"])
     find_wrong_pairs(frame, images=given / "photos", to=given / "audit")
     with pytest.raises(TrainingError, match="holds the audit of other pairs"):
@@ -476,10 +469,10 @@ def test_a_folder_of_another_audit_or_of_something_else_is_left_alone(given: Pat
         find_wrong_pairs(frame, images=given / "photos", to=given / "photos")
 
 
-def test_a_folder_without_rights(given: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_without_rights(given, monkeypatch):
     walk = os.walk
 
-    def refuse(folder: str, **given: Any) -> Any:
+    def refuse(folder, **given):
         if str(folder).endswith("photos"):
             raise PermissionError(13, "Permission denied", folder)
         return walk(folder, **given)
@@ -493,7 +486,7 @@ def test_a_folder_without_rights(given: Path, monkeypatch: pytest.MonkeyPatch) -
         find_wrong_pairs(frame, images=given / "photos")
 
 
-def test_columns_of_the_user_are_not_taken_for_those_of_the_audit(given: Path) -> None:
+def test_columns_of_the_user_are_not_taken_for_those_of_the_audit(given):
     frame = pd.DataFrame(rows_of(given), columns=["image", "text"])
     frame = frame.assign(rank=0, audit_rank=1, audit_suspect="no", audit_left_out="x", correction="other")
     frame.to_csv(given / "captions.csv", index=False)
@@ -513,7 +506,7 @@ def test_columns_of_the_user_are_not_taken_for_those_of_the_audit(given: Path) -
         pd.date_range("2020-01-01", periods=N, tz="Europe/Berlin"),
     ],
 )
-def test_rows_keep_the_index_that_they_came_with(given: Path, index: pd.Index) -> None:
+def test_rows_keep_the_index_that_they_came_with(given, index):
     frame = pd.DataFrame(rows_of(given), columns=["image", "text"], index=index).sample(
         frac=1, random_state=1
     )

@@ -1,7 +1,5 @@
 """Judging somebody's pairs: CCA against an eigenproblem, folds that leak nothing, shares that hold."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scipy.linalg import eigh
@@ -20,7 +18,7 @@ TOPICS = ("dog grass ball", "beach sea surf", "snow ski hill", "city car street"
 TOPICS_ZH = ("小狗追球草地", "海边沙滩冲浪", "雪山滑雪斜坡", "城市汽车街道", "骑手马匹栅栏")
 
 
-def test_projections_solve_the_generalised_eigenproblem() -> None:
+def test_projections_solve_the_generalised_eigenproblem():
     random = np.random.default_rng(0)
     shared = random.standard_normal((300, 3))
     x = shared @ random.standard_normal((3, 7)) + random.standard_normal((300, 7))
@@ -42,9 +40,7 @@ def test_projections_solve_the_generalised_eigenproblem() -> None:
     np.testing.assert_allclose(ours, cosine, atol=1e-5)
 
 
-def topics(
-    words: tuple[str, ...] = TOPICS, n_images: int = 200, per_image: int = 1, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray, list[str], np.ndarray]:
+def topics(words=TOPICS, n_images=200, per_image=1, seed=0):
     """Region features, the image and caption of each pair, and the topic of each caption."""
     random = np.random.default_rng(seed)
     topic = random.integers(len(words), size=n_images)
@@ -58,7 +54,7 @@ def topics(
     return features.astype(np.float32), image_of, captions, topic[image_of]
 
 
-def test_the_captions_of_a_fold_do_not_move_its_projections(tmp_path: Path) -> None:
+def test_the_captions_of_a_fold_do_not_move_its_projections(tmp_path):
     features, image_of, captions, _ = topics(per_image=2)
     images = pooled(features, tmp_path / "pooled.npy")
     before = cross_fitted(images, image_of, caption_vectors(captions))[0]
@@ -72,7 +68,7 @@ def test_the_captions_of_a_fold_do_not_move_its_projections(tmp_path: Path) -> N
     np.testing.assert_allclose(cosines[1], np.roll(cosines[0], 3, axis=1), atol=1e-4)
 
 
-def test_a_caption_of_rare_words_is_no_caption_of_its_one_frequent_word() -> None:
+def test_a_caption_of_rare_words_is_no_caption_of_its_one_frequent_word():
     vectors = caption_vectors([*["a happy face", "a sad face", "a happy dog"] * 4, "unicorn face"]).toarray()
     lengths = np.linalg.norm(vectors, axis=1)
     np.testing.assert_allclose(lengths[:-1], 1)
@@ -80,9 +76,7 @@ def test_a_caption_of_rare_words_is_no_caption_of_its_one_frequent_word() -> Non
 
 
 @pytest.mark.parametrize(("words", "per_image"), [(TOPICS, 1), (TOPICS, 3), (TOPICS_ZH, 1)])
-def test_planted_captions_come_first(
-    words: tuple[str, ...], per_image: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_planted_captions_come_first(words, per_image, tmp_path, monkeypatch):
     monkeypatch.setattr("baselines.audit.judge.FEWEST_FOR_SHARE", 200)
     features, image_of, captions, topic = topics(words, per_image=per_image)
     random = np.random.default_rng(1)
@@ -90,7 +84,7 @@ def test_planted_captions_come_first(
     given = list(captions)
     for row in wrong.tolist():
         given[row] = captions[int(random.choice(np.flatnonzero(topic != topic[row])))]
-    done: list[int] = []
+    done = []
     found = judge_pairs(features, image_of, given, work=tmp_path, advance=done.append)
     assert np.isin(np.argsort(-found.table["score"])[:20], wrong).sum() >= 18
     assert "Captions were read by TF-IDF" in found.unseen
@@ -107,7 +101,7 @@ def test_planted_captions_come_first(
     np.testing.assert_array_equal(again.table, found.table)
 
 
-def test_embeddings_are_judged_with_several_captions_an_image(tmp_path: Path) -> None:
+def test_embeddings_are_judged_with_several_captions_an_image(tmp_path):
     random = np.random.default_rng(0)
     image_of = np.repeat(np.arange(100), 2)
     images = random.standard_normal((100, 16))[image_of]
@@ -123,7 +117,7 @@ def test_embeddings_are_judged_with_several_captions_an_image(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("form", [np.asarray, csr_array])
-def test_the_other_captions_of_a_picture_are_what_a_loop_finds(form) -> None:
+def test_the_other_captions_of_a_picture_are_what_a_loop_finds(form):
     image_of = np.array([0, 0, 3, 3, 3, 5])
     units = unit(np.random.default_rng(0).standard_normal((6, 4)))
     pairs, captions = np.array([0, 2, 5, 4]), np.array([0, 5, 1, 4])
@@ -137,7 +131,7 @@ def test_the_other_captions_of_a_picture_are_what_a_loop_finds(form) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.005, 0.03, 0.1, 0.4])
-def test_share_and_probabilities_hold(share: float) -> None:
+def test_share_and_probabilities_hold(share):
     random = np.random.default_rng(0)
     n = 12_000
     wrong = random.random(n) < share
@@ -154,7 +148,7 @@ def test_share_and_probabilities_hold(share: float) -> None:
     assert (np.diff(found.probability[np.argsort(scores)]) >= 0).all()
 
 
-def test_pairs_that_are_wrong_together_widen_the_range() -> None:
+def test_pairs_that_are_wrong_together_widen_the_range():
     random = np.random.default_rng(0)
     n = 2_000
     scores = np.where(np.arange(n) < 100, 3, -3) + random.standard_normal(n)
@@ -166,14 +160,14 @@ def test_pairs_that_are_wrong_together_widen_the_range() -> None:
     assert together.high - together.low > 1.5 * (alone.high - alone.low)
 
 
-def test_a_caption_on_all_pictures_but_one_has_projections() -> None:
+def test_a_caption_on_all_pictures_but_one_has_projections():
     random = np.random.default_rng(0)
     images, captions = random.standard_normal((55, 20)), unit(random.standard_normal((2, 384)))
     folds = cross_fitted(images, np.arange(55), captions[np.arange(55) // 54])
     assert all(np.isfinite(fold.captions(fold.rows)).all() for fold in folds)
 
 
-def test_too_few_pairs_are_ordered_and_not_counted(tmp_path: Path) -> None:
+def test_too_few_pairs_are_ordered_and_not_counted(tmp_path):
     features, image_of, captions, _ = topics()
     found = judge_pairs(features, image_of, captions, work=tmp_path)
     assert not found.enough
@@ -184,8 +178,8 @@ def test_too_few_pairs_are_ordered_and_not_counted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("n_images", "per_image", "copies"), [(25, 8, False), (100, 2, True)])
 def test_copies_and_many_captions_of_few_images_are_too_few(
-    n_images: int, per_image: int, copies: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    n_images, per_image, copies, tmp_path, monkeypatch
+):
     monkeypatch.setattr("baselines.audit.judge.FEWEST_FOR_SHARE", 150)
     features, image_of, captions, _ = topics(n_images=n_images, per_image=per_image)
     if copies:
@@ -195,9 +189,7 @@ def test_copies_and_many_captions_of_few_images_are_too_few(
     assert "Copies do not count" in found.obtained
 
 
-def test_pairs_that_rules_explain_leave_too_few_to_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pairs_that_rules_explain_leave_too_few_to_count(tmp_path, monkeypatch):
     monkeypatch.setattr("baselines.audit.judge.FEWEST_FOR_SHARE", 150)
     features, image_of, captions, _ = topics()
     found = judge_pairs(features, image_of, ["🐶", *captions[1:60], *["image"] * 140], work=tmp_path)
@@ -205,9 +197,7 @@ def test_pairs_that_rules_explain_leave_too_few_to_count(
     assert found.obtained.startswith("Most pairs have a cause that a rule names")
 
 
-def test_a_repeated_caption_is_counted_by_its_name_and_not_by_its_score(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_repeated_caption_is_counted_by_its_name_and_not_by_its_score(tmp_path, monkeypatch):
     monkeypatch.setattr("baselines.audit.judge.FEWEST_FOR_SHARE", 150)
     features, image_of, captions, _ = topics()
     given = [f"{caption} nr{chr(97 + row % 26)}{chr(97 + row // 26)}" for row, caption in enumerate(captions)]
@@ -218,7 +208,7 @@ def test_a_repeated_caption_is_counted_by_its_name_and_not_by_its_score(
     assert found.numbers[0] == pytest.approx(40 + 160 * found.share)
 
 
-def test_no_probability_exceeds_what_the_number_of_pairs_shows() -> None:
+def test_no_probability_exceeds_what_the_number_of_pairs_shows():
     few = np.array([50.0, 8.0, 3.0, 0.2, 0.1])
     assert most_supported(few) == pytest.approx(4 / 5)
     assert most_supported(np.array([0.9, 0.7, 0.1])) == pytest.approx(2 / 3)
@@ -227,7 +217,7 @@ def test_no_probability_exceeds_what_the_number_of_pairs_shows() -> None:
     assert most_supported(np.full(500, 9.0)) == SURE
 
 
-def work_of(folder: Path, n: int, wrong: int, seed: int) -> dict[str, object]:
+def work_of(folder, n, wrong, seed):
     """Pairs of pooled features and sentence vectors that share ten directions; the first ``wrong`` do not fit."""
     maps = np.random.default_rng(0).standard_normal((2, 10, 200))
     random = np.random.default_rng(seed)
@@ -241,7 +231,7 @@ def work_of(folder: Path, n: int, wrong: int, seed: int) -> dict[str, object]:
     return {"features": sides[0][:, None], "image_of": np.arange(n), "captions": captions, "work": folder}
 
 
-def test_other_pairs_order_a_small_set_better_than_it_does_itself(tmp_path: Path) -> None:
+def test_other_pairs_order_a_small_set_better_than_it_does_itself(tmp_path):
     settings = {"image_encoder": "tiny", "text_encoder": MINILM}
     judge_pairs(**work_of(tmp_path / "large", FEWEST_FOR_SHARE, 50, 1), **settings)
     prior = tmp_path / "large" / PROJECTIONS

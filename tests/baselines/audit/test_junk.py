@@ -32,7 +32,7 @@ N = len(RIGHT)
 IMAGES = np.random.default_rng(0).standard_normal((N, 20))
 
 
-def reason_of(caption: str, others: list[str] = RIGHT) -> str:
+def reason_of(caption, others=RIGHT):
     return str(reasons_of([*others[:-1], caption], np.arange(len(others)), IMAGES[: len(others)])[-1])
 
 
@@ -65,7 +65,7 @@ def reason_of(caption: str, others: list[str] = RIGHT) -> str:
         LOOP: ("a boy runs a boy runs a boy runs", "a dog in the sun and the sun and the sun and the sun"),
     }.items(),
 )
-def test_a_kind_is_named(kind: str, captions: tuple[str, ...]) -> None:
+def test_a_kind_is_named(kind, captions):
     assert {caption: reason_of(caption) for caption in captions} == dict.fromkeys(captions, kind)
 
 
@@ -79,7 +79,7 @@ def test_a_kind_is_named(kind: str, captions: tuple[str, ...]) -> None:
         "a boy, a girl, a dog and a cat sit on a wall",
     ],
 )
-def test_a_caption_is_not(caption: str) -> None:
+def test_a_caption_is_not(caption):
     assert reason_of(caption) == ""
 
 
@@ -104,7 +104,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("language", sorted(set(STOP_WORDS) - {"en"}))
-def test_refusals_are_known_in_the_language_of_the_set(language: str) -> None:
+def test_refusals_are_known_in_the_language_of_the_set(language):
     stops = STOP_WORDS[language].split()
     random = np.random.default_rng(0)
     own = [
@@ -114,7 +114,7 @@ def test_refusals_are_known_in_the_language_of_the_set(language: str) -> None:
 
 
 @pytest.mark.parametrize("dataset", ["pictograms", "digits"])
-def test_names_and_templates_of_the_embedded_datasets_are_no_junk(dataset: str) -> None:
+def test_names_and_templates_of_the_embedded_datasets_are_no_junk(dataset):
     captions = list(map(str, load_dataset(dataset, split="train").captions))[:2_000]
     found = reasons_of(
         captions, np.arange(len(captions)), np.random.default_rng(0).random((len(captions), 4))
@@ -123,7 +123,7 @@ def test_names_and_templates_of_the_embedded_datasets_are_no_junk(dataset: str) 
 
 
 @pytest.mark.parametrize("cut", [lambda text: text[:16], lambda text: " ".join(text.split()[:3])])
-def test_many_captions_that_end_at_one_length_are_cut(cut) -> None:
+def test_many_captions_that_end_at_one_length_are_cut(cut):
     random = np.random.default_rng(0)
     endings = ("slowly", "with some friends", "during a warm afternoon", "again", "while people watch")
     right = [f"{text} {endings[row % 5]}" for row, text in enumerate(RIGHT)]
@@ -134,7 +134,7 @@ def test_many_captions_that_end_at_one_length_are_cut(cut) -> None:
     assert (np.delete(found, rows) == "").all()
 
 
-def test_seven_pictures_of_one_caption_and_eight_captions_of_one_picture() -> None:
+def test_seven_pictures_of_one_caption_and_eight_captions_of_one_picture():
     pasted, image_of = list(RIGHT), np.arange(N)
     pasted[:7] = ["a thing on a table in a room"] * 7
     image_of[20:28] = 20

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,7 +9,6 @@ import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from baselines.audit.labelled import (
-    LabelledPairs,
     labelled_pairs,
     labels_of_split,
     says,
@@ -19,22 +17,21 @@ from baselines.audit.labelled import (
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.load import load_dataset
 from ncl_bench.data.pair_labels import strata
-from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import DataError, TrainingError
 
 
 @pytest.fixture(scope="module")
-def web() -> PairedDataset:
+def web():
     return load_dataset("pictograms-web", split="train")
 
 
-def write(path: Path, labels: dict[int, str]) -> Path:
+def write(path, labels):
     path.write_text("pair_id,label\n" + "".join(f"{pair},{label}\n" for pair, label in labels.items()))
     return path
 
 
 @pytest.mark.parametrize("distinct", [7, 10_000])
-def test_weighted_measures_are_those_of_copied_pairs(distinct: int) -> None:
+def test_weighted_measures_are_those_of_copied_pairs(distinct):
     random = np.random.default_rng(0)
     values = random.integers(0, distinct, 300) / distinct
     wrong = random.random(300) < 0.6 - 0.4 * values
@@ -57,12 +54,12 @@ def test_weighted_measures_are_those_of_copied_pairs(distinct: int) -> None:
         assert once["precision_at_50"] == pytest.approx(share)
 
 
-def labelled(file: Path, train: PairedDataset, values: np.ndarray, seed: int = 0) -> LabelledPairs:
+def labelled(file, train, values, seed=0):
     table = pd.DataFrame({"pair_id": train.pair_ids, "posterior": values, "loss": -values})
     return labelled_pairs(file, labels_of_split(file, train), train, table, ["posterior"], seed)
 
 
-def test_the_shipped_labels_give_counts_and_no_score(web: PairedDataset) -> None:
+def test_the_shipped_labels_give_counts_and_no_score(web):
     file = dataset_spec("pictograms-web").pair_labels
     labels = labels_of_split(file, web)
     values = np.random.default_rng(0).random(len(web))
@@ -83,7 +80,7 @@ def test_the_shipped_labels_give_counts_and_no_score(web: PairedDataset) -> None
     }
 
 
-def test_enough_labels_give_weighted_scores_with_intervals(web: PairedDataset, tmp_path: Path) -> None:
+def test_enough_labels_give_weighted_scores_with_intervals(web, tmp_path):
     random = np.random.default_rng(1)
     groups = np.array(strata(web.captions))
     values = random.random(len(web))
@@ -108,7 +105,7 @@ def test_enough_labels_give_weighted_scores_with_intervals(web: PairedDataset, t
     assert labelled(file, web, values, seed=1).seed != found.seed
 
 
-def test_captions_without_text_are_one_stratum(web: PairedDataset, tmp_path: Path) -> None:
+def test_captions_without_text_are_one_stratum(web, tmp_path):
     silent = replace(web, captions=None)
     file = write(tmp_path / "mine.csv", {0: "wrong", 9: "matches"})
     found = labelled(file, silent, np.arange(6078.0))
@@ -118,7 +115,7 @@ def test_captions_without_text_are_one_stratum(web: PairedDataset, tmp_path: Pat
     assert found.first[50]["wrong"] == 1
 
 
-def test_labels_that_do_not_belong_to_the_pairs_are_refused(web: PairedDataset, tmp_path: Path) -> None:
+def test_labels_that_do_not_belong_to_the_pairs_are_refused(web, tmp_path):
     file, few = write(tmp_path / "mine.csv", {6000: "wrong"}), web.subset(np.arange(100))
     table = pd.DataFrame({"pair_id": few.pair_ids, "posterior": np.arange(100.0), "loss": 0.0})
     with pytest.raises(TrainingError, match=r"mine\.csv labels none of the 100 audited pairs"):

@@ -1,19 +1,16 @@
 """LEMoN against the published code's numbers, and the audit that it makes."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
-from support.parity import Golden
 from support.rounding import assert_near
 from typer.testing import CliRunner
 
 import baselines.audit.lemon
 import baselines.audit.report
 from baselines.audit import apply_audit
-from baselines.audit.lemon import FIXED, LemonScores, LemonSetting, lemon
+from baselines.audit.lemon import FIXED, LemonSetting, lemon
 from baselines.audit.report import write_lemon
 from baselines.audit.result import read_result
 from ncl_bench.cli import app
@@ -28,7 +25,7 @@ TOLERANCES = {"": (2e-5, 2e-6), "__f64": (1e-9, 1e-9)}
 """Of scores and terms, relative to the largest; of distances, absolute."""
 
 
-def scored(stored: dict, case: str, name: str, precision: str, **options: object) -> LemonScores:
+def scored(stored, case, name, precision, **options):
     """All items as pairs, each image with the caption that it is shown with."""
     dtype = np.float64 if precision else np.float32
     images, captions = stored["images"].astype(dtype), stored["captions"].astype(dtype)
@@ -45,9 +42,7 @@ def scored(stored: dict, case: str, name: str, precision: str, **options: object
 @pytest.mark.parametrize("precision", TOLERANCES)
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("case", CASES)
-def test_scores_are_the_published_ones(
-    golden: Golden, monkeypatch: pytest.MonkeyPatch, case: str, name: str, precision: str
-) -> None:
+def test_scores_are_the_published_ones(golden, monkeypatch, case, name, precision):
     monkeypatch.setattr(baselines.audit.lemon, "MOST_NUMBERS", 7 * 150)  # blocks of seven pairs
     stored = golden("Y_lemon_scores")
     found = scored(stored, case, name, precision)
@@ -64,7 +59,7 @@ def test_scores_are_the_published_ones(
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_neighbours_are_the_published_ones(golden: Golden, case: str) -> None:
+def test_neighbours_are_the_published_ones(golden, case):
     stored = golden("Y_lemon_scores")
     found = scored(stored, case, "fixed", "__f64")
     reference = stored["train.items"][stored["subset.reference"] if case == "subset" else slice(None)]
@@ -75,7 +70,7 @@ def test_neighbours_are_the_published_ones(golden: Golden, case: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["fixed", "uneven"])
-def test_the_papers_exponent_is_the_distance(golden: Golden, name: str) -> None:
+def test_the_papers_exponent_is_the_distance(golden, name):
     stored = golden("Y_lemon_scores")
     found = scored(stored, "cosine", name, "__f64", exponent="paper")
     for part in SETS:
@@ -83,7 +78,7 @@ def test_the_papers_exponent_is_the_distance(golden: Golden, name: str) -> None:
         assert_near(found.score[stored[f"{part}.items"]], expected, 1e-9)
 
 
-def test_sister_captions_are_no_neighbours() -> None:
+def test_sister_captions_are_no_neighbours():
     random = np.random.default_rng(0)
     images, captions = random.standard_normal((20, 8)), random.standard_normal((100, 8))
     image_of = np.repeat(np.arange(20), 5)
@@ -93,7 +88,7 @@ def test_sister_captions_are_no_neighbours() -> None:
         lemon(images, captions, image_of, np.arange(100), FIXED.model_copy(update={"k": 96}))
 
 
-def test_embeddings_find_the_pairs_that_noise_moved(tmp_path: Path) -> None:
+def test_embeddings_find_the_pairs_that_noise_moved(tmp_path):
     clean = load_dataset("digits", split="train")
     random = np.random.default_rng(0)
     images = random.standard_normal((clean.n_images, 16)).astype(np.float32)
@@ -131,7 +126,7 @@ def test_embeddings_find_the_pairs_that_noise_moved(tmp_path: Path) -> None:
     )
 
 
-def test_what_lemon_cannot_read_is_refused(tmp_path: Path) -> None:
+def test_what_lemon_cannot_read_is_refused(tmp_path):
     spec = dataset_spec("digits")
     images, captions = (np.ones((n, 4), np.float32) for n in (spec.images["train"], spec.n_captions("train")))
     captions[3] = 0
@@ -152,7 +147,7 @@ def test_what_lemon_cannot_read_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "to").exists()
 
 
-def test_vectors_of_any_length_are_scaled(tmp_path: Path) -> None:
+def test_vectors_of_any_length_are_scaled(tmp_path):
     train = load_dataset("digits", split="train")
     sides = [np.random.default_rng(0).standard_normal((n, 3)) for n in (train.n_images, len(train))]
     means = []
@@ -167,12 +162,10 @@ def test_vectors_of_any_length_are_scaled(tmp_path: Path) -> None:
     np.testing.assert_allclose(means, means[0], rtol=1e-6)
 
 
-def test_an_audit_compares_the_files_of_the_training_split_with_their_hashes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_audit_compares_the_files_of_the_training_split_with_their_hashes(tmp_path, monkeypatch):
     compared = []
 
-    def refuse(name: str, root: Path | None, split: str, **_: object) -> None:
+    def refuse(name, root, split, **_):
         compared.append((name, root, split))
         raise DataError("train.npy is not the file that was written")
 

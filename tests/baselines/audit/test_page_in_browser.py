@@ -3,9 +3,7 @@
 import os
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,7 +21,7 @@ N = 400
 CARD = ".gallery > li"
 
 
-def judged(*_: object, **__: object) -> Judged:
+def judged(*_, **__):
     """Too low a share: of the first 100 pairs 80 are wrong, and the second view knows them better."""
     random = np.random.default_rng(0)
     wrong = np.arange(N) < 80
@@ -36,7 +34,7 @@ def judged(*_: object, **__: object) -> Judged:
 
 
 @pytest.fixture(scope="module")
-def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, object]]:
+def given(tmp_path_factory):
     folder = tmp_path_factory.mktemp("audited")
     (folder / "photos").mkdir()
     Image.new("RGB", (30, 20), "red").save(folder / "photos" / "0.png")
@@ -58,7 +56,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, object
 
 
 @pytest.fixture(scope="module")
-def context() -> Iterator[Any]:
+def context():
     arguments = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments, timeout=60_000)
@@ -67,7 +65,7 @@ def context() -> Iterator[Any]:
 
 
 @pytest.fixture
-def page(context: Any, given: dict[str, object]) -> Iterator[Any]:
+def page(context, given):
     """The page without ticks; the test fails on an error in the console and on a request to anywhere else."""
     page, problems = context.new_page(), []
     page.on("pageerror", lambda error: problems.append(str(error)))
@@ -83,22 +81,22 @@ def page(context: Any, given: dict[str, object]) -> Iterator[Any]:
     assert problems == []
 
 
-def press(page: Any, keys: str) -> None:
+def press(page, keys):
     for key in keys:
         page.keyboard.press(key)
 
 
-def shown(page: Any) -> tuple[str, str, str]:
+def shown(page):
     return tuple(page.locator(place).inner_text() for place in ("#answer", "#range", "#says"))
 
 
-def rows(page: Any) -> list[int]:
+def rows(page):
     return [
         int(each) for each in page.locator(CARD).evaluate_all("all => all.map(one => one.dataset.number)")
     ]
 
 
-def test_a_hundred_ticks_survive_a_reload_and_correct_the_audit(page: Any, given: dict[str, object]) -> None:
+def test_a_hundred_ticks_survive_a_reload_and_correct_the_audit(page, given):
     assert shown(page) == (
         "About 49 of 400 captions do not fit their picture",
         "Probably between 30 and 106 (7.5 to 26.5 %).",
@@ -138,7 +136,7 @@ def test_a_hundred_ticks_survive_a_reload_and_correct_the_audit(page: Any, given
     assert f"chance of being another picture's caption: {chance:.0%}".replace("%", " %") in card.inner_text()
 
 
-def test_undo_takes_back_the_last_action_and_nothing_else(page: Any) -> None:
+def test_undo_takes_back_the_last_action_and_nothing_else(page):
     press(page, "wfu")
     labels = page.locator(CARD).evaluate_all("all => all.slice(0, 4).map(one => one.dataset.label)")
     assert labels == ["wrong", "matches", "cannot say", ""]
@@ -158,7 +156,7 @@ def test_undo_takes_back_the_last_action_and_nothing_else(page: Any) -> None:
     assert page.locator("#undo").is_disabled()
 
 
-def test_groups_are_tabs_and_pages_follow_each_other(page: Any) -> None:
+def test_groups_are_tabs_and_pages_follow_each_other(page):
     tabs = page.locator("[role=tab]")
     assert tabs.all_inner_texts() == ["Suspects (200)", "Boilerplate (10)", "Fit best (50)"]
     assert page.locator(CARD).count() == 50
@@ -173,18 +171,18 @@ def test_groups_are_tabs_and_pages_follow_each_other(page: Any) -> None:
     assert page.locator("b").get_by_text("thing").count() == 0
 
 
-def test_a_telephone_shows_a_list(page: Any) -> None:
+def test_a_telephone_shows_a_list(page):
     page.set_viewport_size({"width": 390, "height": 844})
     height, width = page.evaluate("[document.body.scrollHeight, document.documentElement.scrollWidth]")
     assert height < 15_000
     assert width <= 390
 
 
-def says(page: Any, start: str) -> None:
+def says(page, start):
     page.wait_for_function("start => document.querySelector('#says').innerText.startsWith(start)", arg=start)
 
 
-def test_two_tabs_keep_each_others_ticks_and_a_caption_can_be_typed(page: Any, context: Any) -> None:
+def test_two_tabs_keep_each_others_ticks_and_a_caption_can_be_typed(page, context):
     other = context.new_page()
     other.goto(page.url)
     press(page, "w")
@@ -202,7 +200,7 @@ def test_two_tabs_keep_each_others_ticks_and_a_caption_can_be_typed(page: Any, c
     other.close()
 
 
-def test_the_focus_stays_on_the_card_and_controls_name_their_pair(page: Any) -> None:
+def test_the_focus_stays_on_the_card_and_controls_name_their_pair(page):
     press(page, "w")
     assert page.evaluate("document.activeElement.classList.contains('here')")
     assert page.locator("#slider").get_attribute("aria-label")

@@ -15,11 +15,11 @@ N = len(RIGHT)
 IMAGES = np.random.default_rng(0).standard_normal((N, 20))
 
 
-def reason_of(caption: str) -> str:
+def reason_of(caption):
     return str(reasons_of([*RIGHT[:-1], caption], np.arange(N), IMAGES)[-1])
 
 
-def test_right_captions_have_no_reason() -> None:
+def test_right_captions_have_no_reason():
     assert set(reasons_of(RIGHT, np.arange(N), IMAGES)) == {""}
 
 
@@ -67,11 +67,11 @@ def test_right_captions_have_no_reason() -> None:
         ("a boy with a hat on", ""),
     ],
 )
-def test_a_caption_has_the_reason_that_a_person_would_name(caption: str, reason: str) -> None:
+def test_a_caption_has_the_reason_that_a_person_would_name(caption, reason):
     assert reason_of(caption) == reason
 
 
-def test_a_pasted_caption_is_repeated_and_a_common_one_is_not() -> None:
+def test_a_pasted_caption_is_repeated_and_a_common_one_is_not():
     pasted = list(RIGHT)
     pasted[10:30] = ["a product for sale with free shipping"] * 20
     pasted[40:44] = ["a dog runs"] * 4
@@ -81,7 +81,7 @@ def test_a_pasted_caption_is_repeated_and_a_common_one_is_not() -> None:
     assert set(reasons_of(templates, np.arange(N), IMAGES)) == {""}
 
 
-def test_a_pasted_picture_is_repeated_and_one_with_five_captions_is_not() -> None:
+def test_a_pasted_picture_is_repeated_and_one_with_five_captions_is_not():
     image_of = np.arange(N) // 5
     assert set(reasons_of(RIGHT, image_of, IMAGES)) == {""}
     image_of = np.arange(N)
@@ -90,7 +90,7 @@ def test_a_pasted_picture_is_repeated_and_one_with_five_captions_is_not() -> Non
     assert np.flatnonzero(found == "repeated picture").tolist() == list(range(20, 40))
 
 
-def test_copies_and_near_equal_pictures() -> None:
+def test_copies_and_near_equal_pictures():
     images = IMAGES.copy()
     images[5] = images[3] + 0.01
     image_of = np.append(np.arange(N), [7, 8])
@@ -99,21 +99,21 @@ def test_copies_and_near_equal_pictures() -> None:
     assert np.flatnonzero(found == "copy").tolist() == [N]
 
 
-def test_a_set_in_another_language_has_it_as_its_own() -> None:
+def test_a_set_in_another_language_has_it_as_its_own():
     german = ["ein Hund läuft durch das Gras", "eine Frau sitzt auf der Bank", "zwei Kinder im Park mit Ball"]
     main, each = languages([*german, "a dog runs in the park"])
     assert main == "de"
     assert each == ["", "", "", "en"]
 
 
-def test_one_common_letter_makes_no_language() -> None:
+def test_one_common_letter_makes_no_language():
     hungarian = ["egy kutya fut a fűben", "egy nő ül a padon", "a fiú a vízbe ugrik"]
     assert languages(hungarian) == ("hu", ["", "", ""])
     english, spanish = "a dog runs on the grass near a boy", "un perro corre por la hierba"
     assert languages([english, spanish] * 10) == ("en", ["", "es"] * 10)
 
 
-def test_one_script_has_several_kinds_of_letters() -> None:
+def test_one_script_has_several_kinds_of_letters():
     captions = ["犬が走る", "いぬがはしる", "ドッグ"] * 20
     main, each = languages(captions)
     assert (main, set(each)) == ("Chinese or Japanese", {""})

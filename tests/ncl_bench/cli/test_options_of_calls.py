@@ -3,8 +3,7 @@
 import inspect
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 import typer
@@ -14,7 +13,6 @@ from typer.testing import CliRunner
 import leaderboard
 import leaderboard.cli
 import ncl_bench
-from ncl_bench.arguments import AnyPath, Seed
 from ncl_bench.cli import app
 from ncl_bench.cli.options import Option, made_from
 
@@ -22,16 +20,16 @@ Words = Literal["one", "two"]
 
 
 def call(
-    places: AnyPath | Sequence[AnyPath],
-    word: Words = "one",
+    places,
+    word="one",
     *,
-    to: AnyPath | None = None,
-    settings: Mapping[str, int] | Sequence[str] = (),
-    seeds: Sequence[Seed] | None = None,
-    kept: bool = True,
-    open: bool = False,
-    report: Any = None,
-) -> None:
+    to=None,
+    settings=(),
+    seeds=None,
+    kept=True,
+    open=False,
+    report=None,
+):
     """Do it.
 
     Args:
@@ -53,7 +51,7 @@ def command():
 
     @alone.command()
     @made_from(call, word=Option("--word"), kept=Option("--no-rest"), report=None)
-    def run(loud: bool = False, **given: Any) -> None:
+    def run(loud=False, **given):
         """Do it here."""
         got.update(given, loud=loud)
 

@@ -1,9 +1,6 @@
 """A refusal names arguments to who calls from Python, and options to who types a command."""
 
 import pickle
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -124,12 +121,12 @@ def test_each_door_has_its_words(case, run, tmp_path, monkeypatch):
     ],
 )  # fmt: skip
 def test_a_command_names_its_own_options(
-    command: tuple[str, ...],
-    sentence: str,
-    run: Callable[..., Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    command,
+    sentence,
+    run,
+    tmp_path,
+    monkeypatch,
+):
     monkeypatch.chdir(tmp_path)
     assert sentence in run(*command).err
 
@@ -143,9 +140,7 @@ def test_a_command_names_its_own_options(
         ),
     ],
 )
-def test_an_option_of_another_form_of_a_command_is_refused(
-    command: str, sentence: str, run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_option_of_another_form_of_a_command_is_refused(command, sentence, run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     told = run(*command.format("--dataset digits --noise caption-40").split())
     assert (told.code, told.err.startswith(f"ncl-bench: {sentence}")) == (2, True)

@@ -32,12 +32,12 @@ from ncl_bench.yaml import read_yaml
 
 Mutation = Callable[[Path, dict[str, Any]], None]
 ANOTHER_HASH = hashlib.sha256(b"another").hexdigest()
-CASES: dict[str, tuple[str, str, Mutation]] = {}
+CASES = {}
 """Name to form of the scores, words of the message, and what is done to a good folder and its statement."""
 
 
-def case(words: str, form: str = "matrix") -> Callable[[Mutation], Mutation]:
-    def add(mutation: Mutation) -> Mutation:
+def case(words, form="matrix"):
+    def add(mutation):
         assert mutation.__name__ not in CASES
         CASES[mutation.__name__] = (form, words, mutation)
         return mutation
@@ -45,25 +45,25 @@ def case(words: str, form: str = "matrix") -> Callable[[Mutation], Mutation]:
     return add
 
 
-def replace_matrix(words: str, make: Callable[[], Any], name: str) -> None:
-    def mutation(folder: Path, content: dict[str, Any]) -> None:
+def replace_matrix(words, make, name):
+    def mutation(folder, content):
         content["scores"]["test"]["matrix"] = write_array(folder, "test.npy", make())
 
     CASES[name] = ("matrix", words, mutation)
 
 
-def replace_bytes(words: str, change: Callable[[bytes], bytes], name: str) -> None:
-    def mutation(folder: Path, content: dict[str, Any]) -> None:
+def replace_bytes(words, change, name):
+    def mutation(folder, content):
         path = folder / "test.npy"
         path.write_bytes(change(path.read_bytes()))
 
     CASES[name] = ("matrix", words, mutation)
 
 
-def state(words: str, name: str, **changes: Any) -> None:
+def state(words, name, **changes):
     """Change statements; a dotted name stands for a nested key with ``__``."""
 
-    def mutation(folder: Path, content: dict[str, Any]) -> None:
+    def mutation(folder, content):
         for key, value in changes.items():
             *parents, last = key.split("__")
             place = content
@@ -77,28 +77,28 @@ def state(words: str, name: str, **changes: Any) -> None:
     CASES[name] = ("matrix", words, mutation)
 
 
-def replace_yaml(words: str, text: str | bytes, name: str) -> None:
-    def mutation(folder: Path, content: dict[str, Any]) -> None:
+def replace_yaml(words, text, name):
+    def mutation(folder, content):
         content.clear()
         (folder / "submission.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
 
     CASES[name] = ("matrix", words, mutation)
 
 
-def with_value(value: float) -> Any:
+def with_value(value):
     scores = similarities()
     scores[17, 23] = scores[150, 900] = value
     return scores
 
 
-def header(shape: str) -> bytes:
+def header(shape):
     """The head of an ``.npy`` file with this text as shape."""
     text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}"
     body = text.encode() + b" " * (117 - len(text)) + b"\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(body)) + body
 
 
-def zip_bomb(_: bytes) -> bytes:
+def zip_bomb(_):
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("test.npy", b"\0" * 50_000_000)
@@ -106,7 +106,7 @@ def zip_bomb(_: bytes) -> bytes:
 
 
 class Exploit:
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return (os.mkdir, ("exploited",))
 
 
@@ -175,10 +175,10 @@ replace_yaml("cannot be read", "[" * 20_000, "yaml_nested")
 replace_yaml("expected at most 65,536", "notes: " + "x" * 70_000, "yaml_too_large")
 
 
-def in_its_place(words: str, name: str, make: Callable[[Path], object]) -> None:
+def in_its_place(words, name, make):
     """Something else where the scores were."""
 
-    def mutation(folder: Path, content: dict[str, Any]) -> None:
+    def mutation(folder, content):
         (folder / "test.npy").unlink()
         make(folder / "test.npy")
 
@@ -191,54 +191,54 @@ in_its_place("symbolic links", "link_to_itself", lambda path: path.symlink_to("t
 
 
 @case("a link out of the folder")
-def link_out(folder: Path, content: dict[str, Any]) -> None:
+def link_out(folder, content):
     os.replace(folder / "test.npy", folder.parent / "elsewhere.npy")
     (folder / "test.npy").symlink_to(folder.parent / "elsewhere.npy")
 
 
 @case("a link out of the folder")
-def folder_link_out(folder: Path, content: dict[str, Any]) -> None:
+def folder_link_out(folder, content):
     (folder / "deep").symlink_to(folder.parent)
     content["scores"]["test"]["matrix"]["file"] = "deep/test.npy"
 
 
 @case("has shape (50000, 50000)")
-def sparse_giant(folder: Path, content: dict[str, Any]) -> None:
+def sparse_giant(folder, content):
     (folder / "test.npy").write_bytes(header("(50000, 50000)"))
     os.truncate(folder / "test.npy", 128 + 10_000_000_000)
 
 
 @case("it was added to")
-def sparse_giant_of_the_right_shape(folder: Path, content: dict[str, Any]) -> None:
+def sparse_giant_of_the_right_shape(folder, content):
     os.truncate(folder / "test.npy", 10_000_000_000)
 
 
 @case(
     "holds no submission.yaml; give a submission; ncl-bench evaluate FILE --dataset NAME takes scores alone"
 )
-def no_statement(folder: Path, content: dict[str, Any]) -> None:
+def no_statement(folder, content):
     content.clear()
     (folder / "submission.yaml").unlink()
 
 
 @case("is not a prepared dataset")
-def root_without_data(folder: Path, content: dict[str, Any]) -> None:
+def root_without_data(folder, content):
     matrix = write_array(folder, "test.npy", np.eye(1000, dtype=np.float32))
     content["scores"]["test"]["matrix"] = matrix
     content |= {"dataset": "cc152k", "noise": {"unit": "natural", "ratio": None}, "root": str(folder)}
 
 
-def embed(words: str, name: str, side: str, change: Callable[[Any], Any], **changes: Any) -> None:
+def embed(words, name, side, change, **changes):
     """Other embeddings of one side, with these changes of what is stated of them."""
 
-    def mutation(folder: Path, content: dict[str, Any]) -> None:
+    def mutation(folder, content):
         vectors = change(np.load(folder / f"test_{side}.npy"))
         content["scores"]["test"] |= {side: write_array(folder, f"test_{side}.npy", vectors)} | changes
 
     CASES[name] = ("embeddings", words, mutation)
 
 
-def row(number: int, value: float) -> Callable[[Any], Any]:
+def row(number, value):
     """Put one number into a whole row."""
     return lambda vectors: np.where(np.arange(len(vectors))[:, None] == number, np.float32(value), vectors)
 
@@ -250,29 +250,29 @@ embed("'cosine' or 'dot'", "unknown_similarity", "images", lambda x: x, similari
 
 
 @case("are not finite, the first in row 0, column 0", "embeddings")
-def embeddings_too_large(folder: Path, content: dict[str, Any]) -> None:
+def embeddings_too_large(folder, content):
     for name, n in (("images", 200), ("captions", 1000)):
         vectors = np.full((n, 4), 1e30, np.float32)
         content["scores"]["test"][name] = write_array(folder, f"test_{name}.npy", vectors)
 
 
 @case("not a regular file")
-def statement_without_end(folder: Path, content: dict[str, Any]) -> None:
+def statement_without_end(folder, content):
     content.clear()
     (folder / "submission.yaml").unlink()
     (folder / "submission.yaml").symlink_to("/dev/zero")
 
 
 @case("it is transposed", "embeddings")
-def embeddings_swapped(folder: Path, content: dict[str, Any]) -> None:
+def embeddings_swapped(folder, content):
     scores = content["scores"]["test"]
     scores["images"], scores["captions"] = scores["captions"], scores["images"]
 
 
-def noise_file(words: str, name: str, make: Callable[[], Any]) -> None:
+def noise_file(words, name, make):
     """A file of noise in place of its seed."""
 
-    def mutation(folder: Path, content: dict[str, Any]) -> None:
+    def mutation(folder, content):
         content["noise"] |= {"seed": None, "index": write_array(folder, "noise.npy", make())}
 
     CASES[name] = ("matrix", words, mutation)
@@ -286,10 +286,10 @@ noise_file(
 )
 
 
-def state_probabilities(words: str, name: str, values: Any, **noise: Any) -> None:
+def state_probabilities(words, name, values, **noise):
     """State probabilities of correspondence, and other facts of the noise."""
 
-    def mutation(folder: Path, content: dict[str, Any]) -> None:
+    def mutation(folder, content):
         content["correspondence"] = write_array(folder, "probability.npy", values)
         content["noise"] = content["noise"] | noise if noise.get("unit") != "none" else noise
 
@@ -319,9 +319,7 @@ state_probabilities(
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_bad_input_is_one_sentence(
-    name: str, run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_input_is_one_sentence(name, run, tmp_path, monkeypatch):
     form, words, mutation = CASES[name]
     folder = tmp_path / "submission"
     folder.mkdir()
@@ -344,14 +342,14 @@ def test_bad_input_is_one_sentence(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_folder_or_a_dataset_is_needed(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_folder_or_a_dataset_is_needed(run, tmp_path):
     (tmp_path / "file").write_text("")
     assert "is no folder" in run("evaluate", tmp_path / "nowhere").err
     assert "holds scores of an unknown dataset" in run("evaluate", tmp_path / "file").err
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes on another user's rights")
-def test_unreadable_files_are_named(run: Callable[..., Any]) -> None:
+def test_unreadable_files_are_named(run):
     for locked, words in (("test.npy", "cannot be read"), ("submission.yaml", "cannot be read")):
         with tempfile.TemporaryDirectory() as place:
             os.chmod(place, 0o755)
@@ -368,19 +366,17 @@ def test_unreadable_files_are_named(run: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("layout", [np.asfortranarray, lambda x: x.astype(">f4"), lambda x: x.astype(">f2")])
-def test_unusual_layouts_are_read_right(
-    layout: Callable[..., Any], run: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_unusual_layouts_are_read_right(layout, run, tmp_path):
     scores = layout(similarities())
     assert run("evaluate", write_matrix(tmp_path, scores)).code == 0
     plain = np.ascontiguousarray(scores.astype(scores.dtype.newbyteorder("=")))
     assert read_result(tmp_path).splits["test"] == evaluate(plain, dataset="digits")
 
 
-def test_damaged_yaml_is_read_or_refused(tmp_path: Path) -> None:
+def test_damaged_yaml_is_read_or_refused(tmp_path):
     path = tmp_path / "plain.yaml"
 
-    def read(content: bytes) -> None:
+    def read(content):
         path.write_bytes(content)
         read_yaml(path)
 
@@ -391,13 +387,13 @@ def test_damaged_yaml_is_read_or_refused(tmp_path: Path) -> None:
     assert_refused(read, b"a: 1" + b":00" * 400 + b".5\n", "cannot be read")
 
 
-def test_damaged_submissions_are_read_or_refused(tmp_path: Path) -> None:
+def test_damaged_submissions_are_read_or_refused(tmp_path):
     seeds = [
         (write_folder(tmp_path / form, form) / "submission.yaml").read_bytes()
         for form in ("matrix", "embeddings")
     ]
 
-    def read(content: bytes) -> None:
+    def read(content):
         (tmp_path / "submission.yaml").write_bytes(content)
         stated = read_submission(tmp_path)
         (tmp_path / "submission.yaml").write_text(stated.to_yaml(), encoding="utf-8")

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from ncl_bench.evaluation.detection import detection, division, separation
@@ -16,14 +15,14 @@ ESTIMATES = st.lists(st.tuples(st.integers(-3, 6), st.booleans()), min_size=2, m
 )
 
 
-def values_and_truth(pairs: list[tuple[int, bool]]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+def values_and_truth(pairs):
     return np.array([value / 4 for value, _ in pairs], np.float32), np.array([true for _, true in pairs])
 
 
 @given(ESTIMATES)
 def test_auroc_is_the_share_of_true_and_wrong_pairs_in_the_right_order(
-    pairs: list[tuple[int, bool]],
-) -> None:
+    pairs,
+):
     values, truth = values_and_truth(pairs)
     found = separation(values, truth)
     wins = [(a > b) + 0.5 * (a == b) for a in values[truth] for b in values[~truth]]
@@ -32,9 +31,7 @@ def test_auroc_is_the_share_of_true_and_wrong_pairs_in_the_right_order(
 
 
 @given(ESTIMATES, st.integers(-3, 6))
-def test_a_division_counts_wrong_pairs_as_the_definitions_say(
-    pairs: list[tuple[int, bool]], threshold: int
-) -> None:
+def test_a_division_counts_wrong_pairs_as_the_definitions_say(pairs, threshold):
     values, truth = values_and_truth(pairs)
     found = division(values, truth, threshold / 4)
     called = [value <= threshold for value, _ in pairs]
@@ -49,7 +46,7 @@ def test_a_division_counts_wrong_pairs_as_the_definitions_say(
 
 
 @given(ESTIMATES)
-def test_the_best_division_is_the_best_of_all_thresholds(pairs: list[tuple[int, bool]]) -> None:
+def test_the_best_division_is_the_best_of_all_thresholds(pairs):
     values, truth = values_and_truth(pairs)
     found = detection(values, truth, 0.5)
     assert found.best.f1 == max(division(values, truth, float(limit)).f1 for limit in values)
@@ -60,14 +57,14 @@ def test_the_best_division_is_the_best_of_all_thresholds(pairs: list[tuple[int, 
     assert (found.n_pairs, found.n_wrong) == (len(truth), (~truth).sum())
 
 
-def test_precision_among_equal_estimates_is_the_expected_one() -> None:
+def test_precision_among_equal_estimates_is_the_expected_one():
     values = np.array([0.1] * 4 + [0.5] * 12 + [0.9] * 4, np.float32)
     truth = np.array([False] * 4 + [True, False, True] * 4 + [True] * 4)
     # the four surest finds, and six of the twelve next ones, of which a third is wrong
     assert detection(values, truth, 0.5).precision_at == {10: pytest.approx((4 + 6 / 3) / 10)}
 
 
-def test_files_store_detection_in_fields_that_stay() -> None:
+def test_files_store_detection_in_fields_that_stay():
     found = detection(np.array([0.1, 0.8, 0.9]), np.array([False, True, True]), 0.5)
     divided = ("threshold", "accuracy", "precision", "recall", "f1")
     assert tuple(found.model_dump()["best"]) == divided

@@ -1,7 +1,5 @@
 """Which groups of models are significantly different, and how often groups of one distribution are."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
@@ -19,17 +17,13 @@ N_IMAGES = 100
 Models = np.ndarray
 
 
-def draw(
-    random: np.random.RandomState, n_seeds: int, images: np.ndarray, *, seed: float, both: float
-) -> Models:
+def draw(random, n_seeds, images, *, seed, both):
     """A row of ``n_seeds`` models whose rSum deviates by ``seed``, each image also by ``both``, around 400."""
     own = 400 + 30 * random.randn(N_IMAGES) + images
     return own + seed * random.randn(n_seeds, 1) + both * random.randn(n_seeds, N_IMAGES)
 
 
-def false_alarms(
-    test: Callable[[Models, Models], bool], counts: tuple[int, int], trials: int, **spread: float
-) -> float:
+def false_alarms(test, counts, trials, **spread):
     """Share of pairs of rows of one distribution that a test tells apart."""
     random = np.random.RandomState(1)
     found = 0
@@ -41,9 +35,7 @@ def false_alarms(
 
 @pytest.mark.parametrize("counts", [(3, 3), (2, 2), (1, 3)])
 @pytest.mark.parametrize("spread", [{"seed": 20.0, "both": 60.0}, {"seed": 0.0, "both": 60.0}])
-def test_rows_of_one_distribution_are_told_apart_in_about_one_case_of_twenty(
-    counts: tuple[int, int], spread: dict[str, float]
-) -> None:
+def test_rows_of_one_distribution_are_told_apart_in_about_one_case_of_twenty(counts, spread):
     # what a group of one model cannot show, it is told
     known = OfOneRun(spread["seed"] ** 2 + spread["both"] ** 2 / N_IMAGES, 1000)
     rate = false_alarms(
@@ -53,7 +45,7 @@ def test_rows_of_one_distribution_are_told_apart_in_about_one_case_of_twenty(
 
 
 @pytest.mark.parametrize(("difference", "apart"), [(9.0, False), (120.0, True)])
-def test_only_differences_beyond_the_spread_over_seeds_are_told_apart(difference: float, apart: bool) -> None:
+def test_only_differences_beyond_the_spread_over_seeds_are_told_apart(difference, apart):
     images = np.zeros(N_IMAGES)
     first = draw(np.random.RandomState(1), 3, images, seed=20.0, both=20.0)
     assert (
@@ -62,7 +54,7 @@ def test_only_differences_beyond_the_spread_over_seeds_are_told_apart(difference
     )
 
 
-def test_with_one_seed_each_only_the_images_count() -> None:
+def test_with_one_seed_each_only_the_images_count():
     random = np.random.RandomState(0)
     images = 400 + 40 * random.randn(1, N_IMAGES)
     assert significantly_different(images, images + 1.0 + 0.1 * random.randn(1, N_IMAGES), N_IMAGES)
@@ -70,7 +62,7 @@ def test_with_one_seed_each_only_the_images_count() -> None:
     assert not significantly_different(three, images + 1.0, N_IMAGES)
 
 
-def test_no_group_lends_its_variance_over_seeds() -> None:
+def test_no_group_lends_its_variance_over_seeds():
     """Beside one network, CCA seemed as unsteady as the network, and a single network as steady as CCA."""
     random = np.random.RandomState(0)
     images = np.zeros(N_IMAGES)
@@ -84,7 +76,7 @@ def test_no_group_lends_its_variance_over_seeds() -> None:
     assert not significantly_different(three, one + 1e6, N_IMAGES, (FIXED, UNKNOWN))
 
 
-def test_images_vary_within_their_fold() -> None:
+def test_images_vary_within_their_fold():
     folds = np.repeat([300.0, 500.0], N_IMAGES // 2)[None]
     noise = np.random.RandomState(0).randn(1, N_IMAGES)
     assert not significantly_different(500 - 0.2 * folds, 420 + noise, N_IMAGES)
@@ -95,13 +87,13 @@ def test_images_vary_within_their_fold() -> None:
     assert not significantly_different(folds + 2 + noise, np.full_like(folds, 400.0), N_IMAGES)
 
 
-def test_what_images_add_is_the_rsum() -> None:
+def test_what_images_add_is_the_rsum():
     hits = Hits(np.array([[1, 1, 1, 2, 4, 5], [0, 1, 1, 0, 0, 5]]), 5, 2)
     assert hits.parts().tolist() == pytest.approx([520.0, 300.0])
 
 
 @pytest.mark.parametrize("counts", [(1, 1), (3, 3), (1, 4)])
-def test_the_interval_surrounds_the_difference_and_turns_with_the_sides(counts: tuple[int, int]) -> None:
+def test_the_interval_surrounds_the_difference_and_turns_with_the_sides(counts):
     random = np.random.RandomState(0)
     first, second = (draw(random, n, np.zeros(N_IMAGES), seed=20.0, both=20.0) for n in counts)
     low, high = difference_interval(first, second, N_IMAGES)
@@ -111,7 +103,7 @@ def test_the_interval_surrounds_the_difference_and_turns_with_the_sides(counts: 
     assert low <= 0 <= high
 
 
-def test_one_model_each_has_the_interval_of_paired_images() -> None:
+def test_one_model_each_has_the_interval_of_paired_images():
     from scipy.stats import ttest_rel
 
     random = np.random.RandomState(3)
@@ -121,7 +113,7 @@ def test_one_model_each_has_the_interval_of_paired_images() -> None:
 
 
 @pytest.mark.parametrize(("n_images", "fold"), [(40, 40), (200, 40)])
-def test_all_pairs_at_once_are_told_apart_as_one_by_one(n_images: int, fold: int) -> None:
+def test_all_pairs_at_once_are_told_apart_as_one_by_one(n_images, fold):
     random = np.random.RandomState(0)
     base = 100 * random.randn(n_images)
     groups = [

@@ -1,10 +1,7 @@
 """ECCV Caption and CxC against the package that defines them, and ties against the definition."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
-from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -13,7 +10,7 @@ from hypothesis import strategies as st
 
 from ncl_bench.data import DATASETS
 from ncl_bench.data.coco import read_labels
-from ncl_bench.data.spec import DatasetSpec, Labels, LabelSource, Matches
+from ncl_bench.data.spec import Labels, LabelSource, Matches
 from ncl_bench.errors import ScoresError
 from ncl_bench.evaluation import protocol
 from ncl_bench.evaluation.eccv import metrics_of
@@ -34,11 +31,11 @@ def package():
 
 
 @pytest.fixture(scope="module")
-def image_ids(package) -> list[int]:
+def image_ids(package):
     return [package.coco_gts["t2i"][caption][0] for caption in package.coco_ids[::EACH].tolist()]
 
 
-def embeddings() -> tuple[np.ndarray, np.ndarray]:
+def embeddings():
     """Of images and captions that find their own image often, and other true matches sometimes."""
     random = np.random.default_rng(7)
     images = random.normal(size=(N, 6)).astype(np.float32)
@@ -46,7 +43,7 @@ def embeddings() -> tuple[np.ndarray, np.ndarray]:
     return images, captions * 0.3 + np.repeat(images, EACH, axis=0)
 
 
-def best(queries: np.ndarray, items: np.ndarray) -> np.ndarray:
+def best(queries, items):
     """The best items of each query, best first, as the similarities of the same numbers give them."""
     rows, found = EmbeddingRows(queries, items, "cosine"), []
     for start in range(0, len(queries), 250):
@@ -57,7 +54,7 @@ def best(queries: np.ndarray, items: np.ndarray) -> np.ndarray:
     return np.concatenate(found)
 
 
-def test_the_numbers_are_those_of_the_package(package, image_ids: list[int]) -> None:
+def test_the_numbers_are_those_of_the_package(package, image_ids):
     images, captions = embeddings()
     caption_ids, ids = package.coco_ids, np.array(image_ids)
     i2t = dict(zip(image_ids, caption_ids[best(images, captions)].tolist(), strict=True))
@@ -75,19 +72,19 @@ def test_the_numbers_are_those_of_the_package(package, image_ids: list[int]) -> 
     assert found["i2t_map_at_r"] > 10
 
 
-def test_two_labelled_captions_lie_outside_the_split_and_count_as_never_found(image_ids: list[int]) -> None:
+def test_two_labelled_captions_lie_outside_the_split_and_count_as_never_found(image_ids):
     i2t, t2i = read_labels(image_ids).eccv
     assert (len(i2t.total), int(i2t.total.sum()), len(i2t.item)) == (1_261, 22_550, 22_548)
     assert (len(t2i.total), int(t2i.total.sum()), len(t2i.item)) == (1_332, 11_279, 11_279)
     assert int(max(i2t.total.max(), t2i.total.max())) < DEEPEST
 
 
-def test_images_in_another_order_are_refused(image_ids: list[int]) -> None:
+def test_images_in_another_order_are_refused(image_ids):
     with pytest.raises(ScoresError, match=f"image 3 of coco/test has the id {image_ids[4]}, .* Karpathy"):
         read_labels([*image_ids[:3], image_ids[4], image_ids[3], *image_ids[5:]])
 
 
-def by_definition(line: np.ndarray, items: set[int], total: int) -> tuple[float, float, bool]:
+def by_definition(line, items, total):
     """Average precision at R, R-Precision and R@1 of a ranking in which a wrong item of the same score comes first."""
     order = sorted(range(len(line)), key=lambda item: (-line[item], item in items))
     hits = [item in items for item in order[:total]]
@@ -104,7 +101,7 @@ def by_definition(line: np.ndarray, items: set[int], total: int) -> tuple[float,
         )
     )
 )
-def test_a_wrong_item_of_the_same_score_comes_first(case: tuple) -> None:
+def test_a_wrong_item_of_the_same_score_comes_first(case):
     table, chosen, missing = np.array(case[0], np.float32), case[1], case[2]
     n = len(table)
     i2t = Matches(
@@ -132,7 +129,7 @@ def test_a_wrong_item_of_the_same_score_comes_first(case: tuple) -> None:
 
 
 @pytest.fixture
-def scores(tmp_path: Path) -> list[Path]:
+def scores(tmp_path):
     """Files of embeddings of COCO's test split."""
     paths = [tmp_path / "images.npy", tmp_path / "captions.npy"]
     for path, array in zip(paths, embeddings(), strict=True):
@@ -140,9 +137,7 @@ def scores(tmp_path: Path) -> list[Path]:
     return paths
 
 
-def test_evaluate_reports_them_where_coco_is_prepared(
-    package, image_ids: list[int], run: Callable, scores: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_evaluate_reports_them_where_coco_is_prepared(package, image_ids, run, scores, monkeypatch):
     prepared = SimpleNamespace(image_ids=image_ids)
     monkeypatch.setattr(protocol, "local_split", lambda spec, split, root: prepared)
     ran = run("evaluate", *scores, "--dataset", "coco")
@@ -154,11 +149,11 @@ def test_evaluate_reports_them_where_coco_is_prepared(
     assert "were left out" not in ran.out
 
 
-def test_a_note_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_note_says_what_is_missing(monkeypatch):
     evaluation = Evaluation(protocol_version=2, dataset="coco", split="test", protocols={})
     rows = ArrayRows(np.zeros((1, 1), np.float32))
 
-    def found(spec: DatasetSpec = DATASETS["coco"]) -> str:
+    def found(spec=DATASETS["coco"]):
         result = protocol.with_more_matches(evaluation, (rows, rows), spec, None)
         assert lines_of_labels(result) == []
         return result.notes[0]
@@ -170,6 +165,6 @@ def test_a_note_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert note.endswith(f"install them with: {install_command('eccv')}")
 
 
-def never(*_: object) -> NoReturn:
+def never(*_):
     """What a test does not come to."""
     raise AssertionError

@@ -7,8 +7,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -50,7 +48,7 @@ assert not any(name.startswith("ncl_bench") for name in sys.modules)
 """
 
 
-def test_a_foreign_script_gets_the_numbers_of_the_definition(run: Callable, tmp_path: Path) -> None:
+def test_a_foreign_script_gets_the_numbers_of_the_definition(run, tmp_path):
     folder = tmp_path / "foreign"
     assert run("submission", "init", "--method", "F: 1", "--dataset", "digits", "--to", folder).code == 0
     subprocess.run([sys.executable, "-c", FOREIGN, str(folder)], check=True)
@@ -73,7 +71,7 @@ def test_a_foreign_script_gets_the_numbers_of_the_definition(run: Callable, tmp_
     assert report["peak_memory_mb"] is None if sys.platform == "win32" else report["peak_memory_mb"] > 0
 
 
-def test_result_json_repeats_bit_for_bit_apart_from_time(run: Callable, tmp_path: Path) -> None:
+def test_result_json_repeats_bit_for_bit_apart_from_time(run, tmp_path):
     write_folder(tmp_path)
     texts = []
     for _ in range(2):
@@ -83,7 +81,7 @@ def test_result_json_repeats_bit_for_bit_apart_from_time(run: Callable, tmp_path
     assert texts[0] == texts[1]
 
 
-def test_output_goes_elsewhere(run: Callable, tmp_path: Path) -> None:
+def test_output_goes_elsewhere(run, tmp_path):
     folder = write_folder(tmp_path / "submission")
     before = sorted(p.name for p in folder.iterdir())
     ran = run("evaluate", folder, "--to", tmp_path / "out", "--plot", "--examples", 3)
@@ -97,7 +95,7 @@ def test_output_goes_elsewhere(run: Callable, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "ranks_test_200.svg").read_text().startswith("<?xml")
 
 
-def test_dev_is_evaluated_beside_test(run: Callable, tmp_path: Path) -> None:
+def test_dev_is_evaluated_beside_test(run, tmp_path):
     scores = {split: scores_of_form(tmp_path, "matrix", split=split) for split in ("dev", "test")}
     write_statement(tmp_path, statement(scores))
     assert run("evaluate", tmp_path).code == 0
@@ -106,7 +104,7 @@ def test_dev_is_evaluated_beside_test(run: Callable, tmp_path: Path) -> None:
     assert list(result.splits["dev"].protocols) == ["dev"]
 
 
-def test_the_correspondence_track_needs_no_scores_of_ours(run: Callable, tmp_path: Path) -> None:
+def test_the_correspondence_track_needs_no_scores_of_ours(run, tmp_path):
     content = statement({"test": scores_of_form(tmp_path, "matrix")})
     spec = DATASETS["digits"]
     noisy, _ = spec.draw_noise(noise_ratio=0.4, noise_unit="caption")
@@ -126,7 +124,7 @@ def test_the_correspondence_track_needs_no_scores_of_ours(run: Callable, tmp_pat
     assert f"{track.auroc:.4f}" in ran.out
 
 
-def test_a_noise_file_stands_for_a_seed(run: Callable, tmp_path: Path) -> None:
+def test_a_noise_file_stands_for_a_seed(run, tmp_path):
     noisy, record = DATASETS["digits"].draw_noise(noise_ratio=0.4, noise_unit="image", seed=77)
     content = statement({"test": scores_of_form(tmp_path, "matrix")})
     content["noise"] = {"unit": "image", "ratio": 0.4, "sha256": record.sha256}
@@ -144,7 +142,7 @@ def test_a_noise_file_stands_for_a_seed(run: Callable, tmp_path: Path) -> None:
     assert "recorded but not checked" in run("evaluate", tmp_path).out
 
 
-def test_other_datasets_are_evaluated_without_their_files(run: Callable, tmp_path: Path) -> None:
+def test_other_datasets_are_evaluated_without_their_files(run, tmp_path):
     random = np.random.default_rng(0)
     scores = random.normal(size=(1000, 1000)).astype(np.float32) + 5 * np.eye(1000, dtype=np.float32)
     write_matrix(tmp_path, scores, dataset="cc152k", noise={"unit": "natural", "ratio": None})
@@ -156,7 +154,7 @@ def test_other_datasets_are_evaluated_without_their_files(run: Callable, tmp_pat
     assert list(read_result(tmp_path).splits["test"].protocols) == ["1k"]
 
 
-def test_a_template_is_complete_but_for_what_it_marks(run: Callable, tmp_path: Path) -> None:
+def test_a_template_is_complete_but_for_what_it_marks(run, tmp_path):
     np.save(tmp_path / "test.npy", similarities())
     init = ("submission", "init", "--method", "X", "--dataset", "digits", "--to", tmp_path)
     assert run(*init, "--noise-ratio", 0.4).code == 0
@@ -174,7 +172,7 @@ def test_a_template_is_complete_but_for_what_it_marks(run: Callable, tmp_path: P
     assert "exists already" in again.err
 
 
-def test_a_template_is_right_in_a_folder_of_any_name(run: Callable, tmp_path: Path) -> None:
+def test_a_template_is_right_in_a_folder_of_any_name(run, tmp_path):
     init = ("submission", "init", "--method", "X", "--dataset", "digits", "--to")
     folder = tmp_path / "my results" / "ncr $1"
     assert run(*init, folder).code == 0
@@ -187,7 +185,7 @@ def test_a_template_is_right_in_a_folder_of_any_name(run: Callable, tmp_path: Pa
 
 
 @pytest.mark.parametrize("dataset", ["flickr30k", "coco", "cc152k", "now"])
-def test_templates_of_other_datasets_parse(run: Callable, tmp_path: Path, dataset: str) -> None:
+def test_templates_of_other_datasets_parse(run, tmp_path, dataset):
     assert run("submission", "init", "--method", "X", "--dataset", dataset, "--to", tmp_path).code == 0
     text = (tmp_path / "submission.yaml").read_text()
     text = re.sub("(test|sha256): FILL-IN", rf"\1: {hashlib.sha256(b'x').hexdigest()}", text)
@@ -195,7 +193,7 @@ def test_templates_of_other_datasets_parse(run: Callable, tmp_path: Path, datase
     assert submission.dataset == dataset
 
 
-def test_the_record_of_the_training_is_read_back_and_left_out_where_there_is_none(tmp_path: Path) -> None:
+def test_the_record_of_the_training_is_read_back_and_left_out_where_there_is_none(tmp_path):
     content = statement({"test": scores_of_form(tmp_path, "matrix")})
     record = {"precision": "bf16-mixed", "torch": "2.6.0 + 2.7.0", "device": "CPU, 2 threads"}
     submission = Submission.model_validate(content | {"training": record})
@@ -208,14 +206,14 @@ def test_the_record_of_the_training_is_read_back_and_left_out_where_there_is_non
             Submission.model_validate(content | {"training": wrong})
 
 
-def test_the_schema_describes_what_is_read(run: Callable) -> None:
+def test_the_schema_describes_what_is_read(run):
     schema = json.loads(run("submission", "schema").out)
     assert schema["additionalProperties"] is False
     assert set(schema["properties"]) == set(Submission.model_fields)
     assert "dataset" in schema["required"]
 
 
-def test_two_submissions_are_compared(run: Callable, tmp_path: Path) -> None:
+def test_two_submissions_are_compared(run, tmp_path):
     good, other = write_folder(tmp_path / "good"), write_folder(tmp_path / "other", "embeddings")
     bad = write_matrix(tmp_path / "bad", similarities(0, noise=1.0), ratio=0.2)
     same = run("compare", good, other)
@@ -229,11 +227,11 @@ def test_two_submissions_are_compared(run: Callable, tmp_path: Path) -> None:
     assert (tmp_path / "difference.svg").exists()
 
 
-def folder_of_run(folder: Path, seed: int, noise: float = 0.5, **stated: object) -> Path:
+def folder_of_run(folder, seed, noise=0.5, **stated):
     return write_matrix(folder, similarities(seed, noise), training_seeds=[seed], **stated)
 
 
-def test_several_runs_of_two_methods_are_compared(run: Callable, tmp_path: Path) -> None:
+def test_several_runs_of_two_methods_are_compared(run, tmp_path):
     first = [folder_of_run(tmp_path / f"a{seed}", seed) for seed in range(3)]
     second = [folder_of_run(tmp_path / f"b{seed}", seed, noise=1.0, method="Other") for seed in range(2)]
     ran = run("compare", *first, "vs", *second, "--plot", tmp_path / "runs.pdf")
@@ -247,7 +245,7 @@ def test_several_runs_of_two_methods_are_compared(run: Callable, tmp_path: Path)
     assert "stands for that model alone" in mixed.out
 
 
-def test_a_run_counts_once_and_sides_are_told_by_vs(run: Callable, tmp_path: Path) -> None:
+def test_a_run_counts_once_and_sides_are_told_by_vs(run, tmp_path):
     first, second, copy = (
         folder_of_run(tmp_path / name, seed) for name, seed in (("a", 0), ("b", 1), ("c", 0))
     )
@@ -268,9 +266,7 @@ def test_a_run_counts_once_and_sides_are_told_by_vs(run: Callable, tmp_path: Pat
 
 
 @pytest.mark.parametrize(("name", "begins"), [("x.svg", b"<?xml"), ("x.PNG", b"\x89PNG"), ("x.pdf", b"%PDF")])
-def test_a_picture_is_of_the_kind_that_its_name_says(
-    run: Callable, tmp_path: Path, name: str, begins: bytes
-) -> None:
+def test_a_picture_is_of_the_kind_that_its_name_says(run, tmp_path, name, begins):
     first, second = (folder_of_run(tmp_path / f"{seed}", seed) for seed in range(2))
     found = set()
     for place in ("one", "two"):
@@ -280,9 +276,7 @@ def test_a_picture_is_of_the_kind_that_its_name_says(
     assert found.pop().startswith(begins)
 
 
-def test_a_picture_of_another_kind_is_refused_before_anything_is_counted(
-    run: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_picture_of_another_kind_is_refused_before_anything_is_counted(run, tmp_path, monkeypatch):
     monkeypatch.setattr("ncl_bench.evaluation.compare.open_submission", None)
     ran = run("compare", tmp_path, tmp_path, "--plot", tmp_path / "x.txt")
     assert ran.code == 2
@@ -290,7 +284,7 @@ def test_a_picture_of_another_kind_is_refused_before_anything_is_counted(
 
 
 @pytest.mark.parametrize("width", [100, 60, 40, 30])
-def test_a_narrow_table_leaves_out_intervals_then_columns_and_cuts_no_number(width: int) -> None:
+def test_a_narrow_table_leaves_out_intervals_then_columns_and_cuts_no_number(width):
     evaluation = evaluate(similarities(), dataset="digits")
     console = Console(width=width)
     with console.capture() as capture:

@@ -22,7 +22,7 @@ Golden = Callable[[str], dict[str, NDArray[Any]]]
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.integers(1, 5), st.data())
 @settings(max_examples=50)
-def test_metrics_equal_the_definition(i2t: list[int], each: int, data: st.DataObject) -> None:
+def test_metrics_equal_the_definition(i2t, each, data):
     t2i = data.draw(st.lists(st.integers(1, 30), min_size=each * len(i2t), max_size=each * len(i2t)))
     ranks = Ranks(np.array(i2t), np.array(t2i))
     result = protocol_result(ranks, len(i2t), intervals=False)
@@ -35,7 +35,7 @@ def test_metrics_equal_the_definition(i2t: list[int], each: int, data: st.DataOb
         assert found == pytest.approx(value, abs=1e-9), name
 
 
-def test_ranks_and_metrics_of_published_code(golden: Golden) -> None:
+def test_ranks_and_metrics_of_published_code(golden):
     stored = golden("G_metrics")
     matrices = {key.removesuffix(".sims"): value for key, value in stored.items() if key.endswith(".sims")}
     matrices["ensemble"] = (stored["ensemble.sims_A"] + stored["ensemble.sims_B"]) / 2
@@ -45,9 +45,7 @@ def test_ranks_and_metrics_of_published_code(golden: Golden) -> None:
         assert_as_published(name, similarities, stored)
 
 
-def assert_as_published(
-    name: str, similarities: NDArray[np.floating], stored: dict[str, NDArray[Any]]
-) -> None:
+def assert_as_published(name, similarities, stored):
     each = similarities.shape[1] // len(similarities)
     ranks = count_ranks(ArrayRows(similarities), captions_per_image=each).whole
     np.testing.assert_array_equal(ranks.i2t, stored[f"{name}.i2t_ranks"] + 1)
@@ -60,7 +58,7 @@ def assert_as_published(
     assert result.r_sum == pytest.approx(float(stored[f"{name}.rsum"]), abs=1e-9)
 
 
-def test_folds_of_published_code(golden: Golden) -> None:
+def test_folds_of_published_code(golden):
     stored = golden("G_metrics")
     fold = int(stored["fold5.images_per_fold"])
     n_images, n_captions = stored["fold5.sims"].shape
@@ -82,14 +80,14 @@ def test_folds_of_published_code(golden: Golden) -> None:
     assert printed == pytest.approx(float(stored["fold5.rsum_as_printed_by_ncr"]), abs=1e-9)
 
 
-def recalls(ranks: Ranks, n_images: int) -> NDArray[np.floating]:
+def recalls(ranks, n_images):
     """i2t R@1, R@5, R@10, then t2i, ``(6,)``."""
     result = protocol_result(ranks, n_images, intervals=False)
     return np.array([getattr(side, k) for side in (result.i2t, result.t2i) for k in ("r1", "r5", "r10")])
 
 
 @pytest.mark.parametrize("file", ["V_npc_eval", "W_osa_eval"])
-def test_recalls_of_published_evaluations_and_where_they_are_wrong(file: str, golden: Golden) -> None:
+def test_recalls_of_published_evaluations_and_where_they_are_wrong(file, golden):
     """NPC prints i2t R@10 in place of t2i R@10 under the 1K protocol, and OSA cuts its folds to 999 images."""
     stored, fold = golden(file), 1000
     for name in (key.removesuffix(".images") for key in stored if key.endswith(".images")):
@@ -119,7 +117,7 @@ def test_recalls_of_published_evaluations_and_where_they_are_wrong(file: str, go
         assert (lost < 0.1).all()
 
 
-def test_trec_eval_finds_the_same_hits() -> None:
+def test_trec_eval_finds_the_same_hits():
     import ir_measures
     from ir_measures import Qrel, ScoredDoc, Success
 
@@ -148,7 +146,7 @@ def test_trec_eval_finds_the_same_hits() -> None:
 
 
 @pytest.mark.parametrize(("n_images", "fold", "each"), [(12, 12, 5), (20, 5, 3), (9, 3, 1)])
-def test_bootstrap_equals_loops(n_images: int, fold: int, each: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bootstrap_equals_loops(n_images, fold, each, monkeypatch):
     monkeypatch.setattr(metrics, "RESAMPLES", 40)
     monkeypatch.setattr(metrics, "DRAWN_AT_ONCE", 8)
     random = np.random.default_rng(n_images)
@@ -161,7 +159,7 @@ def test_bootstrap_equals_loops(n_images: int, fold: int, each: int, monkeypatch
         np.testing.assert_allclose(found[:, 3 + column], t2i, atol=1e-9)
 
 
-def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
+def test_intervals_cover_the_truth_about_as_often_as_they_say():
     random = np.random.default_rng(0)
     covered = 0
     for _ in range(200):
@@ -173,7 +171,7 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
     assert 180 <= covered <= 199
 
 
-def coverage(rate: float, n: int, each: int, together: int, find: Callable[..., Any]) -> float:
+def coverage(rate, n, each, together, find):
     """How often an interval covers a recall of ``rate`` on ``n`` images with ``each`` queries, summed over all counts.
 
     Misses come ``together`` many in one image: one, or all of its queries.
@@ -198,15 +196,13 @@ def coverage(rate: float, n: int, each: int, together: int, find: Callable[..., 
         (5, 1, (0.98, 0.99, 0.995, 0.999, 0.9995)),  # each in an image of its own
     ],
 )
-def test_intervals_cover_the_truth_near_0_and_100_percent_too(
-    each: int, together: int, rates: tuple[float, ...]
-) -> None:
+def test_intervals_cover_the_truth_near_0_and_100_percent_too(each, together, rates):
     for rate in rates:
         assert coverage(rate, 200, each, together, metrics.recall_intervals) > 0.92
 
 
-def test_the_bootstrap_alone_degenerates() -> None:
-    def bootstrap(*given: Any) -> Any:
+def test_the_bootstrap_alone_degenerates():
+    def bootstrap(*given):
         return metrics.intervals(metrics.bootstrap_recalls(*given))
 
     found = [coverage(rate, 200, *sizes, bootstrap) for rate, sizes in ((0.99, (1, 1)), (0.999, (5, 1)))]
@@ -214,7 +210,7 @@ def test_the_bootstrap_alone_degenerates() -> None:
 
 
 @pytest.mark.parametrize("each", [1, 5])
-def test_no_interval_of_a_perfect_or_a_useless_model_is_a_single_point(each: int) -> None:
+def test_no_interval_of_a_perfect_or_a_useless_model_is_a_single_point(each):
     best, worst = (np.full(200 * n, rank) for n, rank in ((1, 1), (1, 1000)))
     for i2t, ends in ((best, (98.17, 100.0)), (worst, (0.0, 1.83))):
         result = protocol_result(Ranks(i2t, np.repeat(i2t, each)), 200, intervals=True)
@@ -224,7 +220,7 @@ def test_no_interval_of_a_perfect_or_a_useless_model_is_a_single_point(each: int
         assert result.r_sum_interval == pytest.approx([6 * end for end in ends], abs=0.03)
 
 
-def test_only_few_misses_or_hits_change_an_interval() -> None:
+def test_only_few_misses_or_hits_change_an_interval():
     for missed in (0, 1, 4, 5, 6, 100, 194, 195, 196, 199, 200):
         hits = np.ones((200, 1), np.int64)
         hits[:missed] = 0
@@ -236,12 +232,12 @@ def test_only_few_misses_or_hits_change_an_interval() -> None:
         )
 
 
-def test_an_interval_holds_the_middle_95_percent() -> None:
+def test_an_interval_holds_the_middle_95_percent():
     assert metrics.intervals(np.arange(1001.0)[:, None]) == [(25.0, 975.0)]
 
 
 @pytest.mark.parametrize(("n_images", "per_fold"), [(1, 1), (2, 1), (6, 3), (50, 25), (64, 64), (129, 129)])
-def test_resamples_are_those_of_randint(n_images: int, per_fold: int) -> None:
+def test_resamples_are_those_of_randint(n_images, per_fold):
     random = np.random.RandomState(metrics.BOOTSTRAP_SEED)
     for counts in metrics.resamples(n_images, per_fold, 130):
         drawn = random.randint(0, per_fold, (130, per_fold), dtype=np.int64)

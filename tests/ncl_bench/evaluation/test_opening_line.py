@@ -24,5 +24,5 @@ SHA256 = "0123456789abcdef" * 4
         (StatedNoise(unit="image", ratio=0.2, sha256=SHA256), "image noise of ratio 0.2 (from a file)"),
     ],
 )
-def test_it_names_dataset_noise_method_and_device(noise: StatedNoise, words: str) -> None:
+def test_it_names_dataset_noise_method_and_device(noise, words):
     assert opening_line("digits", noise.in_words, "NCR", "cuda:0") == f"digits: {words}; NCR on cuda:0"

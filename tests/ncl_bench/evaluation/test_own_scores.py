@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_tensors
 from support import miniatures
@@ -25,14 +24,14 @@ from ncl_bench.evaluation.submission import read_submission
 Run = Callable[..., Any]
 
 
-def protocols(run: Run, *arguments: object) -> Any:
+def protocols(run, *arguments):
     """What evaluation writes of each protocol."""
     ran = run("evaluate", *arguments, "--dataset", "digits", "--to", "out")
     assert ran.code == 0, ran.err
     return read_json(Path("out/evaluation.json"))["protocols"]
 
 
-def refused(run: Run, *arguments: object, dataset: str = "digits") -> str:
+def refused(run, *arguments, dataset="digits"):
     """The one sentence with which evaluation ends."""
     ran = run("evaluate", *arguments, "--dataset", dataset)
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1), arguments
@@ -40,14 +39,12 @@ def refused(run: Run, *arguments: object, dataset: str = "digits") -> str:
 
 
 @pytest.fixture
-def matrix(tmp_path: Path) -> Path:
+def matrix(tmp_path):
     np.save(tmp_path / "scores.npy", similarities())
     return tmp_path / "scores.npy"
 
 
-def test_embeddings_are_compared_by_cosine_or_dot_product(
-    run: Run, matrix: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_embeddings_are_compared_by_cosine_or_dot_product(run, matrix, monkeypatch):
     monkeypatch.chdir(matrix.parent)
     for name, array in zip(("images", "captions"), embeddings(), strict=True):
         np.save(f"{name}.npy", array)
@@ -61,7 +58,7 @@ def test_embeddings_are_compared_by_cosine_or_dot_product(
     assert "cosine of the embeddings was taken" in said
 
 
-def test_dev_and_pages_are_there_on_request(run: Run, matrix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dev_and_pages_are_there_on_request(run, matrix, monkeypatch):
     out = matrix.parent / "out"
     options = ("--split", "dev", "--to", out, "--plot", "--examples", 2)
     ran = run("evaluate", matrix, "--dataset", "digits", *options)
@@ -76,7 +73,7 @@ def test_dev_and_pages_are_there_on_request(run: Run, matrix: Path, monkeypatch:
 
 
 @pytest.fixture
-def held(matrix: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def held(matrix, monkeypatch):
     """A folder of what people hold and cannot give."""
     folder = matrix.parent
     monkeypatch.chdir(folder)
@@ -165,7 +162,7 @@ REFUSED = {f"evaluate {given}": words for given, words in EVALUATE.items()}
 REFUSED |= {f"submission init --to new --method {given}": words for given, words in BEGIN.items()}
 
 
-def test_what_cannot_be_evaluated_or_submitted_is_one_sentence(run: Run, held: Path) -> None:
+def test_what_cannot_be_evaluated_or_submitted_is_one_sentence(run, held):
     before = sorted(held.rglob("*"))
     for command, words in REFUSED.items():
         ran = run(*shlex.split(command))
@@ -174,16 +171,14 @@ def test_what_cannot_be_evaluated_or_submitted_is_one_sentence(run: Run, held: P
     assert sorted(held.rglob("*")) == before
 
 
-def test_files_are_opened_without_torch(run: Run, matrix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_opened_without_torch(run, matrix, monkeypatch):
     torch.save(torch.zeros(2), matrix.parent / "x.pt")
     monkeypatch.setitem(sys.modules, "torch", None)
     assert run("evaluate", matrix, "--dataset", "digits").code == 0
     assert "x.pt needs torch; install with: pip install" in refused(run, matrix.parent / "x.pt")
 
 
-def test_pictures_need_an_extra_and_nothing_is_written(
-    run: Run, matrix: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pictures_need_an_extra_and_nothing_is_written(run, matrix, monkeypatch):
     for option, module in (("--plot", "matplotlib"), ("--examples=2", "jinja2")):
         monkeypatch.setitem(sys.modules, module, None)
         said = refused(run, matrix, option, "--to", matrix.parent / "out")
@@ -191,7 +186,7 @@ def test_pictures_need_an_extra_and_nothing_is_written(
     assert not (matrix.parent / "out").exists()
 
 
-def test_each_direction_may_have_its_matrix(run: Run, matrix: Path) -> None:
+def test_each_direction_may_have_its_matrix(run, matrix):
     """As rerankers give them: the best 30 of each query have a score, and queries are rows."""
     rescored = {}
     for name, scores in (("i2t", similarities(1)), ("t2i", similarities(2).T)):
@@ -213,7 +208,7 @@ def test_each_direction_may_have_its_matrix(run: Run, matrix: Path) -> None:
     assert "to turn it into a submission" not in ran.out
 
 
-def test_a_pair_without_a_finite_score_is_named_with_its_matrix() -> None:
+def test_a_pair_without_a_finite_score_is_named_with_its_matrix():
     bad = similarities().T.copy()
     bad[8, 3] = -np.inf
     with pytest.raises(
@@ -222,7 +217,7 @@ def test_a_pair_without_a_finite_score_is_named_with_its_matrix() -> None:
         evaluate(similarities(), t2i=bad, dataset="digits")
 
 
-def test_square_matrices_have_queries_as_rows() -> None:
+def test_square_matrices_have_queries_as_rows():
     scores = np.random.default_rng(0).normal(size=(1000, 1000)).astype(np.float32)
     scores[np.arange(1000), np.arange(1000)] += 3
     found = evaluate(scores, t2i=scores.T, dataset="pictograms", intervals=False)
@@ -233,22 +228,22 @@ def test_square_matrices_have_queries_as_rows() -> None:
 class OnADevice:
     """A tensor on a GPU with a gradient, as far as its methods go."""
 
-    def __init__(self, array: NDArray[np.float32], steps: tuple[str, ...] = ()) -> None:
+    def __init__(self, array, steps=()):
         self.array, self.steps, self.dtype = array, steps, "torch.float32"
 
-    def detach(self) -> "OnADevice":
+    def detach(self):
         return OnADevice(self.array, (*self.steps, "detach"))
 
-    def cpu(self) -> "OnADevice":
+    def cpu(self):
         return OnADevice(self.array, (*self.steps, "cpu"))
 
-    def __array__(self, dtype: object = None, copy: object = None) -> NDArray[np.float32]:
+    def __array__(self, dtype=None, copy=None):
         if self.steps != ("detach", "cpu"):
             raise TypeError("can't convert cuda:0 device type tensor to numpy")
         return self.array
 
 
-def test_evaluate_takes_what_people_hold(matrix: Path) -> None:
+def test_evaluate_takes_what_people_hold(matrix):
     scores = similarities()
     reference = evaluate(scores, dataset="digits")
     save_file({"x": scores}, matrix.with_suffix(".safetensors"))
@@ -275,22 +270,22 @@ def test_evaluate_takes_what_people_hold(matrix: Path) -> None:
 
 
 @pytest.mark.gpu
-def test_a_tensor_on_a_gpu_is_evaluated() -> None:
+def test_a_tensor_on_a_gpu_is_evaluated():
     tensor = torch.tensor(similarities(), device="cuda", requires_grad=True)
     assert evaluate(tensor, dataset="digits") == evaluate(similarities(), dataset="digits")
 
 
-def init(run: Run, folder: Path, *options: object, dataset: str = "digits") -> Any:
+def init(run, folder, *options, dataset="digits"):
     return run("submission", "init", "--method", "X", "--dataset", dataset, "--to", folder, *options)
 
 
-def fill_in(folder: Path) -> None:
+def fill_in(folder):
     path = folder / "submission.yaml"
     path.write_text(path.read_text().replace("FILL-IN", "mine"))
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".safetensors", ".pt"])
-def test_a_submission_begins_with_its_scores(run: Run, matrix: Path, suffix: str) -> None:
+def test_a_submission_begins_with_its_scores(run, matrix, suffix):
     source, folder = matrix.with_suffix(suffix), matrix.parent / "submission"
     scores = similarities().astype(np.float64)
     np.save(matrix, scores)
@@ -307,7 +302,7 @@ def test_a_submission_begins_with_its_scores(run: Run, matrix: Path, suffix: str
     assert read_result(folder).splits["test"] == evaluate(scores, dataset="digits")
 
 
-def test_a_submission_begins_with_embeddings(run: Run, tmp_path: Path) -> None:
+def test_a_submission_begins_with_embeddings(run, tmp_path):
     for name, array in zip(("a", "b"), embeddings(), strict=True):
         np.save(tmp_path / f"{name}.npy", array)
     options = ("--scores", tmp_path / "a.npy", "--scores", tmp_path / "b.npy", "--similarity", "dot")
@@ -318,7 +313,7 @@ def test_a_submission_begins_with_embeddings(run: Run, tmp_path: Path) -> None:
     assert found.recalls() == evaluate(similarities(), dataset="digits").recalls()
 
 
-def test_all_that_is_left_is_listed_at_once_with_its_source(run: Run, tmp_path: Path) -> None:
+def test_all_that_is_left_is_listed_at_once_with_its_source(run, tmp_path):
     ran = init(run, tmp_path / "submission", dataset="flickr30k")
     left = ran.out.split("left to fill in:\n")[1].split("assumed")[0].splitlines()
     names = ["backbone", "order_fingerprint.test", "hardware", "scores.test.matrix.sha256"]
@@ -331,9 +326,7 @@ def test_all_that_is_left_is_listed_at_once_with_its_source(run: Run, tmp_path: 
     assert 'noise "none"' in ran.out
 
 
-def test_the_order_comes_from_captions_and_ids_alone(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_order_comes_from_captions_and_ids_alone(run, tmp_path, monkeypatch):
     monkeypatch.setitem(DATASETS.data, "flickr30k", miniatures.SPECS["flickr30k"])
     place = miniatures.make(tmp_path / "downloads", "flickr30k")
     for features in place.glob("*.npy"):
@@ -350,7 +343,7 @@ def test_the_order_comes_from_captions_and_ids_alone(
     assert "order_fingerprint of flickr30k/test was recorded but not checked" in checked.out
 
 
-def test_scores_of_another_shape_or_place_are_refused(run: Run, matrix: Path) -> None:
+def test_scores_of_another_shape_or_place_are_refused(run, matrix):
     folder = matrix.parent / "submission"
     said = init(run, folder, "--scores", matrix, dataset="flickr30k").err
     assert "flickr30k/test needs (1000, 5000)" in said

@@ -3,10 +3,7 @@
 import base64
 import io
 import re
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +18,7 @@ from ncl_bench.evaluation.pages import Gallery, plot_ranks, write_examples
 from ncl_bench.evaluation.ranks import Ranks
 
 
-def test_a_picture_shows_every_region_at_its_place() -> None:
+def test_a_picture_shows_every_region_at_its_place():
     regions = digits_split("test").image_features[0]
     canvas = np.asarray(Image.open(io.BytesIO(SPEC.picture("", regions))))
     assert canvas.shape == (8 * GRID, 8 * GRID)
@@ -32,7 +29,7 @@ def test_a_picture_shows_every_region_at_its_place() -> None:
 
 
 @pytest.mark.parametrize("form", ["matrix", "embeddings"])
-def test_the_worst_failures_come_first(form: str, run: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_worst_failures_come_first(form, run, tmp_path):
     scores = similarities()
     write_folder(tmp_path, form)
     assert run("evaluate", tmp_path, "--examples", 4).code == 0
@@ -53,7 +50,7 @@ def test_the_worst_failures_come_first(form: str, run: Callable[..., Any], tmp_p
     assert f"image {best} (digits-test-{best:04d})" in section[section.index("Retrieved") :][:2_000]
 
 
-def test_queries_of_rank_one_are_no_failures(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_queries_of_rank_one_are_no_failures(run, tmp_path):
     perfect = np.repeat(np.eye(200, dtype=np.float32), 5, axis=1)
     write_matrix(tmp_path, perfect)
     assert run("evaluate", tmp_path, "--examples", 4).code == 0
@@ -61,7 +58,7 @@ def test_queries_of_rank_one_are_no_failures(run: Callable[..., Any], tmp_path: 
     assert evaluate(perfect, dataset="digits").r_sum == 600
 
 
-def test_a_page_without_the_dataset_shows_numbers(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_page_without_the_dataset_shows_numbers(run, tmp_path):
     random = np.random.default_rng(0)
     scores = random.normal(size=(1000, 1000)).astype(np.float32)
     noise = {"unit": "natural", "ratio": None}
@@ -73,7 +70,7 @@ def test_a_page_without_the_dataset_shows_numbers(run: Callable[..., Any], tmp_p
     assert "data:image" not in page
 
 
-def test_what_a_submitter_writes_is_escaped(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_what_a_submitter_writes_is_escaped(run, tmp_path):
     write_matrix(tmp_path, similarities(), method="A & B")
     assert run("evaluate", tmp_path, "--examples", 2, "--plot").code == 0
     page = (tmp_path / "examples_test.html").read_text()
@@ -88,7 +85,7 @@ def test_what_a_submitter_writes_is_escaped(run: Callable[..., Any], tmp_path: P
     assert "<script" not in (tmp_path / "hostile.svg").read_text()
 
 
-def test_pictograms_are_shown_by_their_thumbnails() -> None:
+def test_pictograms_are_shown_by_their_thumbnails():
     gallery = Gallery(pictograms.SPEC, load_dataset("pictograms", split="test"))
     item = gallery.image(7)
     name = str(load_dataset("pictograms", split="test").image_ids[7])
@@ -97,7 +94,7 @@ def test_pictograms_are_shown_by_their_thumbnails() -> None:
     np.testing.assert_array_equal(np.asarray(shown), pictograms.thumbnails("test")[name])
 
 
-def test_photographs_are_shown_small_and_upright_and_damaged_ones_not_at_all() -> None:
+def test_photographs_are_shown_small_and_upright_and_damaged_ones_not_at_all():
     """Where a dataset draws no picture, the images that were stored beside its features are shown."""
     stream, turned = io.BytesIO(), Image.Exif()
     turned[0x0112] = 6  # the camera was held upright

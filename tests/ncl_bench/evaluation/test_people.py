@@ -1,10 +1,7 @@
 """Agreement with people's judgements, against scipy and scikit-learn on the same observations."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy.stats import kendalltau
 from sklearn.metrics import roc_auc_score
 from support import flickr8k_miniature
@@ -16,7 +13,6 @@ from ncl_bench.data.prepare import prepare
 from ncl_bench.evaluation.call import evaluate
 from ncl_bench.evaluation.compare import compare_agreement
 from ncl_bench.evaluation.people import (
-    Agreement,
     agreement_in_order,
     agreement_interval,
     agreement_of,
@@ -33,10 +29,10 @@ N_IMAGES = 40
 SHAPE = (N_IMAGES, 5 * N_IMAGES)
 
 
-def judgements(n_expert: int = 300, n_crowd: int = 900) -> dict[str, Judgements]:
+def judgements(n_expert=300, n_crowd=900):
     random = np.random.default_rng(0)
 
-    def pairs(n: int) -> NDArray[np.int64]:
+    def pairs(n):
         flat = random.choice(N_IMAGES * N_IMAGES, n, replace=False)
         return np.stack([flat // N_IMAGES, 5 * (flat % N_IMAGES) + 2], axis=1)
 
@@ -49,13 +45,13 @@ def judgements(n_expert: int = 300, n_crowd: int = 900) -> dict[str, Judgements]
     }
 
 
-def similarities(step: float) -> NDArray[np.float64]:
+def similarities(step):
     """A matrix with ties if ``step`` is positive."""
     scores = np.random.default_rng(1).normal(size=(N_IMAGES, 5 * N_IMAGES))
     return np.round(scores / step) * step if step else scores
 
 
-def expected(scores: dict[str, NDArray[np.float64]], judged: dict[str, Judgements]) -> dict[str, float]:
+def expected(scores, judged):
     """The definitions of docs/protocol.md, by two libraries."""
     expert, crowd = judged["expert"], judged["crowd"]
     others = ~expert.own
@@ -70,7 +66,7 @@ def expected(scores: dict[str, NDArray[np.float64]], judged: dict[str, Judgement
 
 
 @pytest.mark.parametrize("step", [0.0, 0.01, 0.5, 2.0])
-def test_the_measures_are_those_of_the_libraries(step: float) -> None:
+def test_the_measures_are_those_of_the_libraries(step):
     judged = judgements()
     scores = {kind: similarities(step)[one.image, one.caption] for kind, one in judged.items()}
     found = agreements(scores, judged, SHAPE)
@@ -80,7 +76,7 @@ def test_the_measures_are_those_of_the_libraries(step: float) -> None:
 
 
 @pytest.mark.parametrize("step", [0.0, 0.5])
-def test_the_influence_of_a_pair_is_the_change_when_it_counts_more(step: float) -> None:
+def test_the_influence_of_a_pair_is_the_change_when_it_counts_more(step):
     judged = judgements()
     scores = {kind: similarities(step)[one.image, one.caption] for kind, one in judged.items()}
     found = agreements(scores, judged, SHAPE)
@@ -103,7 +99,7 @@ def test_the_influence_of_a_pair_is_the_change_when_it_counts_more(step: float) 
                 ), name
 
 
-def test_influences_of_images_and_captions_are_sums_over_their_pairs() -> None:
+def test_influences_of_images_and_captions_are_sums_over_their_pairs():
     judged = judgements()
     scores = {kind: similarities(0.1)[one.image, one.caption] for kind, one in judged.items()}
     one, crowd = agreements(scores, judged, SHAPE)["crowd_tau_b"], judged["crowd"]
@@ -113,11 +109,11 @@ def test_influences_of_images_and_captions_are_sums_over_their_pairs() -> None:
     assert not one.captions[16]  # nobody judged it
 
 
-def drawn(random: np.random.Generator, n: int = 100) -> Agreement:
+def drawn(random, n=100):
     """Agreement of a model on new images and captions; both move the similarities and the ratings of their pairs."""
     image, caption = np.divmod(random.permutation(n * n)[:2_000], n)
 
-    def moved() -> NDArray[np.float64]:
+    def moved():
         return random.normal(size=n)[image] + random.normal(size=n)[caption]
 
     shared = moved() + 0.3 * random.normal(size=2_000)
@@ -127,7 +123,7 @@ def drawn(random: np.random.Generator, n: int = 100) -> Agreement:
     return agreements({"expert": shared + moved()}, judged, (n, 5 * n))["expert_tau_c"]
 
 
-def test_intervals_cover_new_images_and_captions() -> None:
+def test_intervals_cover_new_images_and_captions():
     random = np.random.default_rng(5)
     found = [drawn(random) for _ in range(300)]
     values = np.array([one.value for one in found])
@@ -138,12 +134,12 @@ def test_intervals_cover_new_images_and_captions() -> None:
     assert np.mean(abs(values - values.mean()) <= over_images) < 0.87  # images alone are too narrow
 
 
-def test_models_that_differ_by_seed_alone_rarely_differ_significantly() -> None:
+def test_models_that_differ_by_seed_alone_rarely_differ_significantly():
     random, judged = np.random.default_rng(6), judgements()
     expert = judged["expert"]
     shared = expert.judged.mean(axis=1)
 
-    def side(n: int) -> list[Agreement]:
+    def side(n):
         noise = random.normal(size=(n, len(shared))) + random.normal(size=(n, 1)) * random.normal(
             size=(1, 300)
         )
@@ -156,7 +152,7 @@ def test_models_that_differ_by_seed_alone_rarely_differ_significantly() -> None:
     assert outside <= 6
 
 
-def test_the_ceiling_is_the_mean_rating_against_the_ratings() -> None:
+def test_the_ceiling_is_the_mean_rating_against_the_ratings():
     expert = judgements()["expert"]
     others = ~expert.own
     ratings = expert.judged[others]
@@ -164,7 +160,7 @@ def test_the_ceiling_is_the_mean_rating_against_the_ratings() -> None:
     assert ceiling(expert) == pytest.approx(want, rel=1e-12)
 
 
-def test_the_level_of_a_person_is_one_rating_against_the_mean_of_the_others() -> None:
+def test_the_level_of_a_person_is_one_rating_against_the_mean_of_the_others():
     expert = judgements()["expert"]
     ratings = expert.judged[~expert.own]
     want = [
@@ -175,7 +171,7 @@ def test_the_level_of_a_person_is_one_rating_against_the_mean_of_the_others() ->
 
 
 @pytest.mark.parametrize("longest_tie", [1, 5, 500])
-def test_concordance_counts_every_partner_once(longest_tie: int) -> None:
+def test_concordance_counts_every_partner_once(longest_tie):
     random = np.random.default_rng(2)
     scores, judged = random.permutation(700) // longest_tie, random.integers(0, 5, 700)
     sign = np.sign(scores[:, None] - scores) * np.sign(judged[:, None] - judged)
@@ -183,7 +179,7 @@ def test_concordance_counts_every_partner_once(longest_tie: int) -> None:
 
 
 @pytest.mark.parametrize("step", [0.0, 0.5])
-def test_the_order_alone_gives_the_values_and_names_no_pair(step: float) -> None:
+def test_the_order_alone_gives_the_values_and_names_no_pair(step):
     judged = judgements()
     scores = {kind: similarities(step)[one.image, one.caption] for kind, one in judged.items()}
     said = in_order(scores, judged)
@@ -200,7 +196,7 @@ def test_the_order_alone_gives_the_values_and_names_no_pair(step: float) -> None
 
 
 @pytest.mark.parametrize("step", [0.0, 0.5])
-def test_the_evidence_gives_the_intervals_of_a_row_and_of_two_rows(step: float) -> None:
+def test_the_evidence_gives_the_intervals_of_a_row_and_of_two_rows(step):
     judged = judgements()
     full, kept = [], []
     for run in range(3):
@@ -216,16 +212,14 @@ def test_the_evidence_gives_the_intervals_of_a_row_and_of_two_rows(step: float) 
 
 
 @pytest.fixture
-def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def prepared(tmp_path, monkeypatch):
     """Flickr8K with three test images, prepared with its judgements."""
     monkeypatch.setitem(DATASETS.data, "flickr8k", flickr8k_miniature.SPEC)
     prepare("flickr8k", flickr8k_miniature.make(tmp_path / "flickr8k"), tmp_path / "data")
     return tmp_path / "data"
 
 
-def test_evaluate_adds_agreement_where_the_judgements_are_prepared(
-    prepared: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_evaluate_adds_agreement_where_the_judgements_are_prepared(prepared, monkeypatch):
     monkeypatch.delenv(ROOT_VARIABLE, raising=False)
     scores = np.random.default_rng(3).random((3, 15))
     # three images are too few for a bootstrap: some resamples hold no pair that people call matching
@@ -245,7 +239,7 @@ def test_evaluate_adds_agreement_where_the_judgements_are_prepared(
 
 
 @pytest.mark.parametrize("runs", [1, 3])
-def test_a_side_that_agrees_more_is_better(runs: int) -> None:
+def test_a_side_that_agrees_more_is_better(runs):
     judged = judgements(n_expert=800)
     sides = []
     for weight in (2.0, 0.0):

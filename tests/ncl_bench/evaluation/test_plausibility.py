@@ -4,7 +4,6 @@ import re
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from support.submission_folders import similarities
 
 from ncl_bench.data import DATASETS
@@ -15,22 +14,22 @@ from ncl_bench.evaluation.results import Evaluation
 from tools import best_published as best_published_file
 
 
-def notes_of(scores: NDArray[np.floating], dataset: str = "digits", split: str = "test") -> str:
+def notes_of(scores, dataset="digits", split="test"):
     return "\n".join(evaluate(scores, dataset=dataset, split=split, intervals=False).notes)
 
 
-def test_a_good_result_gets_no_note() -> None:
+def test_a_good_result_gets_no_note():
     assert notes_of(similarities()) == ""
     assert notes_of(similarities(noise=2.5)) == ""
 
 
-def test_scores_that_hardly_differ() -> None:
+def test_scores_that_hardly_differ():
     low, high = np.float32(1), np.nextafter(np.float32(1), np.float32(2))
     assert "every similarity is 0.25" in notes_of(np.full((200, 1000), 0.25, np.float32))
     assert "nearly constant" in notes_of(np.where(similarities() > 0, high, low))
 
 
-def test_a_result_at_chance() -> None:
+def test_a_result_at_chance():
     random = np.random.default_rng(0)
     for _ in range(5):
         notes = notes_of(random.normal(size=(200, 1000)))
@@ -44,7 +43,7 @@ def test_a_result_at_chance() -> None:
     assert "at chance" not in notes_of(one_direction)
 
 
-def test_the_order_of_captions_that_fits_is_named() -> None:
+def test_the_order_of_captions_that_fits_is_named():
     scores = similarities()
     by_turn = scores[:, np.arange(1000).reshape(200, 5).T.ravel()]
     notes = notes_of(by_turn)
@@ -59,21 +58,21 @@ def test_the_order_of_captions_that_fits_is_named() -> None:
     assert "another order" not in notes_of(scores[:, shuffled])
 
 
-def test_distances_instead_of_similarities() -> None:
+def test_distances_instead_of_similarities():
     note = notes_of(-similarities())
     assert "are these distances?" in note
     assert "at chance" not in note
     assert "distances" not in notes_of(np.zeros((200, 1000), np.float32))
 
 
-def test_directions_swapped() -> None:
+def test_directions_swapped():
     ranks = Ranks(np.repeat([1, 30], [60, 140]), np.repeat([1, 30], [600, 400]))
     counted = Counted(ranks, None, None, "int64")
     result = evaluation_of(counted, DATASETS["digits"], "test", intervals=False)
     assert "t2i R@1 60.0 is far above i2t R@1 30.0" in "\n".join(result.notes)
 
 
-def test_better_than_any_published() -> None:
+def test_better_than_any_published():
     perfect = np.eye(1000, dtype=np.float32)
     assert "rSum 600.0 is above every published one (163.9)" in notes_of(perfect, "now")
     assert "above every published one (385.9)" in notes_of(perfect, "cc152k", "dev")
@@ -83,21 +82,21 @@ def test_better_than_any_published() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_many_ties(dtype: str) -> None:
+def test_many_ties(dtype):
     scores = (1000 + similarities() / 8).astype(np.float16).astype(dtype)
     notes = notes_of(scores)
     assert re.search(r"of 1,200 ranks depend on ties \(rSum up to \d+\.\d", notes)
     assert ("half precision is too coarse" in notes) == (dtype == "float16")
 
 
-def reranked(scores: NDArray[np.float32], k: int, filler: float = -100.0) -> NDArray[np.float32]:
+def reranked(scores, k, filler=-100.0):
     """Scores of the top ``k`` items of every row, and a number in place of the others."""
     kept = np.argsort(np.argsort(-scores)) < k
     return np.where(kept, scores, np.float32(filler))
 
 
 @pytest.mark.parametrize(("filler", "low"), [(-100.0, False), (10.0, True), (-1e9, False)])
-def test_pairs_without_a_score_are_counted_and_are_no_ties(filler: float, low: bool) -> None:
+def test_pairs_without_a_score_are_counted_and_are_no_ties(filler, low):
     scores = similarities(noise=2.5)
     notes = evaluate(reranked(scores, 300, filler), dataset="digits", intervals=False).notes
     own = np.arange(1000)
@@ -109,7 +108,7 @@ def test_pairs_without_a_score_are_counted_and_are_no_ties(filler: float, low: b
     assert len(notes) == 1
 
 
-def test_rounding_beside_pairs_without_a_score_is_named_too() -> None:
+def test_rounding_beside_pairs_without_a_score_is_named_too():
     scores = reranked(np.round(similarities(noise=2.5)), 300)
     first, second = evaluate(scores, dataset="digits", intervals=False).notes
     assert "140,000 of 200,000 pairs hold -100" in first
@@ -117,7 +116,7 @@ def test_rounding_beside_pairs_without_a_score_is_named_too() -> None:
 
 
 @pytest.mark.parametrize(("matrix", "direction"), [("i2t", "t2i"), ("t2i", "i2t")])
-def test_a_matrix_per_direction_keeps_its_notes(matrix: str, direction: str) -> None:
+def test_a_matrix_per_direction_keeps_its_notes(matrix, direction):
     given = {"i2t": similarities(), "t2i": similarities().T}
     given[matrix] = reranked(given[matrix], 20)
     notes = evaluate(given["i2t"], t2i=given["t2i"], dataset="digits", intervals=False).notes
@@ -129,7 +128,7 @@ def test_a_matrix_per_direction_keeps_its_notes(matrix: str, direction: str) -> 
     assert len(notes) == 2
 
 
-def test_the_best_published_numbers_are_those_that_papers_print() -> None:
+def test_the_best_published_numbers_are_those_that_papers_print():
     best = {name: dict(best_published(spec, "test")) for name, spec in DATASETS.items()}
     assert {name: numbers for name, numbers in best.items() if numbers} == {
         "now": {"1k": 163.9},
@@ -140,7 +139,7 @@ def test_the_best_published_numbers_are_those_that_papers_print() -> None:
     assert BEST_PUBLISHED.read_text() == best_published_file.content()
 
 
-def test_notes_are_part_of_the_result() -> None:
+def test_notes_are_part_of_the_result():
     result = evaluate(np.zeros((200, 1000), np.float32), dataset="digits")
     assert len(result.notes) == 3
     assert Evaluation.model_validate_json(result.to_json()).notes == result.notes

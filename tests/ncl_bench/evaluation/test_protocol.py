@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from oracles.ranks import metrics_by_definition, ranks_by_definition
 
 import ncl_bench
@@ -18,7 +17,7 @@ from ncl_bench.evaluation.protocol import check_matrix, expected_shape, protocol
 from ncl_bench.evaluation.results import Evaluation
 
 
-def trained_scores(n_images: int = 200, each: int = 5, seed: int = 0) -> NDArray[np.float32]:
+def trained_scores(n_images=200, each=5, seed=0):
     random = np.random.default_rng(seed)
     scores = random.normal(size=(n_images, n_images * each)).astype(np.float32)
     captions = np.arange(n_images * each)
@@ -27,11 +26,11 @@ def trained_scores(n_images: int = 200, each: int = 5, seed: int = 0) -> NDArray
 
 
 @pytest.fixture(scope="module")
-def result() -> Evaluation:
+def result():
     return evaluate(trained_scores(), dataset="digits")
 
 
-def test_intervals_surround_the_recalls(result: Evaluation) -> None:
+def test_intervals_surround_the_recalls(result):
     for direction in (result.default.i2t, result.default.t2i):
         assert direction.intervals is not None
         for name, (low, high) in direction.intervals.items():
@@ -42,7 +41,7 @@ def test_intervals_surround_the_recalls(result: Evaluation) -> None:
     assert (without.i2t.intervals, without.r_sum_interval) == (None, None)
 
 
-def test_a_result_converts_and_is_shown(result: Evaluation) -> None:
+def test_a_result_converts_and_is_shown(result):
     assert Evaluation.model_validate(json.loads(result.to_json())) == result
     assert json.loads(json.dumps(result.to_dict(), allow_nan=False)) == result.to_dict()
     frame = result.to_pandas()
@@ -59,7 +58,7 @@ def test_a_result_converts_and_is_shown(result: Evaluation) -> None:
     assert shown.endswith("<p>a &lt; b</p>")
 
 
-def test_coco_is_folded_and_whole_from_one_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_coco_is_folded_and_whole_from_one_matrix(monkeypatch):
     small = replace(DATASETS["coco"], images={"test": 40, "dev": 10, "train": 10})
     monkeypatch.setitem(DATASETS.data, "coco", small)
     monkeypatch.setitem(ncl_bench.evaluation.protocol.IMAGES_PER_FOLD, "5fold-1k", 8)
@@ -78,7 +77,7 @@ def test_coco_is_folded_and_whole_from_one_matrix(monkeypatch: pytest.MonkeyPatc
     assert result.r_sum == found.r_sum
 
 
-def test_flickr30k_dev_is_its_first_1000_images() -> None:
+def test_flickr30k_dev_is_its_first_1000_images():
     assert selection_images(DATASETS["flickr30k"], "dev") == 1000
     assert expected_shape(DATASETS["flickr30k"], "dev") == (1000, 5000)
     assert expected_shape(DATASETS["coco"], "test") == (5000, 25000)
@@ -91,7 +90,7 @@ def test_flickr30k_dev_is_its_first_1000_images() -> None:
 
 
 @pytest.mark.parametrize("name", DATASETS)
-def test_folds_divide_the_test_split(name: str) -> None:
+def test_folds_divide_the_test_split(name):
     spec = DATASETS[name]
     for protocol in protocols_of(spec, "test"):
         size = ncl_bench.evaluation.protocol.fold_size(protocol, spec.images["test"])
@@ -112,12 +111,12 @@ def test_folds_divide_the_test_split(name: str) -> None:
         ([[1.0], [1.0, 2.0]], "no array"),
     ],
 )
-def test_wrong_scores_are_refused(scores: NDArray[np.generic], words: str) -> None:
+def test_wrong_scores_are_refused(scores, words):
     with pytest.raises(ScoresError, match=words):
         evaluate(scores, dataset="digits")
 
 
-def test_evaluating_leaves_torch_unloaded() -> None:
+def test_evaluating_leaves_torch_unloaded():
     code = (
         "import sys, numpy, ncl_bench; ncl_bench.evaluate(numpy.zeros((200, 1000), 'f4'), dataset='digits'); "
         "print(sorted({'torch', 'pandas', 'matplotlib', 'sklearn'} & set(sys.modules)))"

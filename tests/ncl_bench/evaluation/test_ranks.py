@@ -1,41 +1,39 @@
 """Counted ranks equal the definition, whatever the block, the threads, the type or the layout."""
 
 import mmap
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from numpy.typing import NDArray
 from oracles.ranks import ranks_by_definition
 
 from ncl_bench.errors import ScoresError
-from ncl_bench.evaluation.ranks import Counted, Ranks, count_ranks
+from ncl_bench.evaluation.ranks import Ranks, count_ranks
 from ncl_bench.evaluation.scores import ArrayRows
 
 NAMES = ("i2t", "t2i", "i2t_optimistic", "t2i_optimistic")
 
 
-def count(matrix: NDArray[np.floating], each: int, fold: int | None = None, **options: int) -> Counted:
+def count(matrix, each, fold=None, **options):
     return count_ranks(ArrayRows(matrix), captions_per_image=each, images_per_fold=fold, **options)
 
 
-def assert_equal(found: Ranks | None, expected: Ranks | None) -> None:
+def assert_equal(found, expected):
     assert (found is None) == (expected is None)
     for name in NAMES if found is not None else ():
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), err_msg=name)
 
 
-def by_definition(matrix: NDArray[np.floating], each: int, fold: int | None = None) -> Ranks:
+def by_definition(matrix, each, fold=None):
     values = matrix.astype(float).tolist()
     found = [ranks_by_definition(values, each, fold, optimistic=optimistic) for optimistic in (False, True)]
     return Ranks(*(np.array(found[tie][side]) for tie in (0, 1) for side in (0, 1)))
 
 
 @st.composite
-def matrices(draw: st.DrawFn) -> tuple[NDArray[np.float32], int, int]:
+def matrices(draw):
     """Similarities with few distinct values, so that ties abound; captions per image; images per fold."""
     each, fold, folds = draw(st.integers(1, 4)), draw(st.integers(1, 4)), draw(st.integers(1, 3))
     n_images = fold * folds
@@ -46,7 +44,7 @@ def matrices(draw: st.DrawFn) -> tuple[NDArray[np.float32], int, int]:
 
 @given(matrices())
 @settings(max_examples=60)
-def test_ranks_equal_the_definition(case: tuple[NDArray[np.float32], int, int]) -> None:
+def test_ranks_equal_the_definition(case):
     matrix, each, fold = case
     found = count(matrix, each, fold)
     assert_equal(found.whole, by_definition(matrix, each))
@@ -56,9 +54,7 @@ def test_ranks_equal_the_definition(case: tuple[NDArray[np.float32], int, int]) 
 
 @given(matrices(), st.sampled_from([1, 2, 7, 10_000]), st.integers(1, 3))
 @settings(max_examples=40)
-def test_blocks_and_threads_change_nothing(
-    case: tuple[NDArray[np.float32], int, int], block: int, threads: int
-) -> None:
+def test_blocks_and_threads_change_nothing(case, block, threads):
     matrix, each, fold = case
     found, expected = count(matrix, each, fold, block=block, threads=threads), count(matrix, each, fold)
     assert_equal(found.whole, expected.whole)
@@ -67,7 +63,7 @@ def test_blocks_and_threads_change_nothing(
 
 @given(matrices())
 @settings(max_examples=40)
-def test_upcast_layout_and_byte_order_change_nothing(case: tuple[NDArray[np.float32], int, int]) -> None:
+def test_upcast_layout_and_byte_order_change_nothing(case):
     matrix, each, fold = case
     expected = count(matrix, each, fold)
     for same in (
@@ -82,7 +78,7 @@ def test_upcast_layout_and_byte_order_change_nothing(case: tuple[NDArray[np.floa
         assert_equal(found.folds, expected.folds)
 
 
-def test_more_rows_than_a_byte_counts() -> None:
+def test_more_rows_than_a_byte_counts():
     matrix = np.zeros((600, 600), np.float32)
     assert count(matrix, 1, block=10_000).whole.t2i.tolist() == [600] * 600
 
@@ -90,7 +86,7 @@ def test_more_rows_than_a_byte_counts() -> None:
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("place", [(0, 0), (3, 7), (9, 19)])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_number_that_is_not_finite_is_named(bad: float, place: tuple[int, int], threads: int) -> None:
+def test_a_number_that_is_not_finite_is_named(bad, place, threads):
     matrix = np.zeros((10, 20), np.float32)
     matrix[place] = matrix[9, 19] = bad
     n = len({place, (9, 19)})
@@ -98,12 +94,12 @@ def test_a_number_that_is_not_finite_is_named(bad: float, place: tuple[int, int]
         count(matrix, 2, block=2, threads=threads)
 
 
-def test_large_finite_numbers_pass() -> None:
+def test_large_finite_numbers_pass():
     matrix = np.full((4, 4), np.finfo(np.float32).max)
     assert count(matrix, 1).range == (matrix[0, 0], matrix[0, 0])
 
 
-def test_a_mapped_file_gives_its_pages_back(tmp_path: Path) -> None:
+def test_a_mapped_file_gives_its_pages_back(tmp_path):
     random = np.random.default_rng(0)
     matrix = random.normal(size=(300, 1500)).astype(np.float32)
     np.save(tmp_path / "s.npy", matrix)

@@ -1,15 +1,11 @@
 """The scores file: written whole or not at all, opened mapped."""
 
 import io
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import safetensors.numpy
 import torch
-from numpy.typing import NDArray
 from support.damaged import JSON, NPY, PICKLE, assert_damage_is_refused, assert_refused, npy, npy_header
 
 from ncl_bench import evaluate
@@ -19,11 +15,11 @@ from ncl_bench.npy import map_npy, read_header
 
 
 @pytest.fixture
-def scores() -> NDArray[np.float32]:
+def scores():
     return np.random.default_rng(0).normal(size=(200, 1000)).astype(np.float32)
 
 
-def test_scores_come_back(tmp_path: Path, scores: NDArray[np.float32]) -> None:
+def test_scores_come_back(tmp_path, scores):
     path = tmp_path / "deep" / "test.npy"
     write_scores(path, scores)
     opened = read_array(path)
@@ -36,16 +32,14 @@ def test_scores_come_back(tmp_path: Path, scores: NDArray[np.float32]) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f8", ">f4"])
-def test_other_floats_are_written_as_float32(tmp_path: Path, scores: NDArray[np.float32], dtype: str) -> None:
+def test_other_floats_are_written_as_float32(tmp_path, scores, dtype):
     write_scores(tmp_path / "test.npy", scores.astype(dtype))
     opened = read_array(tmp_path / "test.npy")
     np.testing.assert_array_equal(opened, scores.astype(dtype).astype(np.float32))
 
 
 @pytest.mark.parametrize(("bad", "dtype"), [(np.nan, "f4"), (1e300, "f8")])
-def test_numbers_that_are_not_finite_leave_the_old_file(
-    tmp_path: Path, scores: NDArray[np.float32], bad: float, dtype: str
-) -> None:
+def test_numbers_that_are_not_finite_leave_the_old_file(tmp_path, scores, bad, dtype):
     write_scores(tmp_path / "test.npy", scores)
     before = (tmp_path / "test.npy").read_bytes()
     wrong = scores.astype(dtype)
@@ -57,18 +51,16 @@ def test_numbers_that_are_not_finite_leave_the_old_file(
 
 
 @pytest.mark.parametrize("name", ["test", "test.pt", "test.npz"])
-def test_a_file_of_another_kind_is_not_written(
-    tmp_path: Path, scores: NDArray[np.float32], name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_of_another_kind_is_not_written(tmp_path, scores, name, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ScoresError, match=f"^path is {name}, expected a name that ends in .npy$"):
         write_scores(name, scores)
     assert not any(tmp_path.iterdir())
 
 
-def test_what_evaluate_takes_is_written(tmp_path: Path, scores: NDArray[np.float32]) -> None:
+def test_what_evaluate_takes_is_written(tmp_path, scores):
     class Tensor:  # as torch's, which numpy asks for its values
-        def __array__(self, dtype: object = None, copy: object = None) -> NDArray[np.float32]:
+        def __array__(self, dtype=None, copy=None):
             return scores
 
     write_scores(tmp_path / "tensor.npy", Tensor())
@@ -84,10 +76,10 @@ NO_ROWS = "{'descr': '<f4', 'fortran_order': False, 'shape': (0, 999999999999999
 NEGATIVE = "{'descr': '<f4', 'fortran_order': False, 'shape': (-2, -3)}"
 
 
-def test_damaged_npy_files_are_read_or_refused(tmp_path: Path) -> None:
+def test_damaged_npy_files_are_read_or_refused(tmp_path):
     path = tmp_path / "scores.npy"
 
-    def read(content: bytes) -> None:
+    def read(content):
         path.write_bytes(content)
         header = read_header(path)
         array = map_npy(path, header)
@@ -103,14 +95,14 @@ def test_damaged_npy_files_are_read_or_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".pt"])
-def test_damaged_scores_of_other_libraries_are_read_or_refused(suffix: str, tmp_path: Path) -> None:
+def test_damaged_scores_of_other_libraries_are_read_or_refused(suffix, tmp_path):
     path, seeds = tmp_path / f"scores{suffix}", []
     for array in (np.ones((4, 20), np.float32), np.ones((2, 3), np.float16)):
         stream = io.BytesIO()
         torch.save(torch.tensor(array), stream)
         seeds.append(stream.getvalue() if suffix == ".pt" else safetensors.numpy.save({"scores": array}))
 
-    def read(content: bytes) -> None:
+    def read(content):
         path.write_bytes(content)
         array = read_array(path)
         assert isinstance(array, np.ndarray)
@@ -119,7 +111,7 @@ def test_damaged_scores_of_other_libraries_are_read_or_refused(suffix: str, tmp_
     assert_damage_is_refused(seeds, read, (b"data_offsets", b"BF16", b"F8_E4M3", *PICKLE, *JSON))
 
 
-def written(folder: Path, name: str, array: NDArray[np.floating]) -> Path:
+def written(folder, name, array):
     """A file of another program, by its name."""
     import pandas as pd
     import scipy.io
@@ -141,7 +133,7 @@ FORMS = ["s.npz", "s.mat", "s.csv", "semicolon.csv", "s.tsv", "s.txt"]
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_files_of_other_programs_give_the_same_result(tmp_path: Path, name: str) -> None:
+def test_files_of_other_programs_give_the_same_result(tmp_path, name):
     array = np.random.default_rng(0).standard_normal((200, 1000)).astype(np.float32)
     path = written(tmp_path, name, array)
     np.testing.assert_array_equal(read_array(path).astype(np.float32), array)
@@ -168,14 +160,14 @@ def test_files_of_other_programs_give_the_same_result(tmp_path: Path, name: str)
         (lambda path: np.save(path / "a.npy", np.ones((200, 1000), bool)), "has dtype bool"),
     ],
 )
-def test_what_is_no_matrix_of_scores_is_refused(tmp_path: Path, make: Callable[..., Any], words: str) -> None:
+def test_what_is_no_matrix_of_scores_is_refused(tmp_path, make, words):
     make(tmp_path)
     (path,) = tmp_path.iterdir()
     with pytest.raises(ScoresError, match=words):
         evaluate(path, dataset="digits")
 
 
-def test_a_second_matrix_with_images_as_rows_is_taken_with_a_remark() -> None:
+def test_a_second_matrix_with_images_as_rows_is_taken_with_a_remark():
     i2t, t2i = np.random.default_rng(0).standard_normal((2, 200, 1000)).astype(np.float32)
     by_rows, by_columns = (
         evaluate(i2t, dataset="digits", t2i=each, intervals=False) for each in (t2i, t2i.T)

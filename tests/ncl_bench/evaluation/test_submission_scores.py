@@ -19,7 +19,7 @@ from ncl_bench.evaluation.scores import ArrayRows, EmbeddingRows
 
 @given(st.integers(0, 1000), st.integers(1, 12), st.integers(1, 4), st.sampled_from(["cosine", "dot"]))
 @settings(max_examples=30)
-def test_embeddings_have_one_number_per_pair(seed: int, n: int, each: int, similarity: str) -> None:
+def test_embeddings_have_one_number_per_pair(seed, n, each, similarity):
     random = np.random.default_rng(seed)
     images, captions = random.normal(size=(n, 7)).astype("f4"), random.normal(size=(n * each, 7)).astype("f2")
     rows = EmbeddingRows(images, captions, similarity)
@@ -36,7 +36,7 @@ def test_embeddings_have_one_number_per_pair(seed: int, n: int, each: int, simil
 
 
 @pytest.mark.parametrize("block", [1, 7, 100])
-def test_tiles_change_no_rank(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiles_change_no_rank(block, monkeypatch):
     random = np.random.default_rng(0)
     images = random.normal(size=(40, 8)).astype(np.float32)
     images[20:] = images[:20]
@@ -55,7 +55,7 @@ def test_tiles_change_no_rank(block: int, monkeypatch: pytest.MonkeyPatch) -> No
         assert counted.folds.i2t.tolist() == [1] * 40
 
 
-def test_each_direction_is_read_from_its_own_matrix() -> None:
+def test_each_direction_is_read_from_its_own_matrix():
     i2t, t2i = (ArrayRows(similarities(seed)) for seed in (1, 2))
     own = np.arange(1000)
     matches = (Matches(own // 5, own, np.full(200, 5)), Matches(own, own // 5, np.ones(1000, int)))
@@ -67,12 +67,12 @@ def test_each_direction_is_read_from_its_own_matrix() -> None:
     assert first != second
 
 
-def random_ranks(seed: int) -> Ranks:
+def random_ranks(seed):
     random = np.random.default_rng(seed)
     return Ranks(random.integers(1, 20, 200), random.integers(1, 20, 1000))
 
 
-def test_differences_are_of_the_same_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_differences_are_of_the_same_resamples(monkeypatch):
     monkeypatch.setattr(metrics, "RESAMPLES", 10)
     monkeypatch.setattr(metrics, "DRAWN_AT_ONCE", 5)
     first, second = random_ranks(0), random_ranks(1)
@@ -84,11 +84,11 @@ def test_differences_are_of_the_same_resamples(monkeypatch: pytest.MonkeyPatch) 
     np.testing.assert_allclose(difference_samples(first, second, 200), expected, atol=1e-9)
 
 
-def counted(ranks: Ranks, deeper: int = 0) -> Counted:
+def counted(ranks, deeper=0):
     return Counted(Ranks(ranks.i2t + deeper, ranks.t2i + deeper), None, None, "int64")
 
 
-def test_verdicts() -> None:
+def test_verdicts():
     good, worse = [counted(random_ranks(0))], [counted(random_ranks(0), 3)]
     other, spec = [counted(random_ranks(2))], DATASETS["digits"]
     found = compare_counted((good, worse), spec, "test", ("mine", "yours"))["200"]
@@ -101,7 +101,7 @@ def test_verdicts() -> None:
     assert compare_counted((good, good), spec, "test")["200"].interval == (0.0, 0.0)
 
 
-def test_several_runs_are_compared_over_runs_and_images() -> None:
+def test_several_runs_are_compared_over_runs_and_images():
     spec = DATASETS["digits"]
     first, second = (0, 4), (1, 3)
     runs = [[counted(random_ranks(n), deeper) for n, deeper in enumerate(each)] for each in (first, second)]

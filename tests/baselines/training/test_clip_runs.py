@@ -219,7 +219,7 @@ def test_embeddings_say_what_the_matrix_says(tmp_path):
         "digits: caption noise of ratio 0.4 (seed 0, realised 0.3999); NCR on cpu\n"
     )
     names = {path.name for path in to.iterdir()}
-    assert names == {"test_images.npy", "test_captions.npy", "submission.yaml"}
+    assert names == {"test_images.npy", "test_captions.npy", "pairs.npz", "submission.yaml"}
     images, captions = (np.load(to / f"test_{side}.npy") for side in ("images", "captions"))
     assert (images.shape, captions.shape) == ((200, 64), (1000, 64))
     matrix = np.load(tmp_path / "matrix" / "test.npy")

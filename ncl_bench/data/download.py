@@ -74,8 +74,13 @@ class ZipDownload:
         self.place = place
         with reading(place, fix=DOWNLOAD_AGAIN):
             self._zip = zipfile.ZipFile(place)
-        members = [info for info in self._zip.infolist() if not info.filename.endswith("/")]
-        # members are read in place and in blocks, so no name, link or size does harm
+        # members are read in place and in blocks, so no link or size does harm; no record holds a name that leads out
+        members = [
+            info
+            for info in self._zip.infolist()
+            if not info.filename.endswith("/")
+            and not {"..", "/", "//"} & {*PurePosixPath(info.filename).parts}
+        ]
         if any(info.compress_type == zipfile.ZIP_LZMA for info in members):
             raise DataError(
                 f"{place} is compressed by LZMA, where a few bytes can require gigabytes; pack it anew"

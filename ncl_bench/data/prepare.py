@@ -43,7 +43,7 @@ from ncl_bench.data.verify import (
     vocabulary_warning,
 )
 from ncl_bench.data.vocabulary import load_vocabulary
-from ncl_bench.errors import DataError, named
+from ncl_bench.errors import DataError, as_size, named
 from ncl_bench.extras import require
 from ncl_bench.files import AnyPath, Journal, as_path, sha256_of_file, sole_owner, write_text
 from ncl_bench.foreign import readable
@@ -131,6 +131,7 @@ def _prepared(
             shutil.rmtree(work, ignore_errors=True)
             return target
         try:
+            _refuse_full_disk(work, spec, dtype)
             # what a stopped run had finished; other settings or files begin a new journal
             journal = Journal(work, [key, material.times])
             findings = verify(
@@ -215,6 +216,18 @@ def _settings_key(spec: DatasetSpec, material: Material, options: PrepareOptions
         "files": [file and sha256_of_file(readable(file, DataError, "a json file")) for file in files],
     }
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+def _refuse_full_disk(work: Path, spec: DatasetSpec, dtype: Dtype) -> None:
+    """Refuse before an hour of work; what a stopped run had written counts as done."""
+    needed = sum(spec.images.values()) * spec.n_regions * spec.feature_dim * np.dtype(dtype).itemsize
+    missing = needed - sum(path.stat().st_size for path in work.rglob("*") if path.is_file())
+    free = shutil.disk_usage(work.parent).free
+    if missing > free:
+        raise DataError(
+            f"{work.parent} has {as_size(free)} free, and {as_size(missing)} are needed for {spec.name} as {dtype}; "
+            f"free space, or choose another {named('to')} or {named('dtype', 'float16')}"
+        )
 
 
 def _write(

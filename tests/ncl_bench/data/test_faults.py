@@ -150,6 +150,10 @@ def test_a_source_is_one_folder_or_zip(tmp_path):
     (source / "vocab").rename(tmp_path / "vocab")
     miniatures.make_now(source, "now100k_precomp")
     refused("now", source, tmp_path, "; give one of these")
+    for name in ("../a", "/a"):
+        with zipfile.ZipFile(tmp_path / "out.zip", "w") as archive:
+            archive.write(source / "h5100k_precomp" / "train_ims.npy", f"{name}/train_ims.npy")
+        refused("now", tmp_path / "out.zip", tmp_path, "out.zip holds no train_ims.npy")
     shutil.rmtree(source / "h5100k_precomp")
     (source / "vocab" / "now100k_precomp_vocab_bert.json").unlink()
     refused("now", source, tmp_path, "holds no now100k_precomp_vocab_bert.json")
@@ -193,6 +197,15 @@ def test_a_damaged_zip_member_is_refused(member, compression, tmp_path):
     content[info.header_offset + 30 + len(member) + 10] ^= 0xFF
     archive.write_bytes(content)
     refused("now", archive, tmp_path, member)
+
+
+def test_too_little_space_is_told_before_anything_is_written(tmp_path, monkeypatch):
+    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+    usage = shutil.disk_usage(tmp_path)._replace(free=100)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(DataError, match="root has 100 bytes free, and 912 bytes are needed"):
+        prepare("flickr30k", source, tmp_path / "root")
+    assert not (tmp_path / "root").exists()
 
 
 def test_damaged_feature_files_are_read_or_refused(tmp_path):

@@ -8,6 +8,7 @@ texts, what ``datasets`` saves, and in Python a frame or a ``datasets.Dataset``.
 import csv
 import io
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -291,7 +292,7 @@ def _folder(path: Path) -> UserRows:
         with reading(each):
             part = _file(each)
         if each.name in METADATA and each.parent != path:
-            part = _from_outside(part, each.parent.relative_to(path))
+            part = _from_outside(part, path, each.parent.relative_to(path))
         parts.append((_inner(path, each), part))
     return _joined(path.name, path, parts, order=True)
 
@@ -300,9 +301,15 @@ def _inner(folder: Path, file: Path) -> str:
     return file.relative_to(folder).as_posix()
 
 
-def _from_outside(part: UserRows, inner: Path) -> UserRows:
+def _from_outside(part: UserRows, outer: Path, inner: Path) -> UserRows:
     """Rows of a metadata table in a subfolder, whose image paths start from the outer folder."""
-    columns = known_columns([*part.frame], "image")
+    frame = part.frame
+    # a column of another name holds paths, too, if its first cell is a file here; the outer folder may have its name
+    columns = known_columns([*frame], "image") or [
+        str(name)
+        for name in frame
+        if any(os.path.isfile(outer / inner / str(each)) for each in frame[name].head(1))
+    ]
     moved = {
         name: [
             (inner / cell).as_posix() if cell and not URL.fullmatch(cell) else cell
@@ -344,7 +351,8 @@ def _file(path: Path) -> UserRows:
         return _of_arrow(decode.parquet(path), ".parquet")
     if ending in (".jsonl", ".ndjson"):
         lines = [line for line in decode.text(path).split("\n") if line.strip()]
-        return UserRows("", pd.DataFrame([_object(line) for line in lines], dtype=object), ".jsonl")
+        frame = pd.DataFrame([_object(line) for line in lines], dtype=object)
+        return UserRows("", frame.rename(columns=str), ".jsonl")  # lists have numbers for columns
     if ending == ".json":
         return _json(_object(decode.text(path)), path)
     return _text(decode.text(path), path)
@@ -370,8 +378,9 @@ def _text(text: str, path: Path) -> UserRows:
         if not quoted or re.search(r'(?<![^\t\n])"', _QUOTED.sub("", text)):
             quoting = csv.QUOTE_NONE
     else:
-        if '\\"' in text and not re.search(r'[^\\,;|\n]""', text):
-            text = text.replace('\\"', '""')  # as databases write a mark inside a cell
+        # as databases write a mark inside a cell; where one ends every cell, the cells end with a backslash
+        if re.search(r'\\"(?![,;|\r\n]|\Z)', text) and not re.search(r'[^\\,;|\n]""', text):
+            text = text.replace('\\"', '""')
         # a blank before the mark would make the marks a part of the text
         blanks = re.search(rf'{re.escape(separator)} +"', text) is not None
     cells = (

@@ -339,17 +339,25 @@ def test_a_picture_without_a_text_is_a_row(tmp_path):
         read_pairs(images)
 
 
-def test_metadata_of_subfolders_with_two_columns_of_paths(tmp_path):
+@pytest.mark.parametrize(("columns", "given"), [(("file_name", "image"), None), (("photo",), "photo")])
+def test_metadata_of_subfolders_names_their_own_pictures(columns, given, tmp_path):
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "0.png").write_bytes(picture(9))
     for red, place in enumerate(("train", "test")):
         (tmp_path / "set" / place).mkdir(parents=True)
         (tmp_path / "set" / place / "0.png").write_bytes(picture(red))
-        rows = pd.DataFrame({"file_name": ["0.png"], "image": ["0.png"], "text": [place]})
+        rows = pd.DataFrame({**{name: ["0.png"] for name in columns}, "text": [place]})
         rows.to_csv(tmp_path / "set" / place / "metadata.csv", index=False)
-    captions = read_pairs(tmp_path / "set").captions
-    assert dict(zip(captions, shades(tmp_path / "set", None, tmp_path), strict=True)) == {
+    captions = read_pairs(tmp_path / "set", given).captions
+    assert dict(zip(captions, shades(tmp_path / "set", None, tmp_path, image_column=given), strict=True)) == {
         "train": 0,
         "test": 1,
     }
+
+
+def test_lists_in_json_lines_have_numbers_for_columns(tmp_path):
+    (tmp_path / "a.jsonl").write_text('["0.png", "a dog"]\n["1.png", "a cat"]\n')
+    assert read_pairs(tmp_path / "a.jsonl", "0", "1").captions == ["a dog", "a cat"]
 
 
 def test_captions_in_bytes_are_texts():

@@ -307,6 +307,9 @@ CASES = {
             folder / "x.tsv",
         )[-1],
     ),
+    "cells that end with a backslash": Case(
+        table("image,place,caption\n" + "".join(f'{n}.png,"C:\\in\\","{TEXTS[n]}"\n' for n in range(N)))
+    ),
     "sep=;": Case(table("sep=;\r\n" + csv(range(N)).replace(",", ";"))),
     "ids with a point": Case(
         table("image,caption\n" + "".join(f"{n}.0,{TEXTS[n]}\n" for n in range(N))),

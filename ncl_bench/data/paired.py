@@ -488,12 +488,12 @@ def collate(pairs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
                 f"pairs[{place}] {'has no' if differing[0] in names else 'alone has'} {differing[0]}, expected the "
                 f"same names in all: {', '.join(names)}; give pairs of one kind of dataset"
             )
-    longest = max(np.size(pair["caption_tokens"]) for pair in pairs)
     found: dict[str, Any] = {}
     for name in pairs[0]:
         with reading(name, fix="give pairs of one dataset, or collate it on its own"):
             arrays = [np.asarray(pair[name]) for pair in pairs]
             if name == "caption_tokens":
+                longest = max(map(len, arrays))
                 arrays = [np.pad(array, (0, longest - len(array))) for array in arrays]
             stacked = np.stack(arrays)
             found[name] = torch.from_numpy(stacked.astype(stacked.dtype.newbyteorder("="), copy=False))

@@ -203,8 +203,14 @@ def test_a_pair_that_does_not_fit_the_others_is_named(odd, sentence):
 
 def test_names_that_all_pairs_have_are_stacked_too():
     torch = pytest.importorskip("torch")
-    pairs = [{**dataset()[0], "weight": np.array(0.5, ">f4")}, changed(weight=np.array(2, ">f4"))]
-    assert torch.equal(collate(pairs)["weight"], torch.tensor([0.5, 2.0]))
+    tokens = torch.tensor([7])
+    pairs = [
+        {**dataset()[0], "weight": np.array(0.5, ">f4"), "caption_tokens": tokens},
+        changed(weight=np.array(2, ">f4")),
+    ]
+    batch = collate(pairs)
+    assert torch.equal(batch["weight"], torch.tensor([0.5, 2.0]))
+    assert torch.equal(batch["caption_tokens"][0].nonzero(), torch.tensor([[0]]))
 
 
 def test_first_images_keep_their_captions_and_only_them():

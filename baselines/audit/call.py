@@ -116,10 +116,14 @@ def apply_audit(
     # a misspelt cause would remove nothing
     if unknown := set(reasons) - {*result.reasons}:
         raise TrainingError(
-            f"{audit} names no pair {' or '.join(map(shorten, sorted(unknown)))}; its {named('reasons')} are "
+            f"{audit} names no pair {' or '.join(map(shorten, sorted(unknown)))}; {named('reasons')} may be "
             f"{', '.join(result.reasons) or 'none'}"
         )
     limit = result.threshold if threshold is None else threshold
+    if limit is not None and not np.isfinite(limit):  # of own pairs, nan would remove none without a word
+        raise TrainingError(
+            f"{named('threshold')} is {limit}, expected a finite number, such as the page shows"
+        )
     if limit is None and ids is None and not reasons:
         raise TrainingError(
             f"{audit} does not say how many are wrong; give {named('threshold')} (the slider of the page shows what "

@@ -11,9 +11,10 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
 from threading import Lock
 from typing import Any
 
@@ -78,7 +79,7 @@ class Jobs:
     def __init__(self, executor: Any, threads: ThreadPoolExecutor, begin: Callable[[], None]) -> None:
         self._executor, self._threads, self._begin = executor, threads, begin
         self._lock = Lock()
-        self._submitted: list[Any] = []
+        self.submitted: list[Any] = []
         self._closed = False
         # the user's unfinished jobs, asked of SLURM for all threads together; None if it did not answer
         self._queue: set[str] | None = None
@@ -93,7 +94,7 @@ class Jobs:
         """Cancel every unfinished job, and submit no new ones."""
         with self._lock:
             self._closed = True
-            for job in self._submitted:
+            for job in self.submitted:
                 if not _has_result(job):
                     job.cancel(check=False)
 
@@ -104,7 +105,7 @@ class Jobs:
             self._executor.update_parameters(job_name=name, dependency="singleton")
             with _refusing():
                 job = self._executor.submit(call)
-            self._submitted.append(job)
+            self.submitted.append(job)
         held = time.monotonic() + POLL  # a list of the queue may be so old, and not name this job
         while not _has_result(job) and time.monotonic() - held <= QUEUE_PATIENCE:
             self._refuse_if_closed()
@@ -158,13 +159,18 @@ def job_pool(
         NclBenchError: submitit or SLURM is not installed, an option is unknown, or a job died.
     """
     executor = _executor(options, folder)
+    new = [each for each in (folder, folder.parent) if not each.exists()]
     with ThreadPoolExecutor(n_jobs) as threads:
         jobs = Jobs(executor, threads, begin)
         try:
             yield jobs
         except BaseException:
             jobs.cancel()
-            threads.shutdown(wait=False, cancel_futures=True)
+            threads.shutdown(cancel_futures=True)
+            if new and not jobs.submitted:  # submitit writes a job's arguments before sbatch refuses it
+                rmtree(folder, ignore_errors=True)
+                with suppress(OSError):
+                    new[-1].rmdir()
             raise
 
 

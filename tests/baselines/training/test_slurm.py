@@ -114,10 +114,12 @@ def test_what_sbatch_refuses_is_one_sentence(queue, tmp_path):
     (tmp_path / "bin" / "sbatch").write_text(
         "#!/bin/bash\necho 'invalid partition specified: gpu' >&2; exit 1\n"
     )
-    with job_pool({"partition": "gpu"}, tmp_path / "jobs", 1, nothing) as jobs:
-        future = jobs.submit("refused", nothing)
-        with pytest.raises(NclBenchError, match=r"^--slurm: invalid partition specified: gpu; fix: "):
-            future.result()
+    with (
+        pytest.raises(NclBenchError, match=r"^--slurm: invalid partition specified: gpu; fix: "),
+        job_pool({"partition": "gpu"}, tmp_path / "sweep" / "jobs", 1, nothing) as jobs,
+    ):
+        jobs.submit("refused", nothing).result()
+    assert not (tmp_path / "sweep").exists()
 
 
 def test_a_job_that_dies_is_noticed_without_accounting(queue, tmp_path, monkeypatch, caplog):

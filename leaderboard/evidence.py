@@ -43,7 +43,7 @@ _ROUNDING = 1e-3
 """Share of the largest influence by which float32 influences may miss a sum of 0."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 """Fixed time stamp, so that the same ranks give the same bytes."""
-_AGAIN = "remove it, and add its submissions again with `ncl-bench leaderboard add`"
+_AGAIN = "remove it and its .yaml, and add its submissions again with `ncl-bench leaderboard add`"
 
 
 def write_ranks(path: Path, counted: Mapping[str, Counted]) -> None:

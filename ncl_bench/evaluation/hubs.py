@@ -47,10 +47,12 @@ def without_hubs(
     """
     scores, captions, images = map(as_array, (similarities, to_bank_of_captions, to_bank_of_images))
     # numpy would broadcast banks of one row, and an array with captions as rows fits if both sides are equally many
-    if len(captions) != len(scores) or images.shape[1:] != scores.shape[1:]:
+    shapes = [each.shape for each in (scores, captions, images)]
+    are_matrices = all(each.ndim == 2 and each.dtype.kind in "iuf" for each in (scores, captions, images))
+    if not are_matrices or shapes[1][0] != shapes[0][0] or shapes[2][1] != shapes[0][1]:
         raise ScoresError(
-            f"to_bank_of_captions {captions.shape} and to_bank_of_images {images.shape} do not fit similarities "
-            f"{scores.shape}; expected the same images as rows, and the same captions as columns"
+            f"to_bank_of_captions {shapes[1]} and to_bank_of_images {shapes[2]} do not fit similarities {shapes[0]}; "
+            "expected three matrices of numbers: the same images as rows, and the same captions as columns"
         )
     of_images = weight / 2 * mean_of_highest(captions, neighbours)
     of_captions = weight / 2 * mean_of_highest(images.T, neighbours)

@@ -64,6 +64,11 @@ def test_a_caption_near_every_image_is_no_longer_the_first_answer():
     [
         (1, lambda a: a[:1], "to_bank_of_captions"),  # numpy would repeat the row
         (2, lambda a: a.T, "to_bank_of_images"),
+        (0, lambda a: a.astype(complex), "similarities"),  # numpy would drop the imaginary part
+        *(
+            (1, damage, "to_bank_of_captions")
+            for damage in (lambda a: a[:, 0], lambda a: a[0, 0], lambda a: a.astype(str))
+        ),
         (2, lambda a: a[:9], "neighbours"),
         (1, lambda a: a[:, :9], "neighbours"),
     ],

@@ -143,7 +143,7 @@ def _only(shapes: Mapping[Any, Sequence[int]], path: Path) -> Any:
     """The only name in the file."""
     # a checkpoint by mistake, or several splits: no name says which one is meant
     if len(shapes) != 1:
-        some = ", ".join(f"{name} {tuple(shape)}" for name, shape in list(shapes.items())[:3])
+        some = ", ".join(f"{name} {tuple(shape) or ''}".rstrip() for name, shape in list(shapes.items())[:3])
         raise ScoresError(f"{path} holds {len(shapes)} arrays ({some}), expected one; save that one alone")
     return next(iter(shapes))
 

@@ -145,7 +145,7 @@ def test_files_of_other_programs_give_the_same_result(tmp_path, name):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda path: np.savez(path / "a.npz", x=np.ones(3), y=np.ones(3)), "holds 2 arrays"),
+        (lambda path: np.savez(path / "a.npz", x=np.ones(3), y=np.ones(3)), r"holds 2 arrays \(x, y\)"),
         (lambda path: np.savez(path / "a.npz", x=np.array([{}])), "cannot be read"),
         (lambda path: (path / "a.npz").write_bytes(b"PK"), "cannot be read"),
         (

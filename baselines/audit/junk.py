@@ -44,7 +44,12 @@ _REFUSALS = _joined(r"""
     image) (was |has been |is )?(filtered|blocked|censored|moderated|flagged|withheld)|
     not (been )?(provided|uploaded|attached|supported|permitted|allowed)|against (my|our|the) (guidelines|
     policy|rules)|(didn't|did not|doesn't|does not|failed to) (seem to )?(load|come through|upload|open|
-    arrive|attach)|(?:^|[^e] )(unable|not able|not possible|cannot|can't|failed) (to )?(be )?(view|see|
+    arrive|attach)|(could not|couldn't|cannot|can't|not) be (loaded|displayed|shown|found|opened|retrieved|
+    generated|processed|read|decoded|identified|determined)|no (photo |image |picture |alt |video )?(description|
+    caption|alt|preview|title)s? (is |was |were )?(available|provided|found|given|generated)|(image|photo|picture|
+    description|caption|preview|content|page|file)s? (is |was |currently )*(unavailable|missing$|not (found|
+    available))|
+    (?:^|[^e] )(unable|not able|not possible|cannot|can't|failed) (to )?(be )?(view|see|
     access|describ|identif|provid|assist|process|analy[sz]|determin|generat|load|display|comply|fulfil|
     interpret|help|creat)|(sure|certainly|absolutely|of course)[!,] (here|i|the|this|let)|
     here('s| is| are) (a|an|the|some|your|one) (possible |short |brief |detailed |suggested |
@@ -100,7 +105,7 @@ _REFUSALS = _joined(r"""
 
     üzgünüm|özür dilerim|maalesef|ne yazık ki|yapamam|edemem|edemiyorum|göremiyorum|yardımcı olamam|
     dil modeli|lütfen|mümkün değil|(tanımla|aç|gör|görüntüle|yardımcı ol|yap|ed|belirle)(y?a|y?e)m(ıyor|
-    iyor|am|em)|
+    iyor|[ae]m(?!\w))|
 
     maaf|saya tidak|saya belum|sayangnya|model bahasa|tidak (dapat|bisa) (saya|mem|men|mel|meng)|
     sebagai (ai|model)|mohon|tidak ada (gambar|foto)|tidak memiliki|

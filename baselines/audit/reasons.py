@@ -62,6 +62,15 @@ _FILE = re.compile(
     r"|[\w.()-]*\d{4,}[\w.()-]*",  # one word with a long number, such as PXL_20210101_1234
     re.IGNORECASE | re.ASCII,
 )
+_OF_A_PAGE = re.compile(
+    r"click (here|to|on the (link|image|photo))|add to (cart|basket|bag|wish|favou?rites)|(read|learn|view) more\W*$"
+    r"|subscribe (to|now)|sign up (now|today|here)|(enable|accept|allow|uses?) (all )?(javascript|cookies)"
+    r"|skip to (main )?content|^\W*log ?in (to|or|with|here)|shop now|follow us on|share (this|on) (post|page|article"
+    r"|facebook|twitter|pinterest)|(privacy|cookie) policy|terms of (use|service)|may contain:|image may contain"
+    r"|may be an image of|^\W*advertisement\W*$|scroll down|page not found",
+    re.IGNORECASE,
+)
+"""What stands beside pictures on web pages."""
 _GENERIC_TEXT = (
     "image,images,photo,photos,picture,pictures,img,pic,pics,photograph,an image,a photo,a picture,the image,"
     "this image,stock image,stock photo,caption,no caption,description,no description,image description,"
@@ -148,7 +157,7 @@ def words(caption: str) -> list[str]:
 
 def _is_boilerplate(caption: str, plain: str) -> bool:
     bare = caption.strip()
-    return not plain or plain in _GENERIC or _FILE.fullmatch(bare) is not None
+    return not plain or plain in _GENERIC or bool(_FILE.fullmatch(bare) or _OF_A_PAGE.search(bare))
 
 
 def _repeated(kinds: Int64Array, partners: Int64Array) -> NDArray[np.bool_]:

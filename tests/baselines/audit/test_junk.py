@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from baselines.audit.junk import CODE, CREDIT, KEYWORDS, LOOP, PRODUCT, REFUSAL, TEMPLATE
-from baselines.audit.reasons import CUT_OFF, REPEATED, REPEATED_PICTURE, STOP_WORDS, reasons_of
+from baselines.audit.reasons import BOILERPLATE, CUT_OFF, REPEATED, REPEATED_PICTURE, STOP_WORDS, reasons_of
 from ncl_bench.data.load import load_dataset
 
 WHO = (
@@ -43,6 +43,14 @@ def reason_of(caption, others=RIGHT):
             "I'm sorry, I can't describe people.",
             "As an AI model I cannot see this.",
             "Please upload an image.",
+            "The picture could not be loaded.",
+            "No photo description available.",
+        ),
+        BOILERPLATE: (
+            "Click here to read the story",
+            "Add to cart",
+            "Please enable JavaScript",
+            "Image may contain: dog",
         ),
         PRODUCT: ("Now only $19.99", "SKU: AB-1234-5", "60x40 cm, 2 kg, ref. 4711"),
         CODE: (
@@ -77,6 +85,8 @@ def test_a_kind_is_named(kind, captions):
         "a player with the number 12 on the shirt",
         "a photo of a man by the sea",
         "a boy, a girl, a dog and a cat sit on a wall",
+        "a bowl of edamame on a table",
+        "people sign up to throw a log in to the river",
     ],
 )
 def test_a_caption_is_not(caption):

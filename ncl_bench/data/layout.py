@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ncl_bench.data.encoding import Encoding
 from ncl_bench.errors import DataError
 from ncl_bench.files import sha256_of_file, write_text
-from ncl_bench.foreign import reading
+from ncl_bench.foreign import readable, reading
 from ncl_bench.schema import FileName, Record
 
 if TYPE_CHECKING:
@@ -192,7 +192,8 @@ def read_image_files(folder: Path) -> ImageFiles:
         return ImageFiles(parts={}, files=())
     path, fix = place / MANIFEST, f"delete {place} and add the images again"
     with reading(path, fix=fix):
-        found = ImageFiles.model_validate_json(path.read_bytes())
+        content = readable(path, DataError, "the record of images", fix=fix).read_bytes()
+        found = ImageFiles.model_validate_json(content)
     # sizes at every opening, hashes with `doctor --deep` alone, which reads every byte
     check_sizes(place, found.files, fix)
     return found

@@ -1,6 +1,7 @@
 """Images beside the features: copied whole, in the order of the features, and refused with a sentence."""
 
 import io
+import os
 from itertools import chain
 
 import datasets
@@ -160,3 +161,7 @@ def test_damaged_images_are_refused(root, photos, tmp_path):
         path.write_bytes(content)
         with pytest.raises(DataError, match=r"add the images again"):
             load_dataset("flickr30k", split="dev", root=root)
+    (folder / "manifest.json").unlink()
+    os.mkfifo(folder / "manifest.json")  # reading a pipe would wait forever
+    with pytest.raises(DataError, match=r"not a regular file.* add the images again"):
+        load_dataset("flickr30k", split="dev", root=root)

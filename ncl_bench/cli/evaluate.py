@@ -131,7 +131,7 @@ def _refuse_beside_a_folder(scores: list[Path], of_scores: dict[str, Any]) -> No
             value is not None
         ):  # it would be ignored, and the numbers be taken for those of that split or matrix
             raise SubmissionError(
-                f"{named(name, value)} is already set by {first}/submission.yaml; leave it out"
+                f"{named(name)} belongs to files of scores, and {first} is no file; leave it out"
             )
 
 

@@ -155,6 +155,8 @@ def _opened(pairs: Any, columns: "PairColumns", arrays: Arrays | None) -> OwnPai
         return read_pairs(
             pd.DataFrame({name: [f"{name} {row}" for row in range(n)] for name in ("image", "caption")})
         )
+    if pairs is None:  # at a terminal the argument may be left out
+        raise DataError("no pairs are given; give a table of images and captions, or embeddings of both")
     own = read_pairs(pairs, columns.image_column, columns.caption_column, rows_in_order=columns.rows_in_order)
     if arrays and n != len(own.captions):
         raise DataError(
@@ -254,7 +256,7 @@ def _refuse_any(own: OwnPairs, reasons: NDArray[np.object_], doubled: Mapping[st
     if wrong:
         raise DataError(
             f"{own.form.name}: {wrong[0]}, and there are {len(wrong) - 1:,} more such rows or pictures; correct them, "
-            f"or leave {named('strict', True)} out"
+            f"or leave {named('strict')} out"
         )
 
 

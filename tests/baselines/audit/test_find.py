@@ -203,7 +203,7 @@ def test_what_cannot_be_judged_is_left_out_and_listed(given):
     page = page_of(given / "audit")
     assert f"{rows[3][0]} = {rows[2][0]}" in page
     assert f"row 2 ({rows[1][0]})" in page
-    with pytest.raises(DataError, match=r"row 2 .* correct them, or leave strict=True out"):
+    with pytest.raises(DataError, match=r"row 2 .* correct them, or leave strict= out"):
         find_wrong_pairs(frame, images=given / "photos", strict=True)
     with pytest.raises(DataError, match=r"row 1 .*is not an image of a known format"):
         find_wrong_pairs(pd.concat([frame[:1], frame[6:]]), images=given / "photos", strict=True)
@@ -308,6 +308,7 @@ def test_apply_writes_the_lists_of_own_pairs(given, monkeypatch):
     assert "removes 40 of 60 pairs" in refusal("apply", given / "audit", "--threshold", 40, *to)
     assert "repeat it with --labels" in refusal("apply", given / "audit", "--ids", labels, *to)
     assert "kept exists already" in refusal("apply", given / "audit", "--to", given / "kept")
+    assert "no pairs are given" in refusal(*to)
     pd.DataFrame(rows_of(given)[::-1], columns=["file_name", "text"]).to_csv(
         given / "captions.csv", index=False
     )

@@ -1,7 +1,9 @@
 """Arguments of public calls: converted, or refused in one sentence before anything is read."""
 
 import inspect
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -12,7 +14,7 @@ import baselines
 import leaderboard
 import ncl_bench
 from baselines.audit import find_wrong_pairs
-from ncl_bench.arguments import checked_arguments
+from ncl_bench.arguments import Count, Seed, checked_arguments
 from ncl_bench.errors import NclBenchError
 from ncl_bench.options import PairColumns
 
@@ -30,14 +32,14 @@ OWNER = {
 
 @checked_arguments()
 def echo(
-    ratio=None,
-    seed=0,
-    seeds=None,
-    word="cosine",
-    plain=False,
-    count=1,
-    path=None,
-):
+    ratio: float | None = None,
+    seed: Seed = 0,
+    seeds: Sequence[int] | None = None,
+    word: Literal["cosine", "32-true"] = "cosine",
+    plain: bool = False,
+    count: Count = 1,
+    path: str | Path | None = None,
+) -> list[Any]:
     return [ratio, seed, seeds, word, plain, count, path]
 
 

@@ -3,7 +3,8 @@
 import inspect
 import subprocess
 import sys
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import pytest
 import typer
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 import leaderboard
 import leaderboard.cli
 import ncl_bench
+from ncl_bench.arguments import AnyPath, Seed
 from ncl_bench.cli import app
 from ncl_bench.cli.options import Option, made_from
 
@@ -20,16 +22,16 @@ Words = Literal["one", "two"]
 
 
 def call(
-    places,
-    word="one",
+    places: AnyPath | Sequence[AnyPath],
+    word: Words = "one",
     *,
-    to=None,
-    settings=(),
-    seeds=None,
-    kept=True,
-    open=False,
-    report=None,
-):
+    to: AnyPath | None = None,
+    settings: Mapping[str, int] | Sequence[str] = (),
+    seeds: Sequence[Seed] | None = None,
+    kept: bool = True,
+    open: bool = False,
+    report: Any = None,
+) -> None:
     """Do it.
 
     Args:
@@ -51,7 +53,7 @@ def command():
 
     @alone.command()
     @made_from(call, word=Option("--word"), kept=Option("--no-rest"), report=None)
-    def run(loud=False, **given):
+    def run(loud: bool = False, **given: Any) -> None:
         """Do it here."""
         got.update(given, loud=loud)
 

@@ -13,7 +13,7 @@ SHOWN_ONLY = Counter(
         "docs/add-a-dataset.md": 1,
         "docs/audit.md": 2,
         "docs/audit-judge.md": 6,
-        "docs/audit-runs.md": 5,
+        "docs/audit-runs.md": 6,
         "docs/beyond-one-machine.md": 3,
         "docs/clip.md": 5,
         "docs/data.md": 2,

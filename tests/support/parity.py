@@ -4,6 +4,7 @@ Arrays of a float64 run end in ``__f64``. Tolerances are those of the index besi
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -307,11 +308,11 @@ class Stored(dict[str, np.ndarray]):
         terms=MappingProxyType({}),
         **allowed,
     ):
-        """Compare the last step: loss, length of the gradient, and gradients.
+        """Compare the last step: loss, length of the gradient, gradients and, in float64, the weights that follow.
 
         Args:
             step: which computed it.
-            start: of the names of ``loss``, ``grad_norm`` and ``grad.*``; those that are stored count.
+            start: of the names of ``loss``, ``grad_norm``, ``grad.*`` and ``after.*``; those that are stored count.
             base: a whole published state, without which no gradient is compared.
             backbone: of the network.
             single: tolerance of numbers in float32.
@@ -326,6 +327,29 @@ class Stored(dict[str, np.ndarray]):
                 self.near(found, start + name, single, double)
         if base is not None:
             self.near_gradients(step.calls[-1][0][0], f"{start}grad.", base, backbone, slope, **allowed)
+        if base is not None and self.double and not step.update and (after := self.wanted(f"{start}after.")):
+            near_weights_after(step, after, base, backbone)
+
+
+def near_weights_after(step, after, base, backbone):
+    """Clip the gradients of the last step, let its optimiser take one at rate 2e-3, and compare the weights.
+
+    Args:
+        step: which computed them and did not move a weight.
+        after: published name to weight.
+        base: a whole published state.
+        backbone: of the network.
+    """
+    network = step.calls[-1][0][0]
+    vanishing = [
+        name for name, x in gradients_of(network).items() if x.abs().max() <= 1e-9
+    ]  # move as far as others
+    nn.utils.clip_grad_norm_(network.parameters(), 2.0)
+    for group in step.optimizers[network].param_groups:
+        group["lr"] = 2e-3
+    step.optimizers[network].step()
+    weights, build = dict(network.named_parameters()), partial(network_of, backbone)
+    assert_weights(weights, build, base, after, relative=1e-6, absolute=1e-6, some=True, left_out=vanishing)
 
 
 def assert_matrix_losses(

@@ -381,7 +381,7 @@ def test_nothing_is_overwritten_and_damaged_files_are_named(audited, tmp_path):
         (copy / file).write_text(content)
     for folder, to, threshold, problem in (
         (audited, audited, 0.5, "exists already; choose a new folder with to="),
-        (audited, none, float("nan"), "threshold= is nan, expected a finite number"),
+        (audited, none, float("nan"), "threshold=? is nan, expected a finite number"),
         (audited, none, 1.0, "training needs two pairs, and .* removes 1,000 of 1,000"),
         (tmp_path, none, 0.5, "does not exist, expected the result of `ncl-bench audit`"),
         (broken, none, 0.5, r"pairs\.parquet cannot be read"),

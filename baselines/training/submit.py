@@ -12,7 +12,6 @@ from functools import partial
 from hashlib import sha256
 from math import inf
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -131,7 +130,7 @@ def submit(
         lambda scores, last, correction: statement_of(
             finished, test, len(networks), scores, last, correction
         ),
-        pair_estimates(finished, networks, torch_device, console if rank() == 0 else Console(quiet=True)),
+        lambda console: pair_estimates(finished, networks, torch_device, console),
     )
 
 
@@ -205,6 +204,7 @@ def submit_zero_shot(
         *(networks, job, test, to, embeddings, weight, torch_device, None),
         lambda *_: None,
         lambda scores, _, correction: statement_of_zero_shot(job, pretrained, test, scores, correction),
+        lambda console: {},
     )
 
 
@@ -259,7 +259,7 @@ def _submitted(
     console: Console | None,
     last_epoch: Callable[[Arrays, bool, Console | None], float | None],
     describe: Callable[[Scores, float | None, Correction | None], Submission],
-    pairs: Mapping[str, NDArray[np.float16]] = MappingProxyType({}),
+    estimate_pairs: Callable[[Console | None], Mapping[str, NDArray[np.float16]]],
 ) -> Submission:
     """Score test and write the folder, whole or not at all."""
     console = console if rank() == 0 else Console(quiet=True)
@@ -281,6 +281,7 @@ def _submitted(
                     raise TrainingError(f"{name} of {to} is not finite; the networks cannot be submitted")
 
         from_first_rank(check)
+        pairs = estimate_pairs(console)  # of the best networks: the last epoch loads others into their place
         last = last_epoch(arrays, correction is not None, console)
         return from_first_rank(
             lambda: _written(to, arrays, pairs, lambda scores: describe(scores, last, correction))

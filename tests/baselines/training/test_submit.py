@@ -20,10 +20,11 @@ from baselines.training.run_folder import RunFolder, machine_of
 from baselines.training.scoring import score
 from baselines.training.submit import chosen_method, submit
 from ncl_bench.data.vocabulary import Vocabulary
-from ncl_bench.errors import TrainingError
+from ncl_bench.errors import NclBenchError, TrainingError
 from ncl_bench.evaluation.call import evaluate
 from ncl_bench.evaluation.detection import detection
 from ncl_bench.evaluation.submission import PAIRS_FILE, Training, read_submission
+from ncl_bench.files import sole_owner
 
 
 @pytest.fixture(scope="module")
@@ -214,6 +215,14 @@ def test_a_stopped_call_leaves_nothing_and_the_next_one_writes_the_same_bytes(
     for path in (tmp_path / "whole").iterdir():
         assert path.read_bytes() == (tmp_path / "broken" / path.name).read_bytes()
     assert {path.name for path in tmp_path.iterdir()} == {"whole", "broken"}
+
+
+@pytest.mark.usefixtures("few_pairs")
+def test_a_folder_in_use_is_told_before_anything_is_scored(tmp_path, monkeypatch):
+    trained(digits_job({"name": "info_nce", "epochs": 1}, recipe={"batch_size": 500}), tmp_path / "run")
+    monkeypatch.setattr(baselines.training.submit, "score", None)
+    with sole_owner(tmp_path / "to"), pytest.raises(NclBenchError, match="is in use by another"):
+        submit([tmp_path / "run"], tmp_path / "to", device="cpu")
 
 
 def test_more_images_than_memory_holds_are_scored_in_strips(runs, tmp_path, monkeypatch):

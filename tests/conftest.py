@@ -4,14 +4,12 @@ import gc
 import os
 import shutil
 import signal
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import settings
-from numpy.typing import NDArray
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the suite runs a process per core; more threads only wait
 if shutil.which("nvidia-smi") is None:
@@ -24,8 +22,6 @@ settings.register_profile("random", deadline=None, print_blob=True)
 settings.load_profile("fixed")
 
 GOLDEN = Path(os.environ.get("NCL_GOLDEN_DIR") or Path(__file__).parent / "golden")
-
-Golden = Callable[[str], dict[str, NDArray[np.generic]]]
 
 
 @pytest.fixture(scope="session")

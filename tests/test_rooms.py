@@ -82,7 +82,7 @@ def test_imports_go_one_way():
 def test_training_methods_never_read_the_truth():
     for folder in ("methods", "backbones"):
         for path in (ROOT / "baselines" / folder).rglob("*.py"):
-            assert "true_correspondence" not in path.read_text(encoding="utf-8")
+            assert "true_correspondence" not in path.read_text("utf-8")
 
 
 NAMES = sorted(
@@ -95,7 +95,7 @@ ORDINARY_WORDS = {"now", "digits"}
 
 def texts_of(path):
     """Line and text of every string but docstrings, and of every import."""
-    nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    nodes = [*ast.walk(ast.parse(path.read_text("utf-8")))]
     docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
     for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:

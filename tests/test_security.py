@@ -62,12 +62,12 @@ def faults(source):
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_source_unpickles_executes_extracts_or_calls_the_network(path):
-    assert faults(path.read_text(encoding="utf-8")) == []
+    assert faults(path.read_text("utf-8")) == []
 
 
 def test_no_source_touches_a_token_of_the_hub():
     for path in SOURCES:
-        found = re.findall(r"HF_TOKEN|get_token|\btoken=|HfFolder|login\(", path.read_text(encoding="utf-8"))
+        found = re.findall(r"HF_TOKEN|get_token|\btoken=|HfFolder|login\(", path.read_text("utf-8"))
         assert found == [], path
 
 
@@ -104,7 +104,7 @@ def test_loading_and_evaluating_connect_to_nothing(monkeypatch):
 
 
 WORKFLOWS = {
-    path.name: yaml.safe_load(path.read_text(encoding="utf-8"))
+    path.name: yaml.safe_load(path.read_text("utf-8"))
     for path in (ROOT / ".github" / "workflows").glob("*.yml")
 }
 JOBS = {
@@ -135,7 +135,7 @@ def test_what_judges_publishes_or_builds_installs_by_hash(name):
         assert re.search(
             r"--require-hashes -r hashes\.txt|--no-deps --no-build-isolation --editable \.", install
         )
-    pinned = (ROOT / "hashes.txt").read_text(encoding="utf-8")
+    pinned = (ROOT / "hashes.txt").read_text("utf-8")
     versions = dict(re.findall(r"^([\w.-]+)==(\S+)", pinned, re.MULTILINE))
     plain = dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
     shared = versions.keys() & plain.keys()
@@ -196,13 +196,13 @@ def test_the_check_runs_the_code_of_the_base_alone():
 
 
 def test_every_guarantee_names_its_tests():
-    policy = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    policy = (ROOT / "SECURITY.md").read_text("utf-8")
     rows = [line.split(" | ") for line in policy.splitlines() if line.startswith("| ")]
     guarantees = [row for row in rows if len(row) == 3 and row[0] not in ("| guarantee", "| ---")]
     assert len(guarantees) > 15
     for _, _, tests in guarantees:
         assert re.fullmatch(r"`test_\w+`(, `test_\w+`)* \|", tests)
-    sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    sources = "\n".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
     defined = re.findall(r"^def (test_\w+)", sources, re.MULTILINE)
     for name in re.findall(r"`(test_\w+)`", policy):
         assert defined.count(name) == 1, name

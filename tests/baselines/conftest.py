@@ -1,12 +1,7 @@
 """Fixtures of the baselines."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
-
-Reader = Callable[[str], Any]
 
 
 def reader(golden, end):

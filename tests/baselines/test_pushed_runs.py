@@ -50,7 +50,7 @@ def test_a_pushed_run_scores_the_same(run, tmp_path, monkeypatch):
     pushed = {path.name for path in (hub.place / "ada" / "run").iterdir()}
     expected = {"README.md", "recipe.yaml", "run.json", "best.safetensors", "history.json"}
     assert pushed == expected | {"training.json", "result.json"}
-    text = (hub.place / "ada" / "run" / "README.md").read_text(encoding="utf-8")
+    text = (hub.place / "ada" / "run" / "README.md").read_text("utf-8")
     (model,) = yaml.safe_load(text.split("---")[1])["model-index"]
     metrics = {each["type"]: each["value"] for each in model["results"][0]["metrics"]}
     assert metrics["r_sum"] == pytest.approx(result.r_sum, abs=1e-3)

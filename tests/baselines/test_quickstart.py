@@ -51,7 +51,7 @@ def test_it_ends_in_a_leaderboard(
     quickstart.quickstart(folder, device="cpu")
     rows = list((folder / "leaderboard" / "results" / "digits").rglob("*.yaml"))
     assert len(rows) == 2
-    page = (folder / "leaderboard" / "site" / "index.html").read_text(encoding="utf-8")
+    page = (folder / "leaderboard" / "site" / "index.html").read_text("utf-8")
     for submission in (folder / "submissions").iterdir():
         stated = read_submission(submission)
         assert stated.noise.ratio == 0.6

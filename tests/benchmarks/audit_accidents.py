@@ -12,7 +12,6 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from baselines.audit.judge import judge_pairs
@@ -20,7 +19,6 @@ from baselines.audit.sentences import MINILM, sentence_vectors
 from ncl_bench.data.load import load_dataset
 
 N, PART = 1_500, 0.05
-Captions = NDArray[np.object_]
 
 
 def exchanged(*groups):

@@ -29,8 +29,6 @@ from baselines.audit.reasons import reasons_of
 from baselines.audit.sentences import sentence_vectors
 
 PLANTED, TICKS, NEXT = 67, 50, 100
-Captions = list[str]
-Random = np.random.Generator
 
 
 def accidents(captions, random):

@@ -53,7 +53,7 @@ def write_images(folder, n_images, captions_per_image, regions, dim):
             )
             for image in range(n):
                 features[image] = random.random((regions, dim), dtype=np.float32)
-            (folder / "features" / f"{split}_ids.txt").write_text("\n".join(ids) + "\n", encoding="utf-8")
+            (folder / "features" / f"{split}_ids.txt").write_text("\n".join(ids) + "\n", "utf-8")
             for image in ids:
                 for word in random.integers(WORDS, size=captions_per_image):
                     print(f"{image},a caption of about the usual length with w{word},{split}", file=table)

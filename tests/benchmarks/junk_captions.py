@@ -1,9 +1,5 @@
 """Captions of no picture, made at random of six kinds: what crawlers and captioning models leave in a table."""
 
-import numpy as np
-
-Random = np.random.Generator
-
 
 def pick(random, text):
     """One of several texts with a bar between them."""

@@ -16,7 +16,7 @@ NUMBER = re.compile(r"(?<![\w.,-])\d[\d,]*(?:\.\d+)?(?![\w])")
 
 
 def card(name):
-    return (CARDS / f"{name}.md").read_text(encoding="utf-8")
+    return (CARDS / f"{name}.md").read_text("utf-8")
 
 
 def prose(name):

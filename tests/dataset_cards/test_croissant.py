@@ -19,7 +19,7 @@ def metadata(name):
 
 @pytest.mark.parametrize("name", DATASETS)
 def test_the_file_is_what_the_command_prints_and_valid(name):
-    text = (CARDS / f"{name}.json").read_text(encoding="utf-8")
+    text = (CARDS / f"{name}.json").read_text("utf-8")
     assert text == croissant_text(DATASETS[name]), (
         f"write it again: ncl-bench datasets show {name} --croissant > dataset_cards/{name}.json"
     )

@@ -13,7 +13,7 @@ from ncl_bench.data.digits import GRAMMARS, LEFT_OUT_SHARE, SPEC, VAGUE_SHARE, d
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.noise.draw import UNITS
 
-TEXT = (Path(__file__).parents[2] / "dataset_cards" / "digits.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[2] / "dataset_cards" / "digits.md").read_text("utf-8")
 PLAIN = " ".join(TEXT.split())
 
 

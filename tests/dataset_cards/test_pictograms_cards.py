@@ -21,7 +21,7 @@ CARDS = HERE.parents[1] / "dataset_cards"
 
 @pytest.mark.parametrize("spec", [SPEC, EMOJI, WEB], ids=lambda spec: spec.name)
 def test_the_card_says_what_is_shipped(spec):
-    text = (CARDS / f"{spec.name}.md").read_text(encoding="utf-8")
+    text = (CARDS / f"{spec.name}.md").read_text("utf-8")
     for split in SPLITS:
         content = spec.content(split)
         assert content.image_features.shape == (spec.images[split], spec.n_regions, spec.feature_dim)
@@ -37,9 +37,7 @@ def test_the_card_says_what_is_shipped(spec):
 
 
 def test_the_cards_count_near_pairs_shared_names_and_shared_captions():
-    cards = {
-        spec.name: (CARDS / f"{spec.name}.md").read_text(encoding="utf-8") for spec in (SPEC, EMOJI, WEB)
-    }
+    cards = {spec.name: (CARDS / f"{spec.name}.md").read_text("utf-8") for spec in (SPEC, EMOJI, WEB)}
     cards = {name: " ".join(card.split()) for name, card in cards.items()}
     near = pd.read_csv(NEAR_PAIRS).groupby(["dataset", "split"]).image_id.nunique()
     for name, card in cards.items():
@@ -60,7 +58,7 @@ def test_the_cards_count_near_pairs_shared_names_and_shared_captions():
 
 
 def test_the_sample_that_was_looked_at_is_the_one_on_the_card():
-    text = (CARDS / "pictograms.md").read_text(encoding="utf-8")
+    text = (CARDS / "pictograms.md").read_text("utf-8")
     sample = text.split("## A sample that was looked at")[1].split("2 pictures were dropped")[0]
     doubtful = set(re.findall(r"^\| `([^`]+)` \|", sample, re.MULTILINE))
     ids = sorted(SPEC.content("test").image_ids, key=lambda one: sha256(one.encode()).hexdigest())[:200]
@@ -74,8 +72,8 @@ def test_the_sample_that_was_looked_at_is_the_one_on_the_card():
 
 
 def test_the_card_counts_what_the_last_build_reported():
-    text = (CARDS / "pictograms.md").read_text(encoding="utf-8")
-    report = json.loads(REPORT.read_text(encoding="utf-8"))
+    text = (CARDS / "pictograms.md").read_text("utf-8")
+    report = json.loads(REPORT.read_text("utf-8"))
     for reason, number in report["left_out"].items():
         assert not number or f"| {reason} | {number:,} |" in text
     for fact in ("near_pairs", "concepts", "left_out_of_concepts_in_dev_and_test"):
@@ -87,7 +85,7 @@ def test_the_pictures_are_the_first_four_of_each_source_in_test():
     names = [name for source in KINDS for name in [x for x in test if x.startswith(f"{source}/")][:4]]
     with Image.open(CARDS / "pictograms.png") as picture:
         shown = np.asarray(picture)
-    text, known = (CARDS / "pictograms.md").read_text(encoding="utf-8"), {row.id: row for row in rows()}
+    text, known = (CARDS / "pictograms.md").read_text("utf-8"), {row.id: row for row in rows()}
     for place, name in enumerate(names):
         top, left = place // 4 * 96, place % 4 * 96
         large = Image.fromarray(thumbnails("test")[name]).resize((96, 96), Image.Resampling.BICUBIC)
@@ -96,14 +94,14 @@ def test_the_pictures_are_the_first_four_of_each_source_in_test():
 
 
 def test_pictures_dropped_by_hand_are_in_no_split():
-    dropped = {line.split("\t")[0] for line in DROPPED_BY_HAND.read_text(encoding="utf-8").splitlines()}
+    dropped = {line.split("\t")[0] for line in DROPPED_BY_HAND.read_text("utf-8").splitlines()}
     assert dropped
     for split in SPEC.images:
         assert not dropped & set(SPEC.content(split).image_ids)
 
 
 def test_every_source_has_its_notice():
-    text = (FILES / "LICENSES.txt").read_text(encoding="utf-8")
+    text = (FILES / "LICENSES.txt").read_text("utf-8")
     for package in PACKAGES.values():
         assert package.file in text or package.file.startswith("cldr-annotations-derived")
     for words in (

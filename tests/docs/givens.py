@@ -94,7 +94,7 @@ def features_and_captions(folder, patch):
     for pet in range(80):
         np.save(folder / "features" / f"pet{pet}.npy", random.random(512, np.float32))
         rows += [f'pet{pet}.jpg,"A pet, number {pet}, view {view}.",宠物 {pet} 号' for view in range(2)]
-    (folder / "captions.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    (folder / "captions.csv").write_text("\n".join(rows) + "\n", "utf-8")
 
 
 def tiny_training(folder, patch):

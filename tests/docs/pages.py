@@ -44,7 +44,7 @@ class Block:
 
 def blocks_of(page):
     """Every fence and given of a page, in order."""
-    content = page.read_text(encoding="utf-8")
+    content = page.read_text("utf-8")
     found = []
     for part in _PART.finditer(content):
         place = f"{page.relative_to(ROOT)}:{content.count(chr(10), 0, part.start()) + 1}"

@@ -69,7 +69,7 @@ class Reader:
         elif block.shown_only:
             return
         elif block.words:
-            (self.folder / block.words[0]).write_text(block.text, encoding="utf-8")
+            (self.folder / block.words[0]).write_text(block.text, "utf-8")
         elif block.language == "python":
             self.ran.append(block.place)
             exec(compile(block.text, block.place, "exec"), self.names)

@@ -8,7 +8,7 @@ from pkgutil import resolve_name
 import pytest
 from pages import ROOT
 
-PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 NAME = r"(?:ncl_bench|baselines|leaderboard)(?:\.\w+)+"
 
 
@@ -31,7 +31,7 @@ def test_every_module_that_is_named_is_linked_to_its_source():
 
 @pytest.mark.parametrize("package", ["ncl_bench", "baselines"])
 def test_the_rooms_are_those_whose_imports_are_checked(package):
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     contracts = {contract["id"]: contract for contract in project["tool"]["importlinter"]["contracts"]}
     rows = PAGE.split(f"`{package}`, from the top:")[1].split("\n\n")[1].splitlines()[2:]
     rooms = [row.split("|")[1].strip().split(", ") for row in rows]
@@ -53,4 +53,4 @@ def written():
 def test_a_file_is_written_where_the_page_says(file, module):
     place = ROOT / module.replace(".", "/")
     sources = place.rglob("*.py") if place.is_dir() else [place.with_suffix(".py")]
-    assert any(f'"{file}"' in source.read_text(encoding="utf-8") for source in sources)
+    assert any(f'"{file}"' in source.read_text("utf-8") for source in sources)

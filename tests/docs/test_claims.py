@@ -57,11 +57,10 @@ from ncl_bench.noise.draw import clean_pairing, inject_noise
 from ncl_bench.papers import PUBLISHED
 
 DOCS = ROOT / "docs"
-LEADERBOARD = ROOT / "leaderboard"
 
 
 def text(page):
-    return (ROOT / page).read_text(encoding="utf-8")
+    return (ROOT / page).read_text("utf-8")
 
 
 def test_guessing_scores_what_the_quickstart_says():
@@ -448,7 +447,7 @@ def test_people_order_the_methods_otherwise_as_the_page_of_measured_tables_says(
 
 def test_the_pages_on_people_count_what_the_code_counts():
     numbers = [f"{n:,}" for n, _ in DATASETS["flickr8k"].judged.values()]
-    shown = (ROOT / "leaderboard" / "templates" / "people.html").read_text(encoding="utf-8")
+    shown = (ROOT / "leaderboard" / "templates" / "people.html").read_text("utf-8")
     for page in (text("docs/protocol.md").split("## People")[1].split("\n## ")[0], shown):
         assert all(number in page for number in numbers)
     for value in (value for _, value in PRINTED.values()):
@@ -753,7 +752,7 @@ def test_the_chain_of_own_pairs_takes_six_commands():
 def mentioned(page):
     """Every ncl-bench command of a page: in blocks, run or not, and within sentences."""
     lines = [line for b in blocks_of(page) if b.language == "bash" for line in commands_of(b.text)]
-    prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    prose = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
     lines += [" ".join(line.split()) for line in re.findall(r"`([^`]+)`", prose)]
     return [shlex.split(line)[1:] for line in lines if line.startswith("ncl-bench ")]
 

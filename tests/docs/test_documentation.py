@@ -65,19 +65,19 @@ def test_nothing_hides():
     shown = Counter(block.place.split(":")[0] for block in blocks if block.shown_only)
     assert shown == SHOWN_ONLY
     for page in PAGES:
-        assert page.read_text(encoding="utf-8").count("```") % 2 == 0
-        fences = re.findall(r"^```\S", page.read_text(encoding="utf-8"), re.MULTILINE)
+        assert page.read_text("utf-8").count("```") % 2 == 0
+        fences = re.findall(r"^```\S", page.read_text("utf-8"), re.MULTILINE)
         assert len(fences) == sum(block.language != "given" for block in blocks_of(page))
 
 
 def anchors(page):
-    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    titles = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_link_leads_somewhere(page):
-    for target in re.findall(r"\]\((?!https?://)([^)\s]+)\)", page.read_text(encoding="utf-8")):
+    for target in re.findall(r"\]\((?!https?://)([^)\s]+)\)", page.read_text("utf-8")):
         file, _, anchor = target.partition("#")
         there = (page.parent / file).resolve() if file else page
         assert there.exists(), f"{name_of(page)} links to {target}"
@@ -85,11 +85,11 @@ def test_every_link_leads_somewhere(page):
 
 
 def test_every_page_is_in_the_index():
-    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    index = (ROOT / "docs" / "README.md").read_text("utf-8")
     for page in ROOT.glob("docs/*.md"):
         assert page.name == "README.md" or f"]({page.name})" in index
-    assert "](docs/README.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "](docs/README.md)" in (ROOT / "README.md").read_text("utf-8")
 
 
 def test_the_readme_stays_short():
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 120

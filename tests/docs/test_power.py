@@ -3,7 +3,6 @@
 from pages import ROOT, blocks_of
 
 PROTOCOL = ROOT / "docs" / "protocol.md"
-PAGE = ROOT / "leaderboard" / "templates" / "index.html"
 
 
 def test_the_power_of_the_test_is_what_the_pages_say(capsys):
@@ -15,7 +14,7 @@ def test_the_power_of_the_test_is_what_the_pages_say(capsys):
         [100 * float(share) for share in line.rsplit(": ")[1].split()]
         for line in blocks[at + 1].text.splitlines()
     )
-    text = " ".join(PROTOCOL.read_text(encoding="utf-8").split())
+    text = " ".join(PROTOCOL.read_text("utf-8").split())
     assert f"a difference of 8 points in about {round(eight, -1):.0f} %" in text
     assert f"20 points in about {round(twenty, -1):.0f} %" in text
     assert f"falsely in about {lone:.0f} %" in text

@@ -12,7 +12,7 @@ from pages import ROOT
 import baselines
 import ncl_bench
 
-PAGE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference.md").read_text("utf-8")
 NAMES = re.findall(r"^::: ([\w.]+)$", PAGE, re.MULTILINE)
 
 

@@ -32,7 +32,7 @@ def test_each_begins_with_what_it_shows_and_how_to_run_it():
     files = sorted(EXAMPLES.glob("*.py"))
     assert len(files) == 9
     for file in files:
-        docstring = file.read_text(encoding="utf-8").split('"""')[1]
+        docstring = file.read_text("utf-8").split('"""')[1]
         assert f"examples/{file.name}" in docstring
 
 
@@ -90,9 +90,9 @@ def test_all_from_python(tmp_path, monkeypatch, capsys):
     assert shown.index("dev_r_sum") < shown.index("digits, test") < shown.index("difference")
     assert re.search(r"NCR.*submitted +True", shown)
     assert (tmp_path / "ncr-seed0" / "audit" / "pairs.parquet").is_file()
-    program = (EXAMPLES / "all_from_python.py").read_text(encoding="utf-8")
+    program = (EXAMPLES / "all_from_python.py").read_text("utf-8")
     assert len(program.splitlines()) <= 40
-    assert program in (EXAMPLES.parent / "docs" / "quickstart.md").read_text(encoding="utf-8")
+    assert program in (EXAMPLES.parent / "docs" / "quickstart.md").read_text("utf-8")
 
 
 @pytest.mark.slow
@@ -104,4 +104,4 @@ def test_clean_and_train(tmp_path, monkeypatch, capsys):
         before, after = re.search(rf"{name}: (\S+)% of all pairs are right, (\S+)% of the", shown).groups()
         assert float(after) > float(before)
     assert shown.count("difference") >= 3
-    assert len((EXAMPLES / "clean_and_train.py").read_text(encoding="utf-8").splitlines()) <= 45
+    assert len((EXAMPLES / "clean_and_train.py").read_text("utf-8").splitlines()) <= 45

@@ -1,7 +1,6 @@
 """Submissions on the digits with scores that need no training, and a leaderboard made of some."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ from leaderboard.add import add
 from leaderboard.board import read_content
 from ncl_bench.evaluation.submission import Submission, write_submission
 
-Maker = Callable[..., Path]
 ROWS = [
     ("CRCL", 0.4, 1.5),
     ("CRCL", 0.6, 1.7),

@@ -69,7 +69,7 @@ def test_rows_stand_beside_the_printed_ones_and_take_no_rank(root, tmp_path):
     (measured,) = measured_tables(content)
     assert [cell.percent for cell in measured.conditions] == ["60"]
     build(root, tmp_path, published=False)
-    page = (tmp_path / "ablations.html").read_text(encoding="utf-8")
+    page = (tmp_path / "ablations.html").read_text("utf-8")
     assert "without co-divide" in page
     for low, high in (lines[0].interval, lines[1].drop_interval, lines[2].drop_interval):
         assert f"{low:.1f} to {high:.1f}" in page

@@ -14,6 +14,7 @@ CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.whic
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 
 BOARD = "#flickr30k-1k-caption-40"
+TABLE = "section.board:not([hidden])"
 ROWS = "section.board:not([hidden]) tbody tr:not(.category):not([hidden])"
 LOW_CONTRAST = """() => {
   const channels = (colour) => colour.match(/[\\d.]+/g).slice(0, 3).map((text) => {
@@ -83,6 +84,10 @@ def open_page(page, site, name="index.html", fragment=""):
     page.goto((site / name).as_uri() + fragment)
 
 
+def table_of(page):
+    return page.locator(TABLE).get_attribute("id")
+
+
 def column(page, number):
     """First line of a column's cells, in the first group that is shown."""
     body = page.locator("section.board:not([hidden]) tbody:not([hidden])").first
@@ -138,7 +143,7 @@ def test_a_laptop_shows_the_pickers_in_one_line_and_a_method_in_six_screens(page
 def test_sorting_by_a_press_by_the_keyboard_and_back(page, site):
     open_page(page, site)
     groups = column(page, 1), page.locator("section.board:not([hidden]) .category:visible").count()
-    head = page.locator("section.board:not([hidden]) th[data-sort=t2i_r1]")
+    head = page.locator(f"{TABLE} th[data-sort=t2i_r1]")
     head.locator("button").click()
     assert head.get_attribute("aria-sort") == "descending"
     values = [float(value) for value in column(page, 6) if value != "–"]
@@ -150,11 +155,11 @@ def test_sorting_by_a_press_by_the_keyboard_and_back(page, site):
     assert head.get_attribute("aria-sort") == "ascending"
     values = [float(value) for value in column(page, 6) if value != "–"]
     assert values == sorted(values)
-    page.locator("section.board:not([hidden]) th[data-sort=method] button").click()
+    page.locator(f"{TABLE} th[data-sort=method] button").click()
     initials = [name[0].lower() for name in column(page, 1)]
     assert initials == sorted(initials)
     assert page.locator("section.board:not([hidden]) th[aria-sort]").count() == 1
-    page.locator("section.board:not([hidden]) th[data-sort=rank] button").click()
+    page.locator(f"{TABLE} th[data-sort=rank] button").click()
     assert (column(page, 1), page.locator("section.board:not([hidden]) .category:visible").count()) == groups
     assert page.locator(".group:visible").count() == 0
 
@@ -164,7 +169,7 @@ def test_sorting_by_a_press_by_the_keyboard_and_back(page, site):
 def test_a_preliminary_row_stays_below_whatever_the_rows_are_sorted_by(page, site, column_name):
     open_page(page, site, fragment="#flickr30k-1k-caption-40&sort=r_sum:desc")
     page.locator(ROWS).first.evaluate("row => { row.dataset.preliminary = '' }")
-    page.locator(f"section.board:not([hidden]) th[data-sort={column_name}] button").click()
+    page.locator(f"{TABLE} th[data-sort={column_name}] button").click()
     is_last = page.locator(ROWS).evaluate_all(
         "rows => { const low = rows.find((row) => 'preliminary' in row.dataset);"
         " const rest = rows.filter((row) => row.parentElement === low.parentElement);"
@@ -224,7 +229,7 @@ def test_a_search_finds_rows_of_all_tables_and_leads_to_them(page, site):
     chosen = page.locator(".elsewhere li", has_text="Flickr30K, 1K test, 60 % caption noise").first
     label, sum_ = chosen.locator("a").inner_text().rsplit(", ", 1)
     chosen.locator("a").click()
-    assert page.locator("section.board:not([hidden])").get_attribute("id") == "flickr30k-1k-caption-60"
+    assert table_of(page) == "flickr30k-1k-caption-60"
     row = page.locator("tr:target")
     assert label.split()[0] in row.inner_text()
     assert sum_ in row.inner_text()
@@ -241,7 +246,7 @@ def test_a_link_to_a_measured_row_opens_its_table_at_the_row(page, site):
     open_page(page, site)
     place = page.locator("tr[id^=digits-]").last.get_attribute("id")
     open_page(page, site, fragment=f"#{place}")
-    assert page.locator("section.board:not([hidden])").get_attribute("id") == place.partition(".")[0]
+    assert table_of(page) == place.partition(".")[0]
     box = page.locator("tr:target").bounding_box()
     assert 0 < box["y"] < 900
 
@@ -273,16 +278,16 @@ def test_a_view_is_a_link_and_a_link_is_a_view(page, site):
     page.locator("[name=line]").select_option("digits-200")
     assert page.locator(".noise:visible").input_value() == "digits-200-caption-40"  # the same noise
     page.locator("[name=q]").fill("triplet")
-    page.locator("section.board:not([hidden]) th[data-sort=r_sum] button").click()
+    page.locator(f"{TABLE} th[data-sort=r_sum] button").click()
     address = page.url
     assert address.endswith("#digits-200-caption-40&q=triplet&sort=r_sum%3Adesc")
     open_page(page, site, fragment="#" + address.split("#")[1])
-    assert page.locator("section.board:not([hidden])").get_attribute("id") == "digits-200-caption-40"
+    assert table_of(page) == "digits-200-caption-40"
     assert page.locator("[name=q]").input_value() == "triplet"
     assert page.locator(ROWS).count() == 1
     assert page.locator(ROWS).locator("th .badge").inner_text() == "preliminary"
     assert page.locator(ROWS).locator("td .badge").inner_text() == "submitted"
-    head = page.locator("section.board:not([hidden]) th[data-sort=r_sum]")
+    head = page.locator(f"{TABLE} th[data-sort=r_sum]")
     assert head.get_attribute("aria-sort") == "descending"
     assert page.locator(".noise:visible").input_value() == "digits-200-caption-40"
 
@@ -292,11 +297,11 @@ def test_back_returns_to_the_table_before(page, site):
     open_page(page, site)
     page.locator("[name=line]").select_option("coco-5k")
     page.locator(".noise:visible").select_option("coco-5k-caption-20")
-    assert page.locator("section.board:not([hidden])").get_attribute("id") == "coco-5k-caption-20"
+    assert table_of(page) == "coco-5k-caption-20"
     page.go_back()
-    assert page.locator("section.board:not([hidden])").get_attribute("id") == "coco-5k-caption-40"
+    assert table_of(page) == "coco-5k-caption-40"
     page.go_back()
-    assert page.locator("section.board:not([hidden])").get_attribute("id") == BOARD[1:]
+    assert table_of(page) == BOARD[1:]
 
 
 @pytest.mark.parametrize(
@@ -310,7 +315,7 @@ def test_back_returns_to_the_table_before(page, site):
 )
 def test_a_bad_address_says_so_and_does_no_harm(page, site, fragment, missing):
     open_page(page, site, fragment=fragment)
-    assert page.locator("section.board:not([hidden])").get_attribute("id") == BOARD[1:]
+    assert table_of(page) == BOARD[1:]
     assert page.locator("img").count() == 0
     said = page.locator(".missing")
     assert said.is_visible() == bool(missing)
@@ -325,32 +330,23 @@ def test_the_link_that_skips_to_the_content_keeps_the_table(page, site):
     open_page(page, site, fragment="#coco-5k-caption-20")
     page.evaluate("location.hash = '#main'")
     page.wait_for_function("location.hash === '#main'")
-    assert page.locator("section.board:not([hidden])").get_attribute("id") == "coco-5k-caption-20"
+    assert table_of(page) == "coco-5k-caption-20"
     assert not page.locator(".missing").is_visible()
 
 
 @pytest.mark.slow
-def test_the_theme_is_switched_and_kept(page, site):
-    open_page(page, site)
+def test_the_theme_is_that_of_the_system_until_it_is_switched_and_kept(browser, site):
     background = "getComputedStyle(document.body).backgroundColor"
-    before = page.evaluate(background)
-    page.locator(".theme").click()
-    after = page.evaluate(background)
-    assert before != after
-    page.reload()
-    assert page.evaluate(background) == after
-
-
-@pytest.mark.slow
-def test_the_system_may_ask_for_dark(browser, site):
-    colours = set()
-    for scheme in ("light", "dark"):
+    shown = {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 28)"}
+    for scheme, colour in shown.items():
         context = browser.new_context(color_scheme=scheme)
         view = context.new_page()
-        view.goto((site / "index.html").as_uri())
-        colours.add(view.evaluate("getComputedStyle(document.body).backgroundColor"))
+        open_page(view, site)
+        assert view.evaluate(background) == colour
+        view.locator(".theme").click()
+        view.reload()
+        assert {view.evaluate(background)} == set(shown.values()) - {colour}
         context.close()
-    assert colours == {"rgb(255, 255, 255)", "rgb(20, 23, 28)"}
 
 
 @pytest.mark.slow
@@ -398,7 +394,7 @@ def test_the_column_of_a_noise_chooses_whose_ranks_are_shown(page, whole_board, 
     files = site_files(whole_board, measured_pages(whole_board, measured_tables(whole_board)), site)
     (site / "whole").mkdir()
     for name in ("measured.html", "site.css", "site.js"):
-        (site / "whole" / name).write_text(files[name], encoding="utf-8")
+        (site / "whole" / name).write_text(files[name], "utf-8")
     open_page(page, site, "whole/measured.html")
     table = page.locator("table.measured").first
     heads = table.locator("th[data-noise]")

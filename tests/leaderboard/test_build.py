@@ -2,9 +2,7 @@ import base64
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 
@@ -12,8 +10,6 @@ from leaderboard.build import build, check
 from leaderboard.exports import BEGIN, END
 from leaderboard.site import card_html
 from ncl_bench.errors import SubmissionError
-
-Maker = Callable[..., Path]
 
 
 @pytest.fixture(scope="module")
@@ -48,28 +44,28 @@ def test_two_builds_give_the_same_bytes_wherever_they_are(board, tmp_path):
 def test_the_header_links_to_the_code_and_to_documentation_in_the_site(board, tmp_path):
     page = tmp_path / "site" / "methods" / "index.html"
     build(board, tmp_path / "site", published=False)
-    assert ">Docs</a>" not in page.read_text(encoding="utf-8")
+    assert ">Docs</a>" not in page.read_text("utf-8")
     (tmp_path / "site" / "docs").mkdir()
-    (tmp_path / "site" / "docs" / "index.html").write_text("the documentation", encoding="utf-8")
+    (tmp_path / "site" / "docs" / "index.html").write_text("the documentation", "utf-8")
     build(board, tmp_path / "site", published=False, repository="https://example.org/code")
-    assert '<a href="../docs/index.html">Docs</a>' in page.read_text(encoding="utf-8")
-    assert '<a href="https://example.org/code">Code</a>' in page.read_text(encoding="utf-8")
+    assert '<a href="../docs/index.html">Docs</a>' in page.read_text("utf-8")
+    assert '<a href="https://example.org/code">Code</a>' in page.read_text("utf-8")
 
 
 def test_words_outside_the_markers_are_kept(board):
-    (board / "README.md").write_text(f"# Mine\n\n{BEGIN}\nold\n{END}\n\nmy end\n", encoding="utf-8")
+    (board / "README.md").write_text(f"# Mine\n\n{BEGIN}\nold\n{END}\n\nmy end\n", "utf-8")
     build(board, board / "site", published=False, tables=True)
-    text = (board / "README.md").read_text(encoding="utf-8")
+    text = (board / "README.md").read_text("utf-8")
     assert text.startswith("# Mine\n")
     assert text.endswith("my end\n")
     assert "old" not in text
 
 
 def test_a_build_leaves_the_tables_and_what_else_is_in_its_folder_alone(board, tmp_path):
-    (tmp_path / "mine.txt").write_text("mine", encoding="utf-8")
+    (tmp_path / "mine.txt").write_text("mine", "utf-8")
     before = contents(board)
     assert build(board, tmp_path, published=False).behind
-    assert (tmp_path / "mine.txt").read_text(encoding="utf-8") == "mine"
+    assert (tmp_path / "mine.txt").read_text("utf-8") == "mine"
     assert {name: text for name, text in contents(board).items() if not name.startswith("site/")} == before
 
 
@@ -77,7 +73,7 @@ def test_tables_that_were_changed_by_hand_are_refused_and_nothing_is_written(boa
     build(board, tmp_path / "site", published=False, tables=True)
     assert not check(board, published=False).behind
     page = board / "README.md"
-    page.write_text(page.read_text(encoding="utf-8").replace("| CRCL |", "| Mine |"), encoding="utf-8")
+    page.write_text(page.read_text("utf-8").replace("| CRCL |", "| Mine |"), "utf-8")
     before = contents(board)
     with pytest.raises(SubmissionError, match=r"README\.md does not hold the numbers of its rows"):
         check(board, published=False)
@@ -106,7 +102,7 @@ def test_two_changes_that_add_a_row_each_are_merged_without_conflict(board, put,
     assert (merged.rows, merged.behind) == (6, True)
     build(board, tmp_path / "site", published=False, tables=True)
     assert not check(board, published=False).behind
-    text = (board / "README.md").read_text(encoding="utf-8")
+    text = (board / "README.md").read_text("utf-8")
     assert "| First |" in text
     assert "| Second |" in text
 
@@ -145,7 +141,7 @@ class _Page(HTMLParser):
 
 
 def pages(root):
-    return {path: _Page(path.read_text(encoding="utf-8")) for path in sorted((root / "site").rglob("*.html"))}
+    return {path: _Page(path.read_text("utf-8")) for path in sorted((root / "site").rglob("*.html"))}
 
 
 def test_pages_are_well_formed_and_load_nothing_from_elsewhere(whole):
@@ -156,7 +152,7 @@ def test_pages_are_well_formed_and_load_nothing_from_elsewhere(whole):
         assert len(page.ids) == len(set(page.ids)), path
         for target in page.loads:
             assert target.startswith("data:") or (path.parent / target).is_file(), (path, target[:80])
-    css = (whole / "site" / "site.css").read_text(encoding="utf-8")
+    css = (whole / "site" / "site.css").read_text("utf-8")
     assert "url(" not in css
     assert "@import" not in css
 
@@ -175,7 +171,7 @@ def test_every_internal_link_leads_somewhere(whole):
 
 
 def test_every_published_row_is_on_the_front_page(whole):
-    text = (whole / "site" / "index.html").read_text(encoding="utf-8")
+    text = (whole / "site" / "index.html").read_text("utf-8")
     rows = len(re.findall(r"<tr class=\"(?:muted)?\" data-status", text))
     folded = len(re.findall(r'<td class="source">', text))
     sources = len(re.findall(r'href="papers.html#', text))
@@ -186,7 +182,7 @@ def test_every_published_row_is_on_the_front_page(whole):
 def test_a_card_is_rendered_without_its_raw_html_and_with_its_pictures(tmp_path):
     (tmp_path / "x.png").write_bytes(b"a picture")
     card = "---\na: 1\n---\n# X\n\n<script>bad</script>\n\n| a |\n| - |\n| 1 |\n\n![Four of each](x.png)\n"
-    (tmp_path / "x.md").write_text(card, encoding="utf-8")
+    (tmp_path / "x.md").write_text(card, "utf-8")
     html = str(card_html(tmp_path / "x.md"))
     assert "<script>" not in html
     assert "&lt;script&gt;" in html

@@ -30,7 +30,7 @@ def test_build_and_check_a_folder(small_board, tmp_path):
 
 def test_the_submit_page_shows_commands_that_work(tmp_path):
     build_site(tmp_path / "board", tmp_path / "site", published=False)
-    page = html.unescape((tmp_path / "site" / "submit.html").read_text(encoding="utf-8"))
+    page = html.unescape((tmp_path / "site" / "submit.html").read_text("utf-8"))
     blocks = re.findall(r"<pre[^>]*><code>(.*?)</code></pre>", page, re.S)
     commands = [line for block in blocks for line in block.splitlines() if line]
     init, *checks, build = (shlex.split(line)[1:] for line in commands)

@@ -14,47 +14,37 @@ from ncl_bench.data import dataset_spec
 from ncl_bench.evaluation.ranks import Ranks
 
 
+def uniform(n):
+    return np.random.RandomState(1).uniform(0.97, 1.03, n)
+
+
 def improved(ranks, share):
     return np.where(np.random.RandomState(1).rand(len(ranks)) < share, 1, ranks)
 
 
 @pytest.mark.parametrize(
-    "copy",
+    ("measure", "least", "copy"),
     [
-        lambda ranks: improved(ranks, 0.1),
-        lambda ranks: improved(ranks, 0.3),
-        lambda ranks: np.rint(ranks * np.random.RandomState(1).uniform(0.97, 1.03, len(ranks))).astype(int),
-        lambda ranks: np.maximum(1, ranks - (np.arange(len(ranks)) % 3 == 0)),
+        (near_copies, 0.6, lambda ranks: improved(ranks, 0.1)),
+        (near_copies, 0.6, lambda ranks: improved(ranks, 0.3)),
+        (near_copies, 0.6, lambda ranks: np.rint(ranks * uniform(len(ranks))).astype(int)),
+        (near_copies, 0.6, lambda ranks: np.maximum(1, ranks - (np.arange(len(ranks)) % 3 == 0))),
+        (correlated, 0.9, lambda ranks: (ranks + 1) // 2),
+        (correlated, 0.9, lambda ranks: ranks // 3 + 1),
+        (correlated, 0.9, lambda ranks: ranks + 5),
+        (correlated, 0.9, lambda ranks: np.maximum(1, ranks - 4)),
+        (correlated, 0.9, lambda ranks: ranks * 2),
+        (correlated, 0.9, lambda ranks: np.sqrt(ranks).astype(int)),
     ],
 )
-def test_a_near_copy_of_a_row_is_named(copy):
+def test_ranks_that_are_near_or_follow_those_of_another_row_are_named(measure, least, copy):
     """A copy with one changed rank was another result."""
     random = np.random.RandomState(0)
     row, other = (np.rint(random.lognormal(3, 1.5, 2000)).astype(int).clip(1, 1000) for _ in range(2))
-    found = near_copies({"row": row, "other": other, "mine": copy(row)}, "mine")
+    found = measure({"row": row, "other": other, "mine": copy(row)}, "mine")
     assert list(found) == ["row"]
-    assert found["row"] > 0.6
-    assert near_copies({"row": row, "other": other}, "other") == {}
-
-
-@pytest.mark.parametrize(
-    "copy",
-    [
-        lambda ranks: (ranks + 1) // 2,
-        lambda ranks: ranks // 3 + 1,
-        lambda ranks: ranks + 5,
-        lambda ranks: np.maximum(1, ranks - 4),
-        lambda ranks: ranks * 2,
-        lambda ranks: np.sqrt(ranks).astype(int),
-    ],
-)
-def test_ranks_that_follow_another_rows_are_named(copy):
-    random = np.random.RandomState(0)
-    row, other = (np.rint(random.lognormal(3, 1.5, 2000)).astype(int).clip(1, 1000) for _ in range(2))
-    found = correlated({"row": row, "other": other, "mine": copy(row)}, "mine")
-    assert list(found) == ["row"]
-    assert 0.9 < found["row"] <= 1
-    assert correlated({"row": row, "other": other}, "other") == {}
+    assert least < found["row"] <= 1
+    assert measure({"row": row, "other": other}, "other") == {}
 
 
 def test_ranks_of_a_matrix_never_contradict_each_other():

@@ -4,7 +4,6 @@ import csv
 import io
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +23,6 @@ from leaderboard.diff import (
 )
 from leaderboard.exports import ROWS, csv_text
 from ncl_bench.errors import SubmissionError
-
-Maker = Callable[..., Path]
 
 
 def moved(base, root, site=None):
@@ -81,8 +78,8 @@ def test_new_changed_and_removed_rows_and_moved_ranks_are_named(ranked_board, pu
 
 def test_an_edited_remark_is_shown_in_one_line(board, small_board):
     path = cell_file(board, "crcl.*caption-40")
-    text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace("  noise:", '  notes: "*a* ### b"\n  noise:', 1), encoding="utf-8")
+    text = path.read_text("utf-8")
+    path.write_text(text.replace("  noise:", '  notes: "*a* ### b"\n  noise:', 1), "utf-8")
     assert "notes nothing → `*a* ### b`\n" in moved(small_board, board).markdown()
 
 
@@ -268,12 +265,7 @@ def test_a_near_copy_is_named_in_the_description(small_board, board, put):
             if re.fullmatch("s0_whole_...", name)
         }
     np.savez_compressed(path, **arrays)
-    name = (
-        cell_file(small_board, "crcl.*caption-40")
-        .relative_to(small_board / "results")
-        .with_suffix("")
-        .as_posix()
-    )
+    name = standing.relative_to(small_board / "results").with_suffix("").as_posix()
     assert re.search(
         rf"\*\*(8|9)\d% of its ranks are near those of `{name}, seed 0`\*\*",
         additions_text(small_board, board),

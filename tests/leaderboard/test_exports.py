@@ -4,7 +4,6 @@ import csv
 import io
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,6 @@ from leaderboard.exports import bibtex_text, csv_text, latex, tables
 from leaderboard.site import site_files
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.papers import read_papers
-
-Maker = Callable[..., Path]
 
 
 def test_the_csv_holds_every_row(small_board):

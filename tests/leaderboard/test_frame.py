@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,22 +12,20 @@ from leaderboard.frame import FRAME, frame_text, read_frame, rows_of
 from ncl_bench.errors import SubmissionError
 from ncl_bench.papers import PUBLISHED
 
-Maker = Callable[..., Path]
-
 
 @pytest.fixture
 def built(board, tmp_path):
     """A small board with few printed rows, built."""
     place = Path(shutil.copytree(PUBLISHED, board / "published"))
-    lines = (place / "results.csv").read_text(encoding="utf-8").splitlines(keepends=True)
-    (place / "results.csv").write_text("".join(lines[:3]), encoding="utf-8")
-    (place / "notes.yaml").write_text("rules: []\n", encoding="utf-8")
+    lines = (place / "results.csv").read_text("utf-8").splitlines(keepends=True)
+    (place / "results.csv").write_text("".join(lines[:3]), "utf-8")
+    (place / "notes.yaml").write_text("rules: []\n", "utf-8")
     build(board, tmp_path / "site")
     return board
 
 
 def test_rows_and_results_of_the_frame_are_those_that_were_computed(whole_board, tmp_path):
-    (tmp_path / FRAME).write_text(frame_text(whole_board.seeds, whole_board.rows, "0"), encoding="utf-8")
+    (tmp_path / FRAME).write_text(frame_text(whole_board.seeds, whole_board.rows, "0"), "utf-8")
     lines = read_frame(tmp_path)
     assert lines is not None
     fields = whole_board.seeds[0].model_fields_set | set(type(whole_board.seeds[0]).model_fields)
@@ -42,11 +39,11 @@ def test_rows_and_results_of_the_frame_are_those_that_were_computed(whole_board,
 
 
 def edited(path):
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text("utf-8")
     line = next(line for line in text.splitlines() if '"method": "CRCL"' in line)
     content = json.loads(line)
     content["recalls"]["i2t_r1"] = 99.5
-    path.write_text(text.replace(line, json.dumps(content, ensure_ascii=False)), encoding="utf-8")
+    path.write_text(text.replace(line, json.dumps(content, ensure_ascii=False)), "utf-8")
 
 
 def test_the_table_reads_the_frame_and_the_check_recomputes_it(built):
@@ -76,6 +73,6 @@ def test_a_frame_of_other_evidence_is_neither_read_nor_compared(built, put):
 )
 def test_a_damaged_frame_is_told(built, old, new):
     path = built / FRAME
-    path.write_text(path.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+    path.write_text(path.read_text("utf-8").replace(old, new), "utf-8")
     with pytest.raises(SubmissionError, match=r"results\.jsonl cannot be read \(.*\); write it again with"):
         read_frame(built)

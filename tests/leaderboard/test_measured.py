@@ -162,11 +162,11 @@ def test_rows_of_other_steps_are_rows_of_their_own(tmp_path, put):
 
 def test_the_pages_show_tables_pictures_and_detection(root, tmp_path):
     build(root, tmp_path, published=False)
-    measured = (tmp_path / "measured.html").read_text(encoding="utf-8")
+    measured = (tmp_path / "measured.html").read_text("utf-8")
     assert "Digits, 200 test images, VSE∞, 30 steps per network" in measured
     assert "last epoch 399.5" in measured
     assert measured.count('class="figure"') == 4  # for each noise, the rows and the epochs
-    found = (tmp_path / "detection.html").read_text(encoding="utf-8")
+    found = (tmp_path / "detection.html").read_text("utf-8")
     assert ">CRCL</a>" in found
     assert ">NCR</a>" not in found
     assert ">70.5<" in found  # of the last epoch, mean of two seeds
@@ -225,21 +225,21 @@ def test_the_figure_of_cost_shows_methods_and_controls_with_their_numbers(whole_
 
 def test_what_papers_print_of_detection_stands_apart(root, tmp_path):
     build(root, tmp_path, published=True)
-    found = (tmp_path / "detection.html").read_text(encoding="utf-8")
+    found = (tmp_path / "detection.html").read_text("utf-8")
     printed = read_printed_detection()
     assert found.count("LEMoN (searched)") == sum(row.method == "LEMoN (searched)" for row in printed) > 0
     assert "0.98" in found
     labels = Counter(read_pair_labels(WEB.pair_labels, WEB).values())
     assert f"{labels.total():,} training pairs are labelled, {labels['wrong']} of them wrong" in found
     for other in ("index", "measured"):
-        assert "LEMoN" not in (tmp_path / f"{other}.html").read_text(encoding="utf-8")
+        assert "LEMoN" not in (tmp_path / f"{other}.html").read_text("utf-8")
 
 
 def test_without_such_rows_the_pages_say_how_to_train_them(tmp_path):
     (tmp_path / "root" / "results").mkdir(parents=True)
     build(tmp_path / "root", tmp_path / "site", published=False)
     for name in ("measured", "detection"):
-        assert "sweep --table digits" in (tmp_path / "site" / f"{name}.html").read_text(encoding="utf-8")
+        assert "sweep --table digits" in (tmp_path / "site" / f"{name}.html").read_text("utf-8")
 
 
 def entry(r_sum, **fields):

@@ -131,10 +131,8 @@ def test_a_row_says_what_it_repairs_in_the_authors_code(put, tmp_path, method, n
 def test_every_method_with_an_option_for_faults_says_what_it_repairs():
     methods = Path(__file__).parents[2] / "baselines" / "methods"
     # the shared schedule of fine-tuning is DCL's
-    reads = {
-        path.stem for path in methods.glob("*.py") if "faults: published" in path.read_text(encoding="utf-8")
-    }
-    reads |= {path.stem for path in methods.glob("*.py") if ".faults" in path.read_text(encoding="utf-8")}
+    reads = {path.stem for path in methods.glob("*.py") if "faults: published" in path.read_text("utf-8")}
+    reads |= {path.stem for path in methods.glob("*.py") if ".faults" in path.read_text("utf-8")}
     assert reads == {family.recipes for family in read_families().values() if family.repaired}
 
 

@@ -121,7 +121,7 @@ def test_numbers_in_remarks_stand_in_the_table(entries):
         for value in (*entry.recalls.values.values(), entry.r_sum)
         if value is not None
     }
-    text = (PUBLISHED / "notes.yaml").read_text(encoding="utf-8")
+    text = (PUBLISHED / "notes.yaml").read_text("utf-8")
     quoted = set(re.findall(r"\b\d{2,3}\.\d\b", text))
     assert quoted
     assert quoted <= known
@@ -219,7 +219,7 @@ def test_every_remark_fits_a_row_and_rows_that_repeat_another_state_its_unit():
 
 
 def test_what_looks_like_a_formula_is_read_as_it_was(tmp_path):
-    lines = (PUBLISHED / "results.csv").read_text(encoding="utf-8").splitlines()
+    lines = (PUBLISHED / "results.csv").read_text("utf-8").splitlines()
     table = next(csv.DictReader(lines))["table"]
     (tmp_path / "results.csv").write_text(
         "\n".join([lines[0], lines[1].replace(table, "'=1+1", 1)]) + "\n", encoding="utf-8"

@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,16 +18,14 @@ from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.submission import Training, read_submission
 
-Maker = Callable[..., Path]
-
 
 def edit(path, *keys, value):
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    content = yaml.safe_load(path.read_text("utf-8"))
     place = content
     for key in keys[:-1]:
         place = place[key]
     place[keys[-1]] = value
-    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    path.write_text(yaml.safe_dump(content, sort_keys=False), "utf-8")
 
 
 def training(precision="32-true", budget=None, **settings):
@@ -122,7 +119,7 @@ def test_a_network_that_reads_images_is_not_among_those_on_region_features(heade
 def test_every_file_of_the_board_is_as_the_program_writes_it():
     root = Path(__file__).parents[2] / "leaderboard"
     for name, file in read_results(root).files.items():
-        assert file.to_yaml() == (root / "results" / f"{name}.yaml").read_text(encoding="utf-8"), name
+        assert file.to_yaml() == (root / "results" / f"{name}.yaml").read_text("utf-8"), name
 
 
 @pytest.mark.parametrize(
@@ -176,7 +173,7 @@ def test_one_run_of_one_submitter_in_two_files_is_refused(put, tmp_path):
         read_results(board)
     edit(path, "seeds", 0, "training_seeds", value=[1])
     other = next(one for one in path.parent.glob("*.yaml") if one != path)
-    sha = yaml.safe_load(other.read_text(encoding="utf-8"))["seeds"][0]["scores_sha256"]
+    sha = yaml.safe_load(other.read_text("utf-8"))["seeds"][0]["scores_sha256"]
     edit(path, "seeds", 0, "scores_sha256", value=sha)
     with pytest.raises(SubmissionError, match="repeats the scores of"):
         read_results(board)
@@ -227,7 +224,7 @@ def test_damaged_cells_are_read_or_refused(tmp_path):
         path.write_bytes(content)
         file = read_row_file(path)
         assert file.name.startswith("digits/")
-        path.write_text(file.to_yaml(), encoding="utf-8")
+        path.write_text(file.to_yaml(), "utf-8")
         assert read_row_file(path) == file
 
     assert_damage_is_refused([cell.read_bytes() for cell in sorted(RESULTS.rglob("*.yaml"))[:3]], read, YAML)

@@ -1,7 +1,6 @@
 """Rows of a dataset or method of one's own: they need its file, and the commands that are printed name it."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,6 @@ from ncl_bench.cli import app
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import NclBenchError, SubmissionError
 from ncl_bench.evaluation.submission import Training, read_submission
-
-Maker = Callable[..., Path]
 
 PLUGIN = """
 from dataclasses import replace
@@ -55,7 +52,7 @@ def test_a_dataset_of_ones_own_has_rows_where_its_file_is_given(submission):
     said = typed("--plugin", "mine.py", "leaderboard", "add", "submission", "--root", "board")
     assert "next: see it with `ncl-bench --plugin mine.py leaderboard build --root board`" in said
     typed("--plugin", "mine.py", "leaderboard", "build", "--root", "board", "--no-published", "--to", "site")
-    page = Path("site/index.html").read_text(encoding="utf-8")
+    page = Path("site/index.html").read_text("utf-8")
     assert "Mine" in page
     (place,) = re.findall(r"then it stands at site/index\.html#(\S+)", said)
     assert f'id="{place}"' in page

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +22,8 @@ from ncl_bench.cli import app
 from ncl_bench.errors import NclBenchError, SubmissionError
 from ncl_bench.papers import read_papers
 
-Maker = Callable[..., Path]
 PAPERS = read_papers()
+RECALLS = (50, 60, 70, 40, 50, 60)
 
 
 def entry(method, *recalls, **fields):
@@ -61,8 +60,7 @@ def test_the_best_ranked_number_of_each_column_is_bold():
 
 
 def test_ties_of_rank_are_marked():
-    recalls = (50, 60, 70, 40, 50, 60)
-    text = markdown(entry("A", *recalls), entry("B", *recalls, source="crcl2023"), entry("C", *([10] * 6)))
+    text = markdown(entry("A", *RECALLS), entry("B", *RECALLS, source="crcl2023"), entry("C", *([10] * 6)))
     rows = [line[:11] for line in text.splitlines() if "| [" in line]
     assert rows == ["| 1= | A | ", "| 1= | B | ", "| 3 | C |  "]
     assert "= shares its rank" in text
@@ -78,16 +76,14 @@ def test_a_missing_recall_is_a_dash():
 
 def test_rows_that_cannot_be_compared_stand_in_tables_of_their_own():
     """Single networks, averages, and each pre-trained encoder."""
-    recalls = (50, 60, 70, 40, 50, 60)
-    entries = [entry("A", *recalls), entry("B", *recalls, networks="ensemble")]
-    entries += [entry(name, *recalls, features="pretrained", encoder=name) for name in ("E", "F")]
+    entries = [entry("A", *RECALLS), entry("B", *RECALLS, networks="ensemble")]
+    entries += [entry(name, *RECALLS, features="pretrained", encoder=name) for name in ("E", "F")]
     methods = [[line.method for line in table.lines] for table in tables_of(*entries)]
     assert methods == [["A"], ["B"], ["E"], ["F"]]
 
 
 def test_a_row_of_several_papers_cites_all_of_them():
-    recalls = (50, 60, 70, 40, 50, 60)
-    tables = tables_of(entry("A", *recalls, own=True), entry("A", *recalls, source="crcl2023"))
+    tables = tables_of(entry("A", *RECALLS, own=True), entry("A", *RECALLS, source="crcl2023"))
     assert r"\cite{ncr2021,crcl2023} \\" in latex_text(tables)
     assert "[NCR, NeurIPS 2021](" in markdown_text(tables, PAPERS)
     assert next(csv.DictReader(io.StringIO(paper_csv(tables))))["source"] == "ncr2021 crcl2023"
@@ -105,13 +101,18 @@ def test_latex_tables_have_equal_columns_and_no_bare_specials(printed):
             assert not re.search(r"(?<!\\)[%#_∞±†‡–]", code)
 
 
+def beside_mine(root, mine, published=False):
+    """Tables of the board of the digits with my submissions."""
+    content, files = with_mine(read_content(root, published=published), mine, root)
+    (board,) = only_mine(boards_for(content.rows, "digits", "caption-40"), files, content.rows)
+    return paper_tables(board, files)
+
+
 @pytest.mark.parametrize("seeds", [(3, 4, 5), (3, 4), (3,)])
 def test_my_row_stands_among_those_it_is_compared_with(ranked_board, make, tmp_path, seeds):
     """With three seeds it takes a rank; with fewer it stands below worse rows, with an interval of its rSum."""
     folders = [make(tmp_path / f"mine{seed}", method="Mine", difficulty=1.2, seed=seed) for seed in seeds]
-    content, files = with_mine(read_content(ranked_board, published=True), folders, ranked_board)
-    (board,) = only_mine(boards_for(content.rows, "digits", "caption-40"), files, content.rows)
-    (table,) = paper_tables(board, files)
+    (table,) = beside_mine(ranked_board, folders, published=True)
     ranked = len(seeds) == 3
     above = [("1", "Mine", "ours")] if ranked else []
     below = [] if ranked else [("", "Mine§", "ours")]
@@ -153,17 +154,12 @@ def test_a_submission_on_the_board_of_another_dataset_is_told(small_board):
 
 def test_a_row_that_the_test_cannot_tell_from_mine_shares_its_rank(ranked_board, make, tmp_path):
     mine = [make(tmp_path / str(seed), method="Mine", seed=seed) for seed in (7, 8, 11)]
-    content, files = with_mine(read_content(ranked_board, published=False), mine, ranked_board)
-    (board,) = only_mine(boards_for(content.rows, "digits", "caption-40"), files, content.rows)
-    assert [line.rank for line in paper_tables(board, files)[0].lines] == ["1=", "1=", "3"]
+    (table,) = beside_mine(ranked_board, mine)
+    assert [line.rank for line in table.lines] == ["1=", "1=", "3"]
 
 
 def test_a_submission_on_the_board_is_its_row_there(small_board):
-    content, files = with_mine(
-        read_content(small_board, published=False), [small_board.parent / "submitted" / "0-0"], small_board
-    )
-    (board,) = only_mine(boards_for(content.rows, "digits", "caption-40"), files, content.rows)
-    (table,) = paper_tables(board, files)
+    (table,) = beside_mine(small_board, [small_board.parent / "submitted" / "0-0"])
     origins = {line.method: line.origin for line in table.lines}
     assert origins == {"CRCL§": "ours", "Triplet (hardest)§": "submitted"}, "two seeds are preliminary"
 
@@ -219,7 +215,7 @@ def test_an_installed_package_has_the_measured_rows(
     monkeypatch.setattr(cli, "HERE", tmp_path / "package")
     monkeypatch.setattr(calls, "__file__", str(tmp_path / "package" / "calls.py"))
     text = frame_text(whole_board.seeds, whole_board.rows, "0")
-    (tmp_path / "package" / FRAME).write_text(text, encoding="utf-8")
+    (tmp_path / "package" / FRAME).write_text(text, "utf-8")
     cli.table("digits", "caption-40", form="csv", root=cli.ROOT)
     lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     shown = {board.condition.slug: paper_tables(board) for board in boards(whole_board.rows)}
@@ -269,19 +265,8 @@ def test_own_rows_may_have_a_label_and_no_other_row(small_board):
         (False, "Triplet (hardest)"),
         (True, "Ours"),
     ]
-    command = [
-        "leaderboard",
-        "table",
-        "--dataset",
-        "digits",
-        "--noise",
-        "caption-40",
-        "--root",
-        str(small_board),
-    ]
-    shown = CliRunner().invoke(
-        app, [*command, "--mine", str(standing), "--format", "latex", "--label", "Ours"]
-    )
+    command = "leaderboard table --dataset digits --noise caption-40 --format latex --label Ours --root"
+    shown = CliRunner().invoke(app, [*command.split(), str(small_board), "--mine", str(standing)])
     assert r"Ours$^{\S}$ &" in shown.stdout, "with the mark of a preliminary row"
     with pytest.raises(SubmissionError, match=r"^root is .*nowhere, which is no folder"):
         leaderboard.table("digits", "caption-40", root=small_board / "nowhere")

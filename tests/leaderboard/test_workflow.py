@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ import yaml
 from leaderboard.build import build
 from ncl_bench.papers import PUBLISHED
 
-Maker = Callable[..., Path]
 WORKFLOWS = Path(__file__).parents[2] / ".github" / "workflows"
 GIT = ("git", "-c", "user.name=Ada", "-c", "user.email=ada@example.org")
 pytestmark = pytest.mark.skipif(
@@ -23,7 +21,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def job(name):
-    return yaml.safe_load((WORKFLOWS / "leaderboard.yml").read_text(encoding="utf-8"))["jobs"][name]
+    return yaml.safe_load((WORKFLOWS / "leaderboard.yml").read_text("utf-8"))["jobs"][name]
 
 
 def commands(step):

@@ -5,8 +5,6 @@ sentence. The default suite draws the same cases each time, the slow one new one
 """
 
 import io
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ncl_bench.errors import NclBenchError
-
-Read = Callable[[bytes], Any]
 
 NPY = (b"'<f4'", b"'<f8'", b"'>f2'", b"'|O'", b"'<U0'", b"'<U9'", b"'<i8'", b"'|V8'", b"'<c8'", b"'<M8[s]'", b"True",
        b"(0,", b"(-1,", b"(1, 9999999999999999)", b"(0, 99999999999999999999)", b"(999999999999,)", b"[('a', '<f4')]",

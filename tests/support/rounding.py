@@ -5,13 +5,11 @@ another order and moves every entry by a rounding of those terms, the small entr
 to itself, or one fixed number for arrays of any size, therefore fails on some machine.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import torch
 from torch import Tensor
-
-Results = Callable[[], Mapping[str, Tensor]]
 
 ROUNDINGS = 1000
 """How many times further than the loop moves a result may lie from it (see `assert_equals_loop`): the tests' small

@@ -81,7 +81,7 @@ def statement(scores, ratio=0.4):
 
 def write_statement(folder, content):
     """Write submission.yaml."""
-    (folder / "submission.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    (folder / "submission.yaml").write_text(yaml.safe_dump(content, sort_keys=False), "utf-8")
 
 
 def write_folder(folder, form="matrix", seed=0):
@@ -105,4 +105,4 @@ def read_json(path):
     def refuse(constant):
         raise ValueError(constant)
 
-    return json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
+    return json.loads(path.read_text("utf-8"), parse_constant=refuse)

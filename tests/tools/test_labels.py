@@ -14,9 +14,7 @@ from tools import labels
 
 SHIPPED = WEB.pair_labels
 CARD = " ".join(
-    (Path(labels.__file__).parents[1] / "dataset_cards" / "pictograms-web.md")
-    .read_text(encoding="utf-8")
-    .split()
+    (Path(labels.__file__).parents[1] / "dataset_cards" / "pictograms-web.md").read_text("utf-8").split()
 )
 
 
@@ -108,12 +106,12 @@ def test_a_merge_leaves_a_difference_open(train):
 def test_a_merge_does_not_overwrite_what_it_merges(tmp_path, monkeypatch):
     first, second = tmp_path / "a.csv", tmp_path / "b.csv"
     for file in (first, second):
-        file.write_text("pair_id,label\n1,wrong\n", encoding="utf-8")
+        file.write_text("pair_id,label\n1,wrong\n", "utf-8")
     for to in (first, tmp_path / "." / "b.csv"):
         monkeypatch.setattr("sys.argv", ["labels", "merge", str(first), str(second), "--to", str(to)])
         with pytest.raises(SystemExit, match="is one of the two labellings; name another file"):
             labels.main()
-    assert first.read_text(encoding="utf-8") == "pair_id,label\n1,wrong\n"
+    assert first.read_text("utf-8") == "pair_id,label\n1,wrong\n"
 
 
 def test_the_page_shows_each_pair(train, monkeypatch):

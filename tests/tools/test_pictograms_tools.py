@@ -150,7 +150,7 @@ def test_a_cluster_is_what_names_and_pictures_connect():
 
 @pytest.mark.slow
 def test_the_table_of_near_pairs_is_that_of_the_shipped_features():
-    assert near_pairs_table() == NEAR_PAIRS.read_text(encoding="utf-8")
+    assert near_pairs_table() == NEAR_PAIRS.read_text("utf-8")
     near = pd.read_csv(NEAR_PAIRS)
     found = near[near.split == "test"].groupby("dataset").image_id.nunique()
     assert found.to_dict() == {"pictograms": 61, "pictograms-emoji": 14, "pictograms-web": 24}

@@ -1,7 +1,5 @@
 """Embeddings that an audit is given: sides from which nothing follows are refused."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +10,6 @@ from ncl_bench.errors import NclBenchError
 X, Y = np.random.RandomState(0).standard_normal((2, 60, 8)).astype(np.float32)
 SIGNS = np.where(np.arange(60) % 2, 1, -2)[:, None]
 ALONG, FLAT = "every caption embedding lies along the embedding of its image", "embeddings have one direction"
-Sides = Callable[[np.ndarray, np.ndarray], tuple[object, object]]
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])

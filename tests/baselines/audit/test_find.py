@@ -58,7 +58,7 @@ def rows_of(given):
 
 
 def page_of(audit):
-    return (audit / "index.html").read_text(encoding="utf-8")
+    return (audit / "index.html").read_text("utf-8")
 
 
 def cards_of(audit):

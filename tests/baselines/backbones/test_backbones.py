@@ -22,7 +22,6 @@ from baselines.published.weights import backbone_of, network_from
 from ncl_bench.errors import RecipeError, TrainingError
 
 NAMES = sorted(set(TRAINED) - {"clip"})  # which has a file of its own
-INTRA_MODAL = [name for name in NAMES if BACKBONES[name].intra_modal]
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 EVERY_NAME = pytest.mark.parametrize("name", NAMES)
 EVERY_DEVICE = pytest.mark.parametrize("device", DEVICES)

@@ -1,8 +1,5 @@
 """What a backbone adds to the loss of a pair, VSRN's caption loss, counts as much as the method trusts the pair."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 from support.doubles import Steps, StoredBatches
@@ -27,8 +24,6 @@ OPTIONS = {
     "npc": {"warmup_epochs": 1},
     "osa": {"warmup_epochs": 1},
 }
-
-Run = Callable[[Any, Batch, Steps], None]
 
 
 def first_epoch(method, batch, step):

@@ -36,7 +36,7 @@ def test_shipped_recipe_loads_and_is_where_its_name_says(name):
 
 def test_a_name_means_the_same_training_as_ever():
     """A default that changes must not change what a known name trains; a new option is a new key, and may come."""
-    known = json.loads(RESOLVED.read_text(encoding="utf-8"))
+    known = json.loads(RESOLVED.read_text("utf-8"))
     assert known.keys() <= set(SHIPPED)
     for name, content in known.items():
         resolved = Recipe.load(name).model_dump(mode="json")

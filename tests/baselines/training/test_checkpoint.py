@@ -56,13 +56,6 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(n_pairs, tmp_path):
     assert list((tmp_path / "checkpoints").iterdir()) == []
 
 
-def named_by_hash(folder, content):
-    path = folder / "checkpoints" / f"epoch-000001.{hashlib.sha256(content).hexdigest()[:16]}.pt"
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(content)
-    return path
-
-
 def test_the_state_of_an_optimizer_belongs_to_its_parameters():
     for size, fits in ((3, True), (4, False)):
         module = torch.nn.Linear(size, 1)

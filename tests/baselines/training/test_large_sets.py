@@ -1,7 +1,5 @@
 """A prepared dataset, read by several processes: the same batches on all."""
 
-from collections.abc import Mapping
-
 import numpy as np
 import pytest
 import torch
@@ -14,7 +12,6 @@ from ncl_bench.data.prepare import prepare
 from ncl_bench.data.prepared import load_prepared
 
 SPEC = miniatures.SPECS["flickr30k"]
-Tensors = Mapping[str, torch.Tensor]
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ def test_a_shown_recipe_says_its_command_and_is_the_recipe(name, tmp_path):
     assert first.startswith("# ")
     assert command.startswith(f"# ncl-bench train {name} ")
     own = tmp_path / "own.yaml"
-    own.write_text(text, encoding="utf-8")
+    own.write_text(text, "utf-8")
     assert Recipe.load(own) == Recipe.load(name)
 
 
@@ -258,7 +258,7 @@ def test_digits_recipes_get_their_command_alone():
 
 
 def test_the_page_on_reproduction_names_the_rows_that_have_a_recipe():
-    page = (PUBLISHED.parents[2] / "docs" / "reproduce.md").read_text(encoding="utf-8").replace("\\*", "*")
+    page = (PUBLISHED.parents[2] / "docs" / "reproduce.md").read_text("utf-8").replace("\\*", "*")
     page = page.split("## Recipes", 1)[1]
     table = dict(re.findall(r"^\| (\w+) \| (.+) \|$", page, re.MULTILINE))
     del table["paper"]

@@ -1,12 +1,9 @@
 """Miniature datasets in place of the real ones."""
 
-from collections.abc import Callable
-
 import pytest
 from support import miniatures
 
 from ncl_bench.data import DATASETS
-from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.prepare import prepare
 from ncl_bench.data.prepared import load_prepared
 
@@ -16,9 +13,6 @@ def small_datasets(monkeypatch):
     """The registry holds datasets of a few images."""
     for name, spec in miniatures.SPECS.items():
         monkeypatch.setitem(DATASETS.data, name, spec)
-
-
-Prepared = Callable[..., PairedDataset]
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ def image_files(features):
 
 def table(head, row, each=2):
     rows = [f"{row(image, c)},{split}" for split, ids in IDS.items() for image in ids for c in range(each)]
-    Path("captions.csv").write_text("\n".join([f"{head},split", *rows]) + "\n", encoding="utf-8")
+    Path("captions.csv").write_text("\n".join([f"{head},split", *rows]) + "\n", "utf-8")
 
 
 def english(image, caption):
@@ -174,7 +174,7 @@ def test_a_stopped_preparation_goes_on(monkeypatch):
 
 
 def text(content):
-    return lambda: Path("captions.csv").write_text(content, encoding="utf-8")
+    return lambda: Path("captions.csv").write_text(content, "utf-8")
 
 
 def dev(array):

@@ -223,8 +223,8 @@ def test_a_list_of_rows_holds_no_formula_and_reads_back(form, tmp_path):
     source = read_pairs(_lists(tmp_path)[form])
     assert list(source.captions) == list(FORMULAS)
     written = save(source.form, tmp_path / "clean", np.arange(len(FORMULAS)))
-    delimiter = separator_of(written, written.read_text(encoding="utf-8"))
-    lines = written.read_text(encoding="utf-8").splitlines()
+    delimiter = separator_of(written, written.read_text("utf-8"))
+    lines = written.read_text("utf-8").splitlines()
     cells = (
         [line.split("\t") for line in lines] if delimiter == "\t" else csv.reader(lines, delimiter=delimiter)
     )

@@ -7,9 +7,7 @@ import pickle
 import struct
 import tempfile
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +28,6 @@ from ncl_bench.evaluation.results import read_result
 from ncl_bench.evaluation.submission import read_submission
 from ncl_bench.yaml import read_yaml
 
-Mutation = Callable[[Path, dict[str, Any]], None]
 ANOTHER_HASH = hashlib.sha256(b"another").hexdigest()
 CASES = {}
 """Name to form of the scores, words of the message, and what is done to a good folder and its statement."""
@@ -396,7 +393,7 @@ def test_damaged_submissions_are_read_or_refused(tmp_path):
     def read(content):
         (tmp_path / "submission.yaml").write_bytes(content)
         stated = read_submission(tmp_path)
-        (tmp_path / "submission.yaml").write_text(stated.to_yaml(), encoding="utf-8")
+        (tmp_path / "submission.yaml").write_text(stated.to_yaml(), "utf-8")
         assert read_submission(tmp_path) == stated
 
     assert_damage_is_refused(seeds, read, YAML)

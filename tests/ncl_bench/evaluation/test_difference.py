@@ -14,7 +14,6 @@ from ncl_bench.evaluation.difference import (
 )
 
 N_IMAGES = 100
-Models = np.ndarray
 
 
 def draw(random, n_seeds, images, *, seed, both):

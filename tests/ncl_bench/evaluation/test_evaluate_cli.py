@@ -176,11 +176,11 @@ def test_a_template_is_right_in_a_folder_of_any_name(run, tmp_path):
     init = ("submission", "init", "--method", "X", "--dataset", "digits", "--to")
     folder = tmp_path / "my results" / "ncr $1"
     assert run(*init, folder).code == 0
-    shown = (folder / "submission.yaml").read_text(encoding="utf-8").splitlines()[1:3]
+    shown = (folder / "submission.yaml").read_text("utf-8").splitlines()[1:3]
     assert [shlex.split(line)[-1] for line in shown] == [str(folder), str(folder)]
     folder = tmp_path / "x\nnetworks: 7\n\udcff"  # a name that no encoding reads, as on old disks
     assert run(*init, folder).code == 0
-    assert yaml.safe_load((folder / "submission.yaml").read_text(encoding="utf-8"))["networks"] == 1
+    assert yaml.safe_load((folder / "submission.yaml").read_text("utf-8"))["networks"] == 1
     shutil.rmtree(folder)
 
 

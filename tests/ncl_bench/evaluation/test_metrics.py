@@ -1,13 +1,9 @@
 """Metrics against loops, scikit-learn, trec_eval and the numbers of published code."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from oracles.bootstrap import resampled_recalls
 from oracles.ranks import metrics_by_definition
 from scipy.stats import binom, binomtest
@@ -16,8 +12,6 @@ from ncl_bench.evaluation import metrics
 from ncl_bench.evaluation.protocol import protocol_result
 from ncl_bench.evaluation.ranks import Ranks, count_ranks
 from ncl_bench.evaluation.scores import ArrayRows
-
-Golden = Callable[[str], dict[str, NDArray[Any]]]
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.integers(1, 5), st.data())

@@ -3,9 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,8 +18,6 @@ from ncl_bench.errors import ScoresError
 from ncl_bench.evaluation.call import evaluate
 from ncl_bench.evaluation.results import read_result
 from ncl_bench.evaluation.submission import read_submission
-
-Run = Callable[..., Any]
 
 
 def protocols(run, *arguments):

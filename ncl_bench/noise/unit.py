@@ -115,11 +115,9 @@ def check_pairing(index: NDArray[Any], size: tuple[int, int], unit: Unit, where:
             f"{named} it holds {index.dtype} of shape {index.shape}, expected int64 of shape ({n_images * each},)"
         )
     # In silence a mask, labels, positions or counting from 1 would be trained on as noise of nearly every caption.
-    counts = np.bincount(index, minlength=n_images) if index.min() >= 0 else np.zeros(1, np.int64)
-    fits = len(counts) == n_images and (
-        (counts == each).all() if unit.exchanges else np.count_nonzero(counts) > n_images / 2
-    )
-    if not fits:
+    inside = index.min() >= 0 and index.max() < n_images  # counts of a value far beyond would fill the memory
+    counts = np.bincount(index if inside else index[:0], minlength=n_images)
+    if not ((counts == each).all() if unit.exchanges else np.count_nonzero(counts) > n_images / 2):
         raise NoiseError(f"{named} {_what_it_is(index, n_images, each, unit)}")
     right = np.count_nonzero(index == np.arange(len(index)) // each)
     # a shuffled order leaves `each` pairs right on average, nearly as a Poisson draws them

@@ -234,6 +234,7 @@ shuffled = np.random.RandomState(1).permutation
         (NOUNS, None, "give noise_unit='file'"),
         (np.append(CLEAN[:-1], 0), "caption", "give noise_unit='file'"),
         (np.append(CLEAN[:-1], 2000), "file", "holds 2000 at entry 9999, expected images 0 to 1999"),
+        (np.append(CLEAN[:-1], 2**60), "file", "at entry 9999, expected images 0 to 1999"),
         (np.append(-1, CLEAN[1:]), None, "holds -1 at entry 0"),
         (CLEAN[:-1], None, "has 9999 entries, digits/train has 10000 captions of 2000 images"),
         (NOISY[:, None] == CLEAN[None, :3], None, "of shape"),

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from support.board_rows import rows_on
 from test_row_files import edit, training
 from typer.testing import CliRunner
 
 from leaderboard.add import RowStands, add, new_row, write_rows
-from leaderboard.board import read_content
 from leaderboard.build import build
 from leaderboard.entries import Condition
 from leaderboard.results import noise_used, read_measured, recipe_commands
@@ -70,7 +70,7 @@ def test_a_further_seed_leaves_the_text_of_the_others_as_it_is(put, tmp_path):
     assert text.startswith(f"{header}seeds:\n- training_seeds: [0]\n")
     assert f"\n{first}- training_seeds: [12]\n" in text
     assert sorted(path.parent.iterdir()) == [path.with_suffix(".npz"), path]
-    (row,) = read_content(board, published=False).rows
+    (row,) = rows_on(board)
     assert row.seeds == (0, 1, 12)
 
 
@@ -109,7 +109,7 @@ def test_a_submitter_has_a_file_and_row_of_their_own(make, put, tmp_path):
     put(board)
     ada = new_row(make(tmp_path / "hers", difficulty=1.6), board, submitter="Ada Lovelace")
     write_rows([ada], board)
-    notes = {row.notes: row.seeds for row in read_content(board, published=False).rows}
+    notes = {row.notes: row.seeds for row in rows_on(board)}
     assert notes == {(): (0,), ("Submitted by Ada Lovelace.",): (0,)}
 
 
@@ -179,7 +179,7 @@ def test_a_checkpoint_chosen_on_test_takes_no_rank_and_is_not_merged(put, tmp_pa
     put(tmp_path / "board", selection_split="test")
     for seed in (1, 2, 3):
         put(tmp_path / "board", seed=seed)
-    rows = read_content(tmp_path / "board", published=False).rows
+    rows = rows_on(tmp_path / "board")
     found = {row.selection: row.rank for row in rows}
     assert found == {"test": None, "dev": 1}
     build(tmp_path / "board", tmp_path / "board/site", published=False)
@@ -191,7 +191,7 @@ def test_changed_settings_are_shown_and_make_another_row(put, tmp_path):
     board, changed = tmp_path / "board", training(**{"method.epochs": 10, "batch_size": 32})
     put(board)
     put(board, difficulty=1.6, training=changed)
-    labels = {row.label for row in read_content(board, published=False).rows}
+    labels = {row.label for row in rows_on(board)}
     assert labels == {"CRCL", "CRCL (batch_size=32, method.epochs=10)"}
     build(board, board / "site", published=False)
     assert '<span class="badge">method.epochs=10</span>' in (board / "site/index.html").read_text("utf-8")
@@ -202,7 +202,7 @@ def test_a_reduced_precision_is_shown_and_its_seeds_are_merged_with_no_other(put
     board = tmp_path / "board"
     for seed, precision in enumerate(["32-true", "32-true", "tf32", "bf16-mixed"]):
         put(board, seed=seed, training=training(precision))
-    rows = read_content(board, published=False).rows
+    rows = rows_on(board)
     found = {row.label: (row.precision, row.seeds) for row in rows}
     assert found == {
         "CRCL": ("32-true", (0, 1)),

@@ -49,10 +49,6 @@ def test_rows_of_one_place_do_not_hide_each_other():
     assert [row["r_sum"] for row in rows_by_place(text, Path("board")).values()] == ["430.1", "480.1"]
 
 
-def test_nothing_moved_is_said(board, small_board):
-    assert moved(small_board, board).markdown() == "No row of the leaderboard moved.\n"
-
-
 def test_new_changed_and_removed_rows_and_moved_ranks_are_named(ranked_board, put, tmp_path):
     board = Path(shutil.copytree(ranked_board, tmp_path / "board"))
     for seed in (0, 1, 2):

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from support.board_rows import rows_on
 
 from leaderboard.board import read_content
 from leaderboard.exports import bibtex_text, csv_text, latex, tables
@@ -72,7 +73,7 @@ def test_a_preliminary_row_is_marked_wherever_rows_are_written(ranked_board, put
 def test_a_spreadsheet_computes_no_cell(put, tmp_path):
     """``=HYPERLINK(...)`` stood in the file as it was submitted."""
     put(tmp_path / "board", extra_clean_data="+1+1", notes='=HYPERLINK("https://example.org")')
-    (line,) = csv.DictReader(io.StringIO(csv_text(read_content(tmp_path / "board", published=False).rows)))
+    (line,) = csv.DictReader(io.StringIO(csv_text(rows_on(tmp_path / "board"))))
     assert line["notes"].startswith("'\u2060=HYPERLINK")
     assert line["extra"] == "'\u2060+1+1"
     assert not any(str(value).startswith(("=", "+", "-", "@")) for value in line.values())

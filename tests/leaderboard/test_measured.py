@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.board_rows import row
+from support.board_rows import row, rows_on
 
 from leaderboard.board import board_of, read_content
 from leaderboard.build import build
@@ -155,7 +155,7 @@ def test_rows_of_other_steps_are_rows_of_their_own(tmp_path, put):
     (other / "results").mkdir(parents=True)
     for number, fields in enumerate(({}, {"budget": 31}, {"budget": None})):
         put(other, seed=number, training=training(0, 0.6, **fields), **plain)
-    shown = {row.label: row.command for row in read_content(other, published=False).rows}
+    shown = {row.label: row.command for row in rows_on(other)}
     assert shown.keys() == {"CRCL", "CRCL (30 steps)", "CRCL (31 steps)"}
     assert "--set steps=31 " in shown["CRCL (31 steps)"]
 

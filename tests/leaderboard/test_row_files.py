@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support.board_rows import rows_on
 from support.damaged import YAML, ZIP, assert_damage_is_refused
 
 from leaderboard.add import add
-from leaderboard.board import read_content
 from leaderboard.build import build
 from leaderboard.evidence import read_ranks
 from leaderboard.results import features_of
@@ -194,7 +194,7 @@ def test_a_correction_for_hubs_is_part_of_the_row(make, put, tmp_path):
     # dev may choose otherwise for another seed
     again = make(tmp_path / "again", seed=1, difficulty=1.7, correction=bank | chosen[1], **common)
     assert add(again, board) == paths[1]
-    rows = {row.file.rpartition("/")[2]: row for row in read_content(board, published=False).rows}
+    rows = {row.file.rpartition("/")[2]: row for row in rows_on(board)}
     assert [rows[name].correction for name in (plain, auto, given)] == ["", "CSLS", "CSLS, weight 1.5"]
     assert [rows[name].ranked for name in (plain, auto, given)] == [False] * 3
     assert [rows[name].kind for name in (plain, auto, given)] == ["method", "corrected", "corrected"]

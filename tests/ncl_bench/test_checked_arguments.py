@@ -194,6 +194,10 @@ def scored(**options):
         (lambda: ncl_bench.write_scores("x.npy", 5), r"similarities have shape \(\)"),
         (lambda: ncl_bench.write_scores("x.npy", [[object()]]), "similarities have shape .* and dtype object"),
         (lambda: find_wrong_pairs(5), "pairs are int, expected a path"),
+        (
+            lambda: baselines.find_wrong_embeddings(CAPTIONS, CAPTIONS, columns=PairColumns(caption_column="text")),
+            "images= and the columns are for a table of pairs",
+        ),
         (lambda: ncl_bench.new_dataset("mine", 5, to="x"), "pairs are int, expected a path"),
         (lambda: find_wrong_pairs(image_embeddings=5, caption_embeddings=5), "image embeddings holds int64 of shape"),
     ],
@@ -265,6 +269,11 @@ def test_a_form_of_the_last_release_works_with_a_warning(call, replaced_by, tmp_
         (lambda: ncl_bench.new_dataset("x", clean="x"), "'pairs'|'to'"),
         (lambda: ncl_bench.evaluate(SCORES, dataset="digits", interval=False), "'interval'"),
         (lambda: ncl_bench.evaluate_submission("x", dataset="digits"), "'dataset'"),
+        (
+            lambda: ncl_bench.compare("a", "b", dataset="digits"),
+            r"^compare\(\) got an unexpected .* 'dataset'$",
+        ),
+        (lambda: ncl_bench.load_dataset(), r"^load_dataset\(\) missing a required argument: 'name'$"),
     ],
 )
 def test_a_name_that_no_release_had_is_refused_as_python_does(call, argument):
@@ -302,15 +311,3 @@ def test_scores_need_a_dataset_and_a_submission_has_one(tmp_path):
     np.save(tmp_path / "s.npy", SCORES)
     with pytest.raises(NclBenchError, match=r"add dataset=NAME$"):
         ncl_bench.evaluate(tmp_path / "s.npy", split="dev")
-
-
-def test_columns_are_those_of_a_table():
-    with pytest.raises(NclBenchError, match="columns are for a table of pairs"):
-        baselines.find_wrong_embeddings(CAPTIONS, CAPTIONS, columns=PairColumns(caption_column="text"))
-
-
-def test_a_call_with_another_argument_is_named():
-    with pytest.raises(TypeError, match=r"^compare\(\) got an unexpected keyword argument 'dataset'$"):
-        ncl_bench.compare("a", "b", dataset="digits")
-    with pytest.raises(TypeError, match=r"^load_dataset\(\) missing a required argument: 'name'$"):
-        ncl_bench.load_dataset()

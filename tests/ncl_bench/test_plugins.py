@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import yaml
-from support.few_digits import InThisProcess
+from support.few_digits import TINY, InThisProcess
 
 from baselines.backbones import BACKBONES
 from baselines.methods import METHODS
@@ -47,7 +47,7 @@ def recipe(path, method):
     content = {
         "dataset": "digits",
         "batch_size": 1000,
-        "backbone": {"name": "vse_infinity", "embed_size": 8, "word_dim": 4},
+        "backbone": TINY,
         "method": {"name": method, "epochs": 1},
     }
     path.write_text(yaml.safe_dump(content))

@@ -36,6 +36,11 @@ def measured_board():
     )
 
 
+def rows_on(root):
+    """The rows of a leaderboard without those of papers."""
+    return read_content(root, published=False).rows
+
+
 def row(recalls, **fields):
     """A printed row of a single network.
 

@@ -76,21 +76,16 @@ def test_kappa():
         ("pair_id,label\n6078,wrong\n", "expected a pair from 0 to 6077"),
         ("pair_id,label\n5,bad\n", "label 'bad', expected .* one of: matches, partly, wrong, cannot say"),
         ("pair_id,label\n5,wrong\n5,matches\n", "line 3: pair 5 has a label already"),
+        (
+            "pair_id,image_id,label\n5,this,wrong\n7,that,wrong\n",
+            "line 3: pair 7 has the image that, but other in pictograms-web; give labels",
+        ),
     ],
 )
 def test_labels_that_do_not_fit_are_refused(tmp_path, text, expected):
     path = tmp_path / "labels.csv"
     path.write_text(text)
     with pytest.raises(DataError, match=expected):
-        read_pair_labels(path, WEB)
-
-
-def test_labels_of_other_data_are_refused(tmp_path):
-    path = tmp_path / "labels.csv"
-    path.write_text("pair_id,image_id,label\n5,this,wrong\n7,that,wrong\n")
-    with pytest.raises(
-        DataError, match="line 3: pair 7 has the image that, but other in pictograms-web; give labels"
-    ):
         read_pair_labels(path, WEB, {5: "this", 7: "other"})
 
 

@@ -268,11 +268,13 @@ def test_in2r_is_centred_by_the_training_pairs(tmp_path):
     )  # small differences are scaled to unit length
 
 
-def test_imported_weights_are_not_trained_on(tmp_path):
+def test_imported_weights_are_neither_trained_on_nor_overwritten(tmp_path):
     import_checkpoint(ncr_file(tmp_path), statement("ncr"), tmp_path / "run")
     before = (tmp_path / "run" / "best.safetensors").read_bytes()
     result = CliRunner().invoke(app, ["train", "ncr/digits_vse_infinity", "--to", str(tmp_path / "run")])
     assert "holds imported weights" in str(result.exception)
+    with pytest.raises(TrainingError, match="exists; choose a new folder"):
+        import_checkpoint(tmp_path / "model_best.pth.tar", statement("ncr"), tmp_path / "run")
     assert (tmp_path / "run" / "best.safetensors").read_bytes() == before
 
 
@@ -341,21 +343,32 @@ def refuse(stated, sentence):
     assert [path.name for path in Path().iterdir()] == ["file.tar"]
 
 
-def test_a_head_of_pc2_or_pcsr_names_both(tmp_path):
-    torch.save({"model": head(published("sgr", tiny("sgr")))}, tmp_path / "file.tar")
-    notes = import_checkpoint(tmp_path / "file.tar", statement("triplet"), tmp_path / "run")
-    assert "holds img_pro_head, which the code of pc2 or pcsr writes, but --method is triplet" in notes[-1]
-
-
-def test_what_the_file_says_otherwise_is_a_warning(tmp_path):
-    file = tmp_path / "file.tar"
-    torch.save({"model": l2rm()["model"], "opt": argparse.Namespace(noise_ratio=0.2, path=Path("x"))}, file)
-    arguments = [str(file), "--method", "rcl", "--dataset", "digits", "--noise-ratio", "0.4"]
-    result = CliRunner().invoke(app, ["import-checkpoint", *arguments, "--to", str(tmp_path / "run")])
+@pytest.mark.parametrize(
+    ("content", "method", "told"),
+    [
+        (
+            lambda: {"model": head(published("sgr", tiny("sgr")))},
+            "triplet",
+            ["holds img_pro_head, which the code of pc2 or pcsr writes, but --method is triplet"],
+        ),
+        (
+            lambda: l2rm() | {"opt": argparse.Namespace(noise_ratio=0.2, path=Path("x"))},
+            "rcl",
+            [
+                "holds cost_function, which the code of l2rm writes, but --method is rcl",
+                "says noise_ratio 0.2, but --noise-ratio is 0.4",
+            ],
+        ),
+    ],
+)
+def test_what_the_file_says_otherwise_is_a_warning(content, method, told, tmp_path):
+    torch.save(content(), tmp_path / "file.tar")
+    given = f"--method {method} --dataset digits --noise-ratio 0.4 --to".split()
+    command = ["import-checkpoint", str(tmp_path / "file.tar"), *given, str(tmp_path / "run")]
+    result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     assert "WARNING: " in result.stderr
-    assert "holds cost_function, which the code of l2rm writes, but --method is rcl" in result.stderr
-    assert "says noise_ratio 0.2, but --noise-ratio is 0.4" in result.stderr
+    assert all(words in result.stderr for words in told)
 
 
 def flipped(content):
@@ -395,8 +408,3 @@ def test_damaged_files_are_refused(damage, tmp_path, monkeypatch):
     change, sentence = DAMAGED[damage]
     Path("file.tar").write_bytes(change(Path("file.tar").read_bytes()))
     refuse(statement("gsc"), sentence)
-
-
-def test_an_existing_folder_is_refused(tmp_path):
-    with pytest.raises(TrainingError, match="exists; choose a new folder"):
-        import_checkpoint(ncr_file(tmp_path), statement("ncr"), tmp_path)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import yaml
 from rich.console import Console
+from support.few_digits import TINY as VSE
 from support.few_digits import InThisProcess
 from typer.testing import CliRunner
 
@@ -42,7 +43,7 @@ from ncl_bench.files import sole_owner
 TINY = {
     "dataset": "digits",
     "batch_size": 1000,
-    "backbone": {"name": "vse_infinity", "embed_size": 8, "word_dim": 4},
+    "backbone": VSE,
     "method": {"name": "info_nce", "epochs": 1},
 }
 

@@ -114,13 +114,7 @@ def test_a_flipped_bit_is_found_by_a_deep_look_alone(root):
 
 def test_a_noise_file_alone_does_not_make_a_dataset_of_its_folder(tmp_path):
     (tmp_path / "digits" / "noise").mkdir(parents=True)
-    assert findings("--root", str(tmp_path))["digits"] == {
-        "topic": "data",
-        "name": "digits",
-        "state": "ok",
-        "detail": "embedded",
-        "fix": "",
-    }
+    assert findings("--root", str(tmp_path))["digits"]["detail"] == "embedded"
 
 
 def test_cuda_devices_are_named(monkeypatch):

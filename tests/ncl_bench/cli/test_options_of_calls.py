@@ -60,52 +60,27 @@ def command():
     return alone, got
 
 
-def test_a_command_gets_what_the_call_takes(command):
+DEFAULTS = {"places": ["a"], "word": "one", "to": None, "settings": (), "seeds": None, "kept": True}
+DEFAULTS |= {"open": False, "loud": False}
+GIVEN = {
+    "places": ["a", "b/./c"],
+    "word": "two",
+    "settings": ["x=1", "y=2"],
+    "seeds": [3],
+    "kept": False,
+    "loud": True,
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [("a", {}), ("a b/./c --word two --set x=1 --set y=2 --seed 3 --no-rest --loud", GIVEN)],
+)
+def test_a_command_gets_what_the_call_takes_and_the_defaults_of_the_call(command, words, given):
     alone, got = command
-    done = CliRunner().invoke(
-        alone,
-        [
-            "a",
-            "b/./c",
-            "--word",
-            "two",
-            "--set",
-            "x=1",
-            "--set",
-            "y=2",
-            "--seed",
-            "3",
-            "--no-rest",
-            "--loud",
-        ],
-        catch_exceptions=False,
-    )
+    done = CliRunner().invoke(alone, words.split(), catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    assert got == {
-        "places": ["a", "b/./c"],
-        "word": "two",
-        "to": None,
-        "settings": ["x=1", "y=2"],
-        "seeds": [3],
-        "kept": False,
-        "open": False,
-        "loud": True,
-    }
-
-
-def test_what_is_left_out_has_the_default_of_the_call(command):
-    alone, got = command
-    assert CliRunner().invoke(alone, ["a"], catch_exceptions=False).exit_code == 0
-    assert got == {
-        "places": ["a"],
-        "word": "one",
-        "to": None,
-        "settings": (),
-        "seeds": None,
-        "kept": True,
-        "open": False,
-        "loud": False,
-    }
+    assert got == DEFAULTS | given
 
 
 @pytest.mark.parametrize("wrong", [["--seed", "-1"], ["--seed", str(2**32)], ["--word", "three"], []])

@@ -51,6 +51,12 @@ def similarities(step):
     return np.round(scores / step) * step if step else scores
 
 
+def judged_scores(step):
+    """Judgements, and the similarities of their pairs."""
+    judged = judgements()
+    return judged, {kind: similarities(step)[one.image, one.caption] for kind, one in judged.items()}
+
+
 def expected(scores, judged):
     """The definitions of docs/protocol.md, by two libraries."""
     expert, crowd = judged["expert"], judged["crowd"]
@@ -67,8 +73,7 @@ def expected(scores, judged):
 
 @pytest.mark.parametrize("step", [0.0, 0.01, 0.5, 2.0])
 def test_the_measures_are_those_of_the_libraries(step):
-    judged = judgements()
-    scores = {kind: similarities(step)[one.image, one.caption] for kind, one in judged.items()}
+    judged, scores = judged_scores(step)
     found = agreements(scores, judged, SHAPE)
     assert {name: one.value for name, one in found.items()} == pytest.approx(
         expected(scores, judged), rel=1e-12
@@ -77,8 +82,7 @@ def test_the_measures_are_those_of_the_libraries(step):
 
 @pytest.mark.parametrize("step", [0.0, 0.5])
 def test_the_influence_of_a_pair_is_the_change_when_it_counts_more(step):
-    judged = judgements()
-    scores = {kind: similarities(step)[one.image, one.caption] for kind, one in judged.items()}
+    judged, scores = judged_scores(step)
     found = agreements(scores, judged, SHAPE)
     often = 20
     for kind, names in {
@@ -100,8 +104,7 @@ def test_the_influence_of_a_pair_is_the_change_when_it_counts_more(step):
 
 
 def test_influences_of_images_and_captions_are_sums_over_their_pairs():
-    judged = judgements()
-    scores = {kind: similarities(0.1)[one.image, one.caption] for kind, one in judged.items()}
+    judged, scores = judged_scores(0.1)
     one, crowd = agreements(scores, judged, SHAPE)["crowd_tau_b"], judged["crowd"]
     assert one.pairs.sum() == pytest.approx(0, abs=1e-12 * abs(one.pairs).sum())
     assert one.images[3] == pytest.approx(one.pairs[crowd.image == 3].sum())
@@ -180,8 +183,7 @@ def test_concordance_counts_every_partner_once(longest_tie):
 
 @pytest.mark.parametrize("step", [0.0, 0.5])
 def test_the_order_alone_gives_the_values_and_names_no_pair(step):
-    judged = judgements()
-    scores = {kind: similarities(step)[one.image, one.caption] for kind, one in judged.items()}
+    judged, scores = judged_scores(step)
     said = in_order(scores, judged)
     assert agreement_in_order(said) == pytest.approx(expected(scores, judged), rel=1e-12)
     crossed = crossing(scores, judged, SHAPE)

@@ -43,7 +43,6 @@ def test_the_rows_of_the_pages_simulation_vary_over_seeds_as_those_of_the_board(
     """docs/protocol.md states the standard deviation and simulates with its parts."""
     page = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text("utf-8")
     stated = re.search(r"deviation of about (\d+) over the seeds", page)
-    assert stated is not None
     wanted = ("pictograms-1k-caption-40", "method", "VSE∞")
     rows = [
         row

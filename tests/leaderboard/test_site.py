@@ -37,7 +37,6 @@ def method_page(content, added, family):
     """Text of the cells of "Paper against this repository", row by row, joined by bars."""
     page = site_files(with_rows(content, added), {}, CARDS)
     table = re.search(r"Paper against this repository</h2>(.*?)</main>", page[f"methods/{family}.html"], re.S)
-    assert table is not None
     lines = re.findall(r"<tr><th scope=\"row\">(.*?)</tr>", table[1], re.S)
     cells = (re.split(r"</t[hd]>", line) for line in lines)
     return ["|".join(html.unescape(re.sub(r"<[^>]+>", "", cell)).strip() for cell in line) for line in cells]

@@ -123,7 +123,6 @@ def test_workers_of_decoding_end_with_their_parent(tmp_path):
         time.sleep(600)
     """
     parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None
     worker = int(parent.stdout.readline())
     parent.send_signal(signal.SIGKILL)
     parent.wait(120)

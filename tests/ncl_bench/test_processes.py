@@ -34,7 +34,6 @@ def test_workers_end_with_their_parent(stop, tmp_path):
         text=True,
         start_new_session=True,
     )
-    assert parent.stdout is not None
     worker = int(parent.stdout.readline())
     os.killpg(parent.pid, stop) if stop == signal.SIGINT else parent.send_signal(stop)
     parent.wait(120)

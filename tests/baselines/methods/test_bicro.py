@@ -7,7 +7,7 @@ from support.doubles import GivenEmbeddings, Steps, StoredBatches
 from support.parity import assert_matrix_losses, network_batches, tensor
 from support.rounding import assert_near
 from support.two_networks import assert_turns, on_both_networks
-from torch import Tensor, nn
+from torch import nn
 
 import baselines.methods.bicro as bicro
 from baselines.kit.backbone import Encoded, overall
@@ -124,7 +124,7 @@ def embedded(stored, case, side):
 @EVERY_CASE
 def test_steps_to_a_label_match_the_published_code(case, single):
     stored = single("Q_bicro_labels")
-    anchors, of_anchors = stored(f"{case}.anchors"), list[Tensor]()
+    anchors, of_anchors = stored(f"{case}.anchors"), []
     for side in "lu":
         batch = embedded(stored, case, side)
         images = overall(Encoded(batch.image_features, batch.image_lengths))

@@ -189,7 +189,7 @@ def random_batch(first, last):
 @pytest.mark.parametrize("kind", [GSC, GSCPlus])
 def test_labels_start_at_one_and_those_of_visited_pairs_change_at_the_end_of_an_epoch(kind):
     method = small_method(kind, 50, epochs=2)
-    own, seen = method.indicators[0], list[torch.Tensor]()
+    own, seen = method.indicators[0], []
 
     def step(network, loss, batch, **terms):
         seen.append(own.label.values.clone())

@@ -49,7 +49,7 @@ class Masks:
     """
 
     def __init__(self):
-        self.step, self.passes = 0, dict[int, int]()
+        self.step, self.passes = 0, {}
 
     def next_step(self):
         self.step, self.passes = self.step + 1, {}

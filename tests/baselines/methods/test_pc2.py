@@ -282,7 +282,7 @@ def test_warm_up_stores_predictions_under_the_number_of_their_pair():
 
 
 def test_without_rectification_clean_pairs_have_label_one(monkeypatch):
-    method, seen = small(rectify=False, noisy_from_epoch=9), list[float]()
+    method, seen = small(rectify=False, noisy_from_epoch=9), []
     method.clean_probability[1].write(torch.arange(20), torch.full((20,), 0.9))
     monkeypatch.setattr(method, "matched_step", lambda k, batch, labels, step: seen.extend(labels.tolist()))
     method.train_network(0, EpochPlan(0, 5, "train", 1.0), twenty_pairs(), Steps(method))

@@ -312,7 +312,7 @@ def test_strips_of_the_ranks_cover_every_column_once_and_weigh_the_same(
 ):
     for world, n, size in [(1, 10, 4), (2, 128, 128), (3, 128, 5), (4, 128, 128), (4, 3, 2)]:
         monkeypatch.setattr("baselines.kit.distributed.world_size", lambda world=world: world)
-        columns, weights = list[int](), list[int]()
+        columns, weights = [], []
         for r in range(world):
             monkeypatch.setattr("baselines.kit.distributed.rank", lambda r=r: r)
             strips = own_strips(n, size)

@@ -85,20 +85,17 @@ def test_a_run_of_so_many_steps_states_its_compute_and_the_last_epoch_beside_the
     job = digits_job({"name": "crcl", "rounds": [1, 1], "freeze_epochs": 1}, recipe={"steps": 30})
     trainer = trained(job, tmp_path / "run")
     training = submit([tmp_path / "run"], tmp_path / "to", device="cpu").training
-    assert training is not None
     assert (training.budget, training.steps, training.settings) == (30, 30, {})
     assert training.pairs_seen == 30 * 100
     assert training.cost == RunFolder(tmp_path / "run").read_outcome().cost
     last = score(trainer.method.eval().networks, job.load("test"))
     assert training.last_epoch == pytest.approx(evaluate(last, dataset="digits").r_sum)
-    assert training.curve is not None
     assert training.curve.steps == (10, 20, 30)
     history = trainer.history
     assert training.curve.dev == tuple(round(entry.dev["r_sum"], 4) for entry in history)
     assert training.curve.auroc[2] == round(history[2].diagnosis["clean_probability"].auroc, 4)
     kept = trainer.folder.read_estimates(2, 1000)["clean_probability"]
     wrong = detection(kept, hidden_correspondence(trainer.train_split), 0.5)
-    assert training.found is not None
     assert training.found.f1 == round(wrong.own.f1, 4)
     assert training.found.average_precision_wrong == round(wrong.average_precision_wrong, 4)
     assert training.found.precision_at[50] == round(wrong.precision_at[50], 4)
@@ -136,9 +133,7 @@ def test_a_control_on_the_clean_pairs_states_no_detection_as_it_was_given_the_tr
     trainer = trained(job, tmp_path / "run")
     assert trainer.folder.read_estimates(1, 1000)["clean_probability"].shape == (1000,)
     training = submit([tmp_path / "run"], tmp_path / "to", device="cpu").training
-    assert training is not None
     assert training.found is None
-    assert training.curve is not None
     assert training.curve.dev
     assert training.curve.auroc == ()
     assert not (tmp_path / "to" / PAIRS_FILE).exists()
@@ -158,7 +153,6 @@ def test_scores_of_a_last_epoch_that_was_the_best_are_at_hand(tmp_path, monkeypa
         run.best.write_bytes(weights)
         begun.clear()
         training = submit([tmp_path / "run"], tmp_path / name, device="cpu").training
-        assert training is not None
         assert training.last_epoch is not None
         return len(begun), training.last_epoch
 
@@ -287,7 +281,6 @@ def test_scores_without_hubs_state_what_dev_chose_and_agree_with_the_formula(run
     plain, chosen = (submit(runs, tmp_path / str(hubs), hubs=hubs, device="cpu") for hubs in (None, "auto"))
     assert plain.correction is None
     correction = chosen.correction
-    assert correction is not None
     assert (correction.name, correction.captions, correction.given_weight) == ("csls", 300, None)
     assert read_submission(tmp_path / "auto") == chosen
     job = FinishedRun.read(runs[0]).job
@@ -322,7 +315,6 @@ def test_scores_without_hubs_state_what_dev_chose_and_agree_with_the_formula(run
     assert sums[correction.weight, correction.neighbours] == pytest.approx(max(sums.values()), abs=0.5)
     # a weight that was given is another row
     given = submit(runs, tmp_path / "given", hubs="0", device="cpu").correction
-    assert given is not None
     assert (given.given_weight, given.weight) == (0.0, 0.0)
     assert_near(np.load(tmp_path / "given" / "test.npy"), np.load(tmp_path / "None" / "test.npy"))
 

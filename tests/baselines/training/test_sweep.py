@@ -166,7 +166,6 @@ def test_a_sweep_is_one_submission_per_cell_and_does_nothing_twice(tmp_path, rec
     assert 0 < first[jobs[0]] < 600
     assert f"{recipe},caption-40,1,{first[jobs[0]]:.1f}," in (tmp_path / "out" / "table.csv").read_text()
     training = read_submission(jobs[0].submission).training
-    assert training is not None
     assert training.precision == "bf16-mixed"
     weights = jobs[0].run.best.stat()
     assert sweep(tmp_path / "out", jobs, at_once=1, device="cpu") == first

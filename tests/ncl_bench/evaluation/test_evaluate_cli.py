@@ -116,7 +116,6 @@ def test_the_correspondence_track_needs_no_scores_of_ours(run, tmp_path):
     from sklearn.metrics import average_precision_score, roc_auc_score
 
     track = read_result(tmp_path).correspondence
-    assert track is not None
     assert track.auroc == pytest.approx(roc_auc_score(truth, probability))
     assert track.average_precision == pytest.approx(average_precision_score(truth, probability))
     assert track.accuracy == pytest.approx(100 * np.mean((probability >= 0.5) == truth))

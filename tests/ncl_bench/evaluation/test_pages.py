@@ -42,7 +42,6 @@ def test_the_worst_failures_come_first(form, run, tmp_path):
     assert ranks[-4:] == sorted(deepest.tolist(), reverse=True)[:4]
     query = int(np.argmax(deepest))
     captions = load_dataset("digits", split="test").captions
-    assert captions is not None
     assert f"{query}: {captions[query]}" in page
     assert page.count("data:image/png") >= 4
     best = int(np.argmax(scores[:, query]))

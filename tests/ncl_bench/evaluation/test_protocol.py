@@ -32,10 +32,8 @@ def result():
 
 def test_intervals_surround_the_recalls(result):
     for direction in (result.default.i2t, result.default.t2i):
-        assert direction.intervals is not None
         for name, (low, high) in direction.intervals.items():
             assert low < getattr(direction, name) < high
-    assert result.default.r_sum_interval is not None
     assert result.default.r_sum_interval[0] < result.r_sum < result.default.r_sum_interval[1]
     without = evaluate(trained_scores(), dataset="digits", intervals=False).default
     assert (without.i2t.intervals, without.r_sum_interval) == (None, None)

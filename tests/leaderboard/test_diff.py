@@ -152,7 +152,7 @@ def test_a_text_of_a_stranger_links_calls_and_renders_nothing(text, markdown):
     assert in_markdown(text) == markdown
 
 
-def test_a_site_that_is_none_is_refused(small_board, built_site, tmp_path):
+def test_a_site_that_is_none_is_refused(small_board, tmp_path):
     table = {ROWS: "a\n" + '"' + "b" * 2_000_000}
     for number, (files, message) in enumerate((({}, "holds no data/"), (table, "csv cannot be read"))):
         with pytest.raises(SubmissionError, match=message):

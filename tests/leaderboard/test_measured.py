@@ -177,7 +177,7 @@ def test_the_pages_show_tables_pictures_and_detection(root, tmp_path):
     assert values == ["61.0", "50.5", "62.0", "29.1", "63.0", "64.0", "90.0", "86.0", "–"]
 
 
-def test_a_cell_holds_one_number_and_controls_stand_apart(whole_board, tmp_path):
+def test_a_cell_holds_one_number_and_controls_stand_apart(whole_board):
     """Cells held rank, interval, last epoch and dev beside rSum; draws and clean pairs stood between methods."""
     table = measured_tables(whole_board)[0]
     cells = re.findall(r'<td class="n(?: muted)?" data-v="[^"]*"[^>]*>(.*?)</td>', page_of(whole_board))

@@ -114,7 +114,7 @@ def test_a_missing_file_is_one_sentence(tmp_path):
 
 
 @pytest.mark.usefixtures("signals_heard")
-def test_workers_of_decoding_end_with_their_parent(tmp_path):
+def test_workers_of_decoding_end_with_their_parent():
     script = """if True:
         import time
         from ncl_bench import decoding

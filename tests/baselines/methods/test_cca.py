@@ -150,7 +150,7 @@ def test_a_closed_form_and_gradient_steps_do_not_mix(recipe, given, message):
         with_settings(Recipe.load(recipe), [given])
 
 
-def test_too_few_components_in_the_backbone_are_named(tmp_path):
+def test_too_few_components_in_the_backbone_are_named():
     with pytest.raises(
         Exception, match=r"CCA needs 9 components, and backbone.embed_size is 8; set it to 9 or more"
     ):

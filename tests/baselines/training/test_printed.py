@@ -73,7 +73,7 @@ def test_a_shown_recipe_has_every_option():
         assert content[section].keys() == {"name", *config.model_dump()}
 
 
-def test_recipes_are_listed_and_shown_on_the_command_line(tmp_path):
+def test_recipes_are_listed_and_shown_on_the_command_line():
     run = CliRunner().invoke
     assert run(app, ["recipes"]).stdout.split() == SHIPPED
     listed = run(app, ["recipes", "--match", "coco_sgr"]).stdout.split()

@@ -120,12 +120,6 @@ def test_two_networks_of_ncr_score_as_before(tmp_path):
     assert submission.recipes == ()
     assert (submission.hardware, submission.training) == ("unknown", None)
     assert "imported from model_best.pth.tar" in submission.notes
-    best = tmp_path / "run" / "best.safetensors"
-    content = bytearray(best.read_bytes())
-    content[-1] ^= 1
-    best.write_bytes(content)
-    with pytest.raises(TrainingError, match=r"its sha256 differs from the one in training\.json"):
-        submit([tmp_path / "run"], tmp_path / "again", device="cpu")
 
 
 def head(state):

@@ -33,24 +33,27 @@ def test_sgraf_is_two_runs_scored_together():
     assert lines[2].startswith("ncl-bench score runs/crcl-flickr30k_sgr runs/crcl-flickr30k_saf --to ")
 
 
-def test_the_number_of_networks_chooses_the_recipe():
-    assert "gsc_plus/flickr30k_sgr" in given("GSC-SGR", "SGR", "ensemble")[0]
-    assert "gsc/flickr30k_sgr" in given("GSC-SGR (single network)", "SGR", "single")[0]
+def of_now(text):
+    return Condition(dataset="now", protocol="1k", noise_unit="natural", noise_ratio=None, text=text)
 
 
-def test_variants_have_their_own_recipe_or_none():
-    assert "triplet/flickr30k_sgr_clean" in given("SGR-C", "SGR", "single", family="sgraf")[0]
-    assert given("SGR+CLIP", "SGR", "single", family="sgraf") == ()
-    assert given("NCR (without warm-up)", "SGR", "ensemble", family="ncr") == ()
-    assert given("NCR-single", "SGR", "single") == ()
-    assert given("CRCL-SGR", "VSRN", "single") == ()
-
-
-def test_the_tokenizer_of_now_chooses_the_recipe():
-    for text, name in (("bert", "ncr/now_sgr_bert"), ("jieba", "ncr/now_sgr")):
-        cell = Condition(dataset="now", protocol="1k", noise_unit="natural", noise_ratio=None, text=text)
-        trained = f"ncl-bench train {name} --to runs/{name.replace('/', '-')}"
-        assert given("NCR", "SGR", "ensemble", cell)[0] == trained
+@pytest.mark.parametrize(
+    ("row", "options", "recipe"),
+    [
+        (("GSC-SGR", "SGR", "ensemble"), {}, "gsc_plus/flickr30k_sgr"),
+        (("GSC-SGR (single network)", "SGR", "single"), {}, "gsc/flickr30k_sgr"),
+        (("SGR-C", "SGR", "single"), {"family": "sgraf"}, "triplet/flickr30k_sgr_clean"),
+        (("NCR", "SGR", "ensemble"), {"cell": of_now("bert")}, "ncr/now_sgr_bert"),
+        (("NCR", "SGR", "ensemble"), {"cell": of_now("jieba")}, "ncr/now_sgr"),
+        (("SGR+CLIP", "SGR", "single"), {"family": "sgraf"}, None),
+        (("NCR (without warm-up)", "SGR", "ensemble"), {"family": "ncr"}, None),
+        (("NCR-single", "SGR", "single"), {}, None),
+        (("CRCL-SGR", "VSRN", "single"), {}, None),
+    ],
+)
+def test_networks_variants_and_tokenizer_choose_the_recipe_or_none(row, options, recipe):
+    trained = [line.split()[2] for line in given(*row, **options) if " train " in line]
+    assert trained[:1] == ([recipe] if recipe else [])
 
 
 def test_printed_rows_on_images_are_trained_with_a_file_that_no_seed_draws():

@@ -57,6 +57,10 @@ def rows_of(given):
     return [(name, f"picture {number} shows a thing") for number, name in enumerate(names)]
 
 
+def frame_of(given, caption="caption"):
+    return pd.DataFrame(rows_of(given), columns=["image", caption])
+
+
 def page_of(audit):
     return (audit / "index.html").read_text("utf-8")
 
@@ -122,7 +126,7 @@ def refusal(*arguments):
 
 
 def test_a_frame_and_a_dataset_keep_rows_and_columns(given):
-    frame = pd.DataFrame(rows_of(given), columns=["image", "caption"]).assign(rank="mine", at=range(N))
+    frame = frame_of(given).assign(rank="mine", at=range(N))
     frame = pd.concat(
         [frame, frame.iloc[:25].assign(caption="another view")]
     )  # uneven numbers, an index of its own
@@ -273,7 +277,7 @@ def test_pictures_in_the_rows_are_told_apart_by_their_content(given):
 def test_flickr_lists_in_chinese_and_columns_of_two_languages_are_read(given):
     names = [name for name, _ in rows_of(given)]
     (given / "captions.txt").write_text("".join(f"{name}#zhc#0 第{name}张图\n" for name in names), "utf-8")
-    frame = pd.DataFrame(rows_of(given), columns=["image", "en"]).assign(zh="一个红色的圆形")
+    frame = frame_of(given, "en").assign(zh="一个红色的圆形")
     frame.to_csv(given / "captions.csv", index=False, sep=";")
     for file, captions in (
         ("captions.txt", [f"第{name}张图" for name in names]),
@@ -313,9 +317,7 @@ def test_apply_writes_the_lists_of_own_pairs(given, monkeypatch):
         given / "captions.csv", index=False
     )
     assert "captions.csv has changed since" in refusal("apply", given / "audit", *to)
-    find_wrong_pairs(
-        pd.DataFrame(rows_of(given), columns=["image", "text"]), images=given / "photos", to=given / "b"
-    )
+    find_wrong_pairs(frame_of(given, "text"), images=given / "photos", to=given / "b")
     assert "pairs that were given in Python, or of embeddings alone" in refusal("apply", given / "b", *to)
     assert not (given / "none").exists()
 
@@ -340,7 +342,7 @@ def test_causes_shifted_rows_and_too_few_pairs_are_said_first(given, monkeypatch
         )
 
     monkeypatch.setattr("baselines.audit.judge.judge_pairs", judged)
-    frame = pd.DataFrame(rows_of(given), columns=["image", "caption"])
+    frame = frame_of(given)
     right = frame["caption"].tolist()
     frame.loc[9:19, "caption"] = np.roll(right[9:20], 1)
     frame.to_csv(given / "captions.csv", index=False)
@@ -378,7 +380,7 @@ def test_causes_shifted_rows_and_too_few_pairs_are_said_first(given, monkeypatch
 def test_embeddings_show_the_pictures_that_are_known(given):
     sides = np.random.default_rng(0).standard_normal((2, N, 8), np.float32)
     arrays = dict(zip(("image_embeddings", "caption_embeddings"), sides, strict=True))
-    frame = pd.DataFrame(rows_of(given), columns=["image", "caption"])
+    frame = frame_of(given)
     frame.to_csv(given / "captions.csv", index=False)
     find_wrong_pairs(given / "captions.csv", images=given / "photos", to=given / "a", **arrays)
     assert page_of(given / "a").count("data:image/jpeg;base64,") == N
@@ -439,14 +441,14 @@ def test_what_is_no_audit_of_pairs_is_told_the_right_form(arguments, sentence, g
     ],
 )
 def test_a_table_that_cannot_be_judged_is_refused(given, frame, options, sentence):
-    rows = pd.DataFrame(rows_of(given), columns=["image", "caption"])
+    rows = frame_of(given)
     with pytest.raises(NclBenchError, match=sentence):
         find_wrong_pairs(frame(rows), images=given / "photos", to=given / "audit", **options)
     assert not (given / "audit").exists()
 
 
 def test_names_are_found_in_subfolders_if_they_are_unique(given):
-    frame = pd.DataFrame(rows_of(given), columns=["image", "caption"])
+    frame = frame_of(given)
     (given / "photos" / "a").mkdir()
     for name in frame["image"][:30]:
         (given / "photos" / name).rename(given / "photos" / "a" / name)
@@ -462,7 +464,7 @@ def test_names_are_found_in_subfolders_if_they_are_unique(given):
 
 
 def test_a_folder_of_another_audit_or_of_something_else_is_left_alone(given):
-    frame = pd.DataFrame(rows_of(given), columns=["image", "caption"])
+    frame = frame_of(given)
     find_wrong_pairs(frame, images=given / "photos", to=given / "audit")
     with pytest.raises(TrainingError, match="holds the audit of other pairs"):
         find_wrong_pairs(frame[:55], images=given / "photos", to=given / "audit")
@@ -478,7 +480,7 @@ def test_a_folder_without_rights(given, monkeypatch):
             raise PermissionError(13, "Permission denied", folder)
         return walk(folder, **given)
 
-    frame = pd.DataFrame(rows_of(given), columns=["image", "caption"])
+    frame = frame_of(given)
     frame["image"] = "elsewhere/" + frame["image"]
     monkeypatch.setattr("ncl_bench.data.pairs.listing.os.walk", refuse)
     with pytest.raises(
@@ -488,7 +490,7 @@ def test_a_folder_without_rights(given, monkeypatch):
 
 
 def test_columns_of_the_user_are_not_taken_for_those_of_the_audit(given):
-    frame = pd.DataFrame(rows_of(given), columns=["image", "text"])
+    frame = frame_of(given, "text")
     frame = frame.assign(rank=0, audit_rank=1, audit_suspect="no", audit_left_out="x", correction="other")
     frame.to_csv(given / "captions.csv", index=False)
     table = find_wrong_pairs(given / "captions.csv", images=given / "photos", to=given / "audit")

@@ -37,6 +37,10 @@ def runs(few_pairs, tmp_path_factory):
     return [folder / str(seed) for seed in range(2)]
 
 
+def submitted(runs, to, **options):
+    return submit(runs, to, device="cpu", **options)
+
+
 def with_other_words(name, **options):
     """The same data, whose preparation gave two words each other's id."""
     dataset = load_few(name, **options)
@@ -57,9 +61,9 @@ def test_a_run_with_another_vocabulary_is_neither_resumed_nor_averaged_nor_score
     with pytest.raises(
         TrainingError, match="differ in vocabulary; only runs with the same vocabulary can be averaged"
     ):
-        submit([runs[0], tmp_path / "other"], tmp_path / "mean", device="cpu")
+        submitted([runs[0], tmp_path / "other"], tmp_path / "mean")
     with pytest.raises(TrainingError, match=r"token ids differ; use the --root of the training"):
-        submit(runs[:1], tmp_path / "one", device="cpu")
+        submitted(runs[:1], tmp_path / "one")
 
 
 def test_a_submission_states_where_its_runs_were_trained_not_where_they_are_scored(runs, tmp_path):
@@ -72,7 +76,7 @@ def test_a_submission_states_where_its_runs_were_trained_not_where_they_are_scor
         (copy / "run.json").write_text(json.dumps(described | {"trained_on": [machine]}))
         outcome = RunFolder(copy).read_outcome().model_copy(update={"cost": 1.25})
         (copy / "training.json").write_text(outcome.model_dump_json())
-    both = submit([tmp_path / run.name for run in runs], tmp_path / "both", device="cpu")
+    both = submitted([tmp_path / run.name for run in runs], tmp_path / "both")
     assert both.hardware == "NVIDIA L4"
     machine = Training(precision="32-true", torch="2.6.0 + 2.7.0", device="NVIDIA L4")
     # an average of two runs costs both
@@ -84,7 +88,7 @@ def test_a_submission_states_where_its_runs_were_trained_not_where_they_are_scor
 def test_a_run_of_so_many_steps_states_its_compute_and_the_last_epoch_beside_the_best(tmp_path):
     job = digits_job({"name": "crcl", "rounds": [1, 1], "freeze_epochs": 1}, recipe={"steps": 30})
     trainer = trained(job, tmp_path / "run")
-    training = submit([tmp_path / "run"], tmp_path / "to", device="cpu").training
+    training = submitted([tmp_path / "run"], tmp_path / "to").training
     assert (training.budget, training.steps, training.settings) == (30, 30, {})
     assert training.pairs_seen == 30 * 100
     assert training.cost == RunFolder(tmp_path / "run").read_outcome().cost
@@ -121,7 +125,7 @@ def test_a_run_of_so_many_steps_states_its_compute_and_the_last_epoch_beside_the
     outcome = trainer.folder.read_outcome().model_copy(update={"best_epoch": 0})
     (tmp_path / "run" / "training.json").write_text(outcome.model_dump_json())
     shutil.rmtree(tmp_path / "run" / "checkpoints")
-    without = submit([tmp_path / "run"], tmp_path / "without", device="cpu").training
+    without = submitted([tmp_path / "run"], tmp_path / "without").training
     assert without == training.model_copy(update={"last_epoch": None})
 
 
@@ -132,7 +136,7 @@ def test_a_control_on_the_clean_pairs_states_no_detection_as_it_was_given_the_tr
     )
     trainer = trained(job, tmp_path / "run")
     assert trainer.folder.read_estimates(1, 1000)["clean_probability"].shape == (1000,)
-    training = submit([tmp_path / "run"], tmp_path / "to", device="cpu").training
+    training = submitted([tmp_path / "run"], tmp_path / "to").training
     assert training.found is None
     assert training.curve.dev
     assert training.curve.auroc == ()
@@ -152,7 +156,7 @@ def test_scores_of_a_last_epoch_that_was_the_best_are_at_hand(tmp_path, monkeypa
         run.write_outcome(outcome.model_copy(update=said))
         run.best.write_bytes(weights)
         begun.clear()
-        training = submit([tmp_path / "run"], tmp_path / name, device="cpu").training
+        training = submitted([tmp_path / "run"], tmp_path / name).training
         assert training.last_epoch is not None
         return len(begun), training.last_epoch
 
@@ -170,7 +174,7 @@ def test_a_run_that_does_not_say_where_it_was_trained_is_scored(runs, tmp_path):
     described = json.loads((tmp_path / "old" / "run.json").read_text())
     del described["trained_on"]
     (tmp_path / "old" / "run.json").write_text(json.dumps(described))
-    mean = submit([tmp_path / "old", runs[1]], tmp_path / "mean", device="cpu")
+    mean = submitted([tmp_path / "old", runs[1]], tmp_path / "mean")
     assert (mean.training, mean.hardware) == (None, "unknown")
 
 
@@ -194,7 +198,7 @@ def count_scorings(monkeypatch):
 def test_a_stopped_call_leaves_nothing_and_the_next_one_writes_the_same_bytes(
     stopped, runs, tmp_path, monkeypatch
 ):
-    whole = submit(runs[:1], tmp_path / "whole", device="cpu")
+    whole = submitted(runs[:1], tmp_path / "whole")
     (tmp_path / "broken").mkdir()
     with monkeypatch.context() as patch:
 
@@ -203,9 +207,9 @@ def test_a_stopped_call_leaves_nothing_and_the_next_one_writes_the_same_bytes(
 
         patch.setattr(f"baselines.training.{stopped}", stop)
         with pytest.raises(Killed):
-            submit(runs[:1], tmp_path / "broken", device="cpu")
+            submitted(runs[:1], tmp_path / "broken")
     assert list((tmp_path / "broken").iterdir()) == []
-    assert submit(runs[:1], tmp_path / "broken", device="cpu") == whole
+    assert submitted(runs[:1], tmp_path / "broken") == whole
     for path in (tmp_path / "whole").iterdir():
         assert path.read_bytes() == (tmp_path / "broken" / path.name).read_bytes()
     assert {path.name for path in tmp_path.iterdir()} == {"whole", "broken"}
@@ -216,14 +220,14 @@ def test_a_folder_in_use_is_told_before_anything_is_scored(tmp_path, monkeypatch
     trained(digits_job({"name": "info_nce", "epochs": 1}, recipe={"batch_size": 500}), tmp_path / "run")
     monkeypatch.setattr(baselines.training.submit, "score", None)
     with sole_owner(tmp_path / "to"), pytest.raises(NclBenchError, match="is in use by another"):
-        submit([tmp_path / "run"], tmp_path / "to", device="cpu")
+        submitted([tmp_path / "run"], tmp_path / "to")
 
 
 def test_more_images_than_memory_holds_are_scored_in_strips(runs, tmp_path, monkeypatch):
-    submit(runs[:1], tmp_path / "whole", device="cpu")
+    submitted(runs[:1], tmp_path / "whole")
     monkeypatch.setattr("baselines.training.scoring.IMAGE_BLOCK", 64)
     monkeypatch.setattr("baselines.training.scoring.MOST_VECTORS", 1)
-    submit(runs[:1], tmp_path / "strips", device="cpu")
+    submitted(runs[:1], tmp_path / "strips")
     scores = [np.load(tmp_path / name / "test.npy") for name in ("whole", "strips")]
     assert_near(scores[1], scores[0], 1e-6, scale=1)
 
@@ -236,13 +240,13 @@ def test_scores_that_are_not_finite_are_not_submitted(runs, tmp_path, monkeypatc
 
     monkeypatch.setattr(baselines.training.submit, "score", broken)
     with pytest.raises(TrainingError, match=r"test\.npy of .* is not finite"):
-        submit(runs[:1], tmp_path / "to", device="cpu")
+        submitted(runs[:1], tmp_path / "to")
     assert not (tmp_path / "to").exists()
 
 
 def test_a_run_counts_once_in_a_mean(runs, tmp_path):
     with pytest.raises(TrainingError, match="is given twice"):
-        submit([*runs, runs[0] / ".." / runs[0].name], tmp_path / "mean", device="cpu")
+        submitted([*runs, runs[0] / ".." / runs[0].name], tmp_path / "mean")
     assert not (tmp_path / "mean").exists()
 
 
@@ -250,7 +254,7 @@ def test_scores_of_unknown_origin_are_refused_and_kept(runs, tmp_path):
     np.save(tmp_path / "test.npy", np.zeros(3))
     before = (tmp_path / "test.npy").read_bytes()
     with pytest.raises(TrainingError, match="already holds something else"):
-        submit(runs[:1], tmp_path, device="cpu")
+        submitted(runs[:1], tmp_path)
     assert (tmp_path / "test.npy").read_bytes() == before
 
 
@@ -261,7 +265,7 @@ def test_damaged_weights_are_not_scored(runs, tmp_path):
     content[-1] ^= 1
     weights.write_bytes(content)
     with pytest.raises(TrainingError, match="its sha256 differs from"):
-        submit([tmp_path / "run"], tmp_path / "to", device="cpu")
+        submitted([tmp_path / "run"], tmp_path / "to")
     assert not (tmp_path / "to").exists()
 
 
@@ -272,13 +276,13 @@ def test_weights_larger_than_the_networks_are_not_read(runs, tmp_path):
     with pytest.raises(
         TrainingError, match=r"safetensors has 1,000,000,000,000 bytes, expected at most .*; train or"
     ):
-        submit([tmp_path / "run"], tmp_path / "to", device="cpu")
+        submitted([tmp_path / "run"], tmp_path / "to")
 
 
 def test_scores_without_hubs_state_what_dev_chose_and_agree_with_the_formula(runs, tmp_path, monkeypatch):
     monkeypatch.setattr("baselines.training.hubs.BANK_CAPTIONS", 300)
     monkeypatch.setattr("baselines.training.hubs.IMAGES_AT_ONCE", 70)
-    plain, chosen = (submit(runs, tmp_path / str(hubs), hubs=hubs, device="cpu") for hubs in (None, "auto"))
+    plain, chosen = (submitted(runs, tmp_path / str(hubs), hubs=hubs) for hubs in (None, "auto"))
     assert plain.correction is None
     correction = chosen.correction
     assert (correction.name, correction.captions, correction.given_weight) == ("csls", 300, None)
@@ -314,7 +318,7 @@ def test_scores_without_hubs_state_what_dev_chose_and_agree_with_the_formula(run
     }
     assert sums[correction.weight, correction.neighbours] == pytest.approx(max(sums.values()), abs=0.5)
     # a weight that was given is another row
-    given = submit(runs, tmp_path / "given", hubs="0", device="cpu").correction
+    given = submitted(runs, tmp_path / "given", hubs="0").correction
     assert (given.given_weight, given.weight) == (0.0, 0.0)
     assert_near(np.load(tmp_path / "given" / "test.npy"), np.load(tmp_path / "None" / "test.npy"))
 
@@ -324,5 +328,5 @@ def test_scores_without_hubs_state_what_dev_chose_and_agree_with_the_formula(run
 )
 def test_hubs_that_cannot_be_corrected_are_refused_before_scoring(runs, tmp_path, hubs, embeddings):
     with pytest.raises(TrainingError, match="hubs"):
-        submit(runs, tmp_path / "to", hubs=hubs, embeddings=embeddings, device="cpu")
+        submitted(runs, tmp_path / "to", hubs=hubs, embeddings=embeddings)
     assert not (tmp_path / "to").exists()

@@ -46,7 +46,6 @@ import leaderboard
 from baselines.backbones import build_backbone
 from baselines.recipes import TUNED, ablations
 from baselines.training.recipe import Recipe
-from leaderboard.entries import Row
 from leaderboard.measured import ablation_tables, measured_tables
 from leaderboard.orders import compare_orders
 from ncl_bench import DATASETS, PROTOCOL_VERSION, __version__, evaluate, load_dataset
@@ -535,9 +534,6 @@ def test_near_misses_hide_pairs_and_treat_the_oracle_as_the_noise_page_says(rati
 @pytest.fixture
 def content():
     return whole_board()
-
-
-Rows = dict[tuple[str, str, str, float], Row]
 
 
 def rows_of(content, dataset, backbone="VSE∞"):

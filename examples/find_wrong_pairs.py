@@ -7,10 +7,13 @@
 """
 
 import argparse
+import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # an installed package lacks the pictures of train
 
 from baselines.audit import find_wrong_pairs
 from ncl_bench import load_dataset

@@ -22,6 +22,7 @@ from torch.nn.functional import normalize
 
 from baselines.audit.reasons import languages, words
 from baselines.backbones.clip_models import byte_pairs
+from baselines.backbones.torchvision import import_beside
 from baselines.encoders import CLIP, load_clip
 from baselines.kit.distributed import device_for
 from ncl_bench.errors import NclBenchError, first_line, named
@@ -210,9 +211,10 @@ def _clip(name: str, device: torch.device) -> Callable[[list[str]], Tensor]:
 
 def _of_sentence_transformers(name: str, device: torch.device) -> Callable[[list[str]], Tensor]:
     try:
-        from sentence_transformers import SentenceTransformer
-
-        model: Any = SentenceTransformer(name, device=str(device), model_kwargs={"use_safetensors": True})
+        package = import_beside("sentence_transformers")
+        model: Any = package.SentenceTransformer(
+            name, device=str(device), model_kwargs={"use_safetensors": True}
+        )
     except Exception as error:  # no network, unknown name, damaged files, or packages that do not fit
         raise NclBenchError(
             f"{named('text_encoder')}: sentence-transformers cannot load {name} ({first_line(error)}); give the "

@@ -128,7 +128,7 @@ class CLIP(CosineBackbone):
             fix = (
                 "choose another dataset"
                 if dataset.captions is None
-                else "work in a clone of the repository, which has more pictures than an installation"
+                else "install a clone in place (pip install --editable), which has more pictures than a wheel"
                 if embedded
                 else f"fix: ncl-bench add-images {dataset.name} --from DIR"
             )

@@ -1,7 +1,7 @@
 """torchvision beside a build of torch that it was not compiled for, such as torch for CPUs and torchvision from PyPI.
 
-Its compiled operators do not load then, and ``import torchvision`` fails as it registers shapes for one of them. timm
-and OpenCLIP call none of them: that they are declared is enough.
+Its compiled operators do not load then, and ``import torchvision`` fails as it registers shapes for one of them. timm,
+OpenCLIP and sentence-transformers call none of them: that they are declared is enough.
 """
 
 import sys

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from baselines.audit.reasons import languages, words
-from baselines.backbones.clip_models import byte_pairs
+from baselines.backbones.clip_models import byte_pairs, open_clip_package
 from baselines.backbones.torchvision import import_beside
 from baselines.encoders import CLIP, load_clip
 from baselines.kit.distributed import device_for
@@ -174,10 +174,14 @@ def advice(captions: Sequence[str]) -> str:
 
 
 def require_encoder(name: str) -> None:
-    """Raise an error if the package of a text encoder is not installed."""
-    if name != TFIDF and not name.startswith(CLIP):
+    """Raise an error if the package of a text encoder is not installed, or does not know the encoder's name."""
+    if name.startswith(CLIP):
+        open_clip_package()
+    elif name != TFIDF:
         package = {MINILM: PACKAGE, E5: E5_PACKAGE}.get(name, "sentence_transformers")
         require("multilingual" if name == E5 else "audit", package, needed_by=f"the text encoder {name}")
+        if name not in (MINILM, E5):
+            _of_sentence_transformers(name, torch.device("cpu"))  # a typo costs no minutes of encoding
 
 
 def _minilm(device: torch.device) -> Callable[[list[str]], Tensor]:

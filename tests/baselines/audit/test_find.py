@@ -172,12 +172,25 @@ def test_captions_in_another_order_are_said_to_be_so(rows, remarks):
     assert table.attrs["summary"]["remarks"].count(ANOTHER_ORDER) == remarks
 
 
-def test_an_encoder_that_is_not_installed_is_refused_before_a_picture_is_encoded(given, monkeypatch):
+@pytest.mark.parametrize(
+    ("encoder", "words"),
+    [
+        (MINILM, "the text encoder all-minilm-l6-v2 needs no_such_package; install with"),
+        ("no_such_model", "sentence-transformers cannot load no_such_model (unknown); give the name"),
+    ],
+)
+def test_an_encoder_that_cannot_be_loaded_is_refused_before_a_picture_is_encoded(
+    given, monkeypatch, encoder, words
+):
+    def unknown(package):
+        raise OSError("unknown")
+
     read = []
     monkeypatch.setattr("baselines.features.extract", lambda *_, **__: read.append(1))
     monkeypatch.setattr("baselines.audit.sentences.PACKAGE", "no_such_package")
-    said = refusal(*as_csv(given), "--to", given / "audit", "--text-encoder", MINILM)
-    assert "the text encoder all-minilm-l6-v2 needs no_such_package; install with" in said
+    monkeypatch.setattr("baselines.audit.sentences.import_beside", unknown)
+    monkeypatch.setattr("ncl_bench.extras.find_spec", lambda name: name != "no_such_package" or None)
+    assert words in refusal(*as_csv(given), "--to", given / "audit", "--text-encoder", encoder)
     assert not read
     assert not (given / "audit").exists()
 

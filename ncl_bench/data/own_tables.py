@@ -97,7 +97,7 @@ def draw_splits(
     for split, size in sizes.items():
         if size < 1:
             raise DataError(
-                f"of {len(names)} images {size} would be {split}; choose other numbers with {named('dev')} and "
+                f"of {len(names)} images {max(size, 0)} would be {split}; choose other numbers with {named('dev')} and "
                 f"{named('test')}"
             )
     # RandomState keeps its draws over NumPy's versions, so a seed names the same splits for ever

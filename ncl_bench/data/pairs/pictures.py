@@ -79,9 +79,10 @@ def _found(
     found, alone = index.find_all(names, pairs.form.name, by_name=by_name)
     if not found:
         outside = any(Path(name).is_absolute() for name in names)
+        there = f"the folder holds {listed(index.paths, 3)}" if folder.is_dir() else "there is no such folder"
         raise DataError(
             f"{folder} holds none of the {len(names):,} pictures of {pairs.form.name}: column {pairs.image_column} "
-            f"names {listed(names, 3)}; the folder holds {listed(index.paths, 3)}; "
+            f"names {listed(names, 3)}; {there}; "
             f"correct {named('images')}{' (a folder above these paths)' if outside else ''} or {named('image_column')}"
         )
     remarks = []

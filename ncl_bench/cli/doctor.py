@@ -23,11 +23,11 @@ from ncl_bench.progress import as_typed
 State = Literal["ok", "absent", "broken"]
 NEEDED = {
     "data": "to prepare datasets and for frames",
+    "leaderboard": "to build the leaderboard and draw pictures",
     "baselines": "to train and score",
     "features": "to make features of images",
-    "leaderboard": "to build the leaderboard and draw pictures",
 }
-"""Purpose of each extra; extras for development are left out."""
+"""Purpose of each extra, before the extras that include it; extras for development are left out."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,13 @@ def versions() -> Iterator[Finding]:
 
     yield Finding("version", "python", "ok", platform.python_version())
     yield Finding("version", "ncl-bench", "ok", version("ncl-bench"))
-    for requirement in map(Requirement, requires("ncl-bench") or ()):
-        extra = _extra(str(requirement.marker or ""))
-        if requirement.name == "ncl-bench" or (extra is not None and extra not in NEEDED):
-            continue
+    extras = (None, *NEEDED)
+    required = [(_extra(text), Requirement(text)) for text in requires("ncl-bench") or ()]
+    needed = sorted((one for one in required if one[0] in extras), key=lambda one: extras.index(one[0]))
+    # a wheel repeats what an extra requires in every extra that includes it; the smallest one brings it
+    first = {requirement.name: (extra, requirement) for extra, requirement in reversed(needed)}
+    first.pop("ncl-bench", None)
+    for extra, requirement in reversed(first.values()):
         fix = install_command(extra) if extra else f"pip install '{requirement.name}{requirement.specifier}'"
         try:
             found = version(requirement.name)

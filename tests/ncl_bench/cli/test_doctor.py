@@ -46,6 +46,7 @@ def test_the_report_for_people_says_the_same():
 def test_a_missing_package_is_broken_unless_only_training_needs_it(monkeypatch):
     needs = ["ncl-absent-a>=1", "ncl-absent-b>=2; extra == 'baselines'", "ncl-absent-c; extra == 'test'"]
     needs.append("ncl-absent-d; extra == 'features'")
+    needs.append("ncl-absent-b>=2; extra == 'features'")
     monkeypatch.setattr(doctor, "requires", lambda name: needs)
     found = findings(code=1)
     assert found["ncl-absent-a"]["state"] == "broken"

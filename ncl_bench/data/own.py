@@ -1,5 +1,7 @@
 """Make a dataset of a user's images and captions: its features, its module, and its prepared folder."""
 
+import hashlib
+import json
 import os
 import re
 import shutil
@@ -123,7 +125,7 @@ def made_dataset(
                 raise DataError(
                     f"{file} exists with other content; delete it or choose another {named('module')}"
                 )
-            _gather(work, spec, table, arrays, source, progress)
+            _gather(work, spec, table, arrays, progress)
             if (place / ENCODING_FILE).is_file():
                 shutil.copy2(place / ENCODING_FILE, work / ENCODING_FILE)
             # as if it had been downloaded: own data pass the same checks as published data
@@ -261,15 +263,20 @@ def _gather(
     spec: ScanLayout,
     table: CaptionTable,
     arrays: Mapping[str, FeatureArrays],
-    source: Any,
     progress: Progress,
 ) -> None:
-    """Write all files in the layout that `prepare` reads; unchanged files keep their modification time."""
+    """Write all files in the layout that `prepare` reads; the same rows and features get the same modification time."""
     work.mkdir(parents=True, exist_ok=True)
-    read = [path for each in arrays.values() for path in each.files]
-    read += [Path(source)] if isinstance(source, str | Path) else []
-    # the gathered files get the time of their newest source, so that a second run finds them unchanged
-    changed = max(path.stat().st_mtime_ns for path in read)
+    files = {str(path): path.stat() for each in arrays.values() for path in each.files}
+    made_of = {
+        "captions": table.captions,
+        "features": [[path, found.st_size, found.st_mtime_ns] for path, found in files.items()],
+        "ids": {split: each.ids for split, each in arrays.items()},
+        "rows": [None if each.rows is None else each.rows.tolist() for each in arrays.values()],
+    }
+    # not the time of the newest source: a clock may go back, and a frame has none
+    digest = hashlib.sha256(json.dumps(made_of).encode()).digest()
+    changed = int.from_bytes(digest[:7])
     for split, each in arrays.items():
         names = spec.origin.split_files(split)
         # float64 is stored as float32: networks compute in it

@@ -1,5 +1,6 @@
 """``ncl-bench datasets new``: from a folder of features and a table of captions to a dataset that loads and trains."""
 
+import os
 import unicodedata
 from dataclasses import replace
 from itertools import chain
@@ -171,6 +172,29 @@ def test_a_stopped_preparation_goes_on(monkeypatch):
     new()
     assert not scans  # the journal holds them: the gathered files keep their time
     assert len(load_dataset("pets", root="data")) == 12
+
+
+@pytest.mark.parametrize("changed_at", [1, 2**32], ids=["a clock set back", "a clock set forward"])
+def test_a_stopped_preparation_takes_no_rows_of_another_table(changed_at, monkeypatch):
+    table("image,caption", english)
+    image_files(arrays(4))  # newer than the table, as encoded pictures are
+
+    def stop(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ncl_bench.data.prepare.write_manifest", stop)
+        with pytest.raises(KeyboardInterrupt):
+            new()
+    del DATASETS["pets"]
+    head, *rows = Path("captions.csv").read_text().splitlines()
+    Path("captions.csv").write_text("\n".join([head, *reversed(rows)]) + "\n")  # as many bytes
+    os.utime("captions.csv", (changed_at, changed_at))
+    new()
+    found = load_dataset("pets", split="train", root="data")
+    assert found.image_ids.tolist() == IDS["train"][::-1]
+    expected = [np.load(f"features/{image}.npy") for image in IDS["train"][::-1]]
+    np.testing.assert_array_equal(found.image_features[:].reshape(6, 4), expected)
 
 
 def text(content):

@@ -303,6 +303,8 @@ def simulated_power(
     difference += models[0].mean(axis=1) - models[1].mean(axis=1)
     spread = models.var(axis=2, ddof=1) / n_seeds
     variance = spread.sum(axis=0) + of_images
-    freedom = variance**2 / ((spread**2).sum(axis=0) / (n_seeds - 1) + of_images**2 / (n_images - 1))
+    squares = (spread**2).sum(axis=0) / (n_seeds - 1) + of_images**2 / (n_images - 1)
+    # without variance, as of two rows that rank every query alike, any difference is beyond its limit
+    freedom = np.divide(variance**2, squares, where=squares > 0, out=np.full(TRIALS, np.inf))
     limit = stdtrit(freedom, 0.5 + CONFIDENCE / 200) * np.sqrt(variance)
     return [float(share) for share in np.mean(np.abs(difference) > limit, axis=1)]

@@ -81,6 +81,22 @@ def test_stops_at_random_moments(world: World) -> None:
     assert not failures, f"{len(failures)} failures\n" + "\n\n".join(failures)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_clock_that_is_set_back_loses_no_work(command: str, world: World) -> None:
+    """Every file that a killed command left or read gets a time in 1970 or in 2106, at random."""
+    expected, seconds = world.undisturbed(command)
+    folder, chance = world.fresh(command, "clock"), random.Random(command)
+    run(folder, command, "SIGKILL", chance.random() * seconds)
+    for path in sorted(folder.rglob("*")):
+        if path.parent.name != "photos":  # their times are recorded
+            os.utime(path, (chance.choice((1, 2**32)),) * 2)
+    again = run(folder, command)
+    assert again.code == 0 or (again.code == 2 and command in ONCE), again.output
+    assert digest(folder) == expected
+
+
 def refused(folder: Path, command: str, words: str, largest_file: int | None = None) -> None:
     ended = run(folder, command, largest_file=largest_file)
     assert ended.code == 2, ended.output

@@ -193,3 +193,7 @@ def test_the_power_is_that_of_the_test_itself():
         y = random.normal([[0.0], [20.0]], 8.0, (2, 3))
         found += difference_interval(*(row[:, None] + np.array([-1e-6, 1e-6]) for row in y), 2)[1] < 0
     assert power(20.0, 1e-12) == pytest.approx(found / 400, abs=0.07)
+
+
+def test_rows_without_variance_differ_if_their_levels_do():
+    assert simulated_power([0.0, 5.0], np.zeros((2, 1)), np.zeros(1), 3, 1000) == [0.0, 1.0]

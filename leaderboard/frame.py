@@ -1,8 +1,9 @@
 """The numbers of a leaderboard as one frame, ``results.jsonl``: computed by ``build``, recomputed by ``build --check``.
 
-The first line holds the hash of the evidence that the frame was computed from: results, printed numbers and the list of
-reproduced seeds. Every other line is one result under one protocol: a :class:`Line`. Whoever reads the frame of the
-present evidence needs no evidence, so it travels with the package; a frame of other evidence is not read.
+The first line holds the hash of the evidence that the frame was computed from (results, printed numbers and the list of
+reproduced seeds) and the number of the lines that follow. Each of them is one result under one protocol: a
+:class:`Line`. Whoever reads the frame of the present evidence needs no evidence, so it travels with the package; a
+frame of other evidence is not read.
 """
 
 import hashlib
@@ -58,7 +59,7 @@ def frame_text(seeds: Iterable[Entry], rows: Iterable[Row], evidence: str) -> st
     ranked: dict[int, tuple[int, Row]] = {}
     for _, group in groupby(rows, key=group_of):
         ranked |= {row.number: (place, row) for place, row in enumerate(group)}
-    lines: list[dict[str, Any]] = [{"evidence": evidence}]
+    lines: list[dict[str, Any]] = []
     for number, results in enumerate(results_of_rows(seeds)):
         merged = merge(results)
         at, row = ranked[number]
@@ -71,7 +72,8 @@ def frame_text(seeds: Iterable[Entry], rows: Iterable[Row], evidence: str) -> st
         }
         changed = {name: value for name, value in place.items() if value != Line.model_fields[name].default}
         lines += [one.model_dump(mode="json", exclude_defaults=True) | changed for one in results]
-    return "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
+    head = {"evidence": evidence, "lines": len(lines)}
+    return "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in (head, *lines))
 
 
 def read_frame(root: Path, dataset: str = "") -> list[Line] | None:
@@ -85,9 +87,14 @@ def read_frame(root: Path, dataset: str = "") -> list[Line] | None:
     if not path.is_file():
         return None
     with reading(path, SubmissionError, fix="write it again with `ncl-bench leaderboard build`"):
-        head, *lines = path.read_text(encoding="utf-8").split("\n")
-        if (root / "results").is_dir() and json.loads(head)["evidence"] != evidence_sha256(root):
+        first, *lines, _ = path.read_text(encoding="utf-8").split("\n")
+        head = json.loads(first)
+        if (root / "results").is_dir() and head["evidence"] != evidence_sha256(root):
             return None
+        if (
+            len(lines) != head["lines"]
+        ):  # a file cut at a line end would be a shorter leaderboard, without a word
+            raise ValueError(f"it has {len(lines):,} results, its first line says {head['lines']}")
         wanted = f'"dataset": "{dataset}"' if dataset else '"'
         return _LINES.validate_json(f"[{','.join(line for line in lines if wanted in line)}]")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
 from baselines.recipes import recipe_names, tuned_on
 from ncl_bench.data import DATASETS, dataset_spec
@@ -32,7 +32,7 @@ from ncl_bench.evaluation.submission import (
     TrainingRecord,
     TrainingSetup,
 )
-from ncl_bench.foreign import whole_number
+from ncl_bench.foreign import reading, whole_number
 from ncl_bench.names import ShownText, Text
 from ncl_bench.schema import Record, Sha256, checked
 from ncl_bench.yaml import read_yaml
@@ -284,6 +284,7 @@ def read_results(root: Path, dataset: str = "") -> Results:
 
 
 REPRODUCED = "reproduced.yaml"
+_REPRODUCED = TypeAdapter(dict[str, list[int | str]])
 
 
 def read_row_file(path: Path) -> RowFile:
@@ -345,7 +346,9 @@ def may_agree(*files: RowFile) -> bool:
 def _read_reproduced(path: Path) -> dict[str, tuple[str, ...]]:
     """Read the reproduced seeds of every row name."""
     content = read_yaml(path, largest=LARGEST_FILE) if path.exists() else {}
-    return {name: tuple(map(str, seeds)) for name, seeds in content.items()}
+    with reading(path, SubmissionError, fix="give every row a list of seeds"):
+        listed = _REPRODUCED.validate_python(content)
+    return {name: tuple(map(str, seeds)) for name, seeds in listed.items()}
 
 
 def reproduced_yaml(reproduced: Mapping[str, Sequence[str]]) -> str:

@@ -1,6 +1,7 @@
 """The computed numbers beside their evidence: read as they stand, never for other evidence, recomputed by the check."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -68,11 +69,22 @@ def test_a_frame_of_other_evidence_is_neither_read_nor_compared(built, put):
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
-    [('"noise_ratio": 0.4', '"noise_ratio": 4'), ("{", "["), ('{"evidence"', ""), ("\n{", "\n")],
+    ("pattern", "new"),
+    [
+        ('"noise_ratio": 0.4', '"noise_ratio": 4'),
+        ("{", "["),
+        ('{"evidence"', ""),
+        ("\n{", "\n"),
+        (r"[^\n]*\n$", ""),  # cut at a line end
+        (r"\n[^\n]*\n$", ""),
+        (', "lines"', ', "rows"'),
+    ],
 )
-def test_a_damaged_frame_is_told(built, old, new):
+def test_a_damaged_frame_is_told(built, pattern, new):
     path = built / FRAME
-    path.write_text(path.read_text("utf-8").replace(old, new), "utf-8")
+    path.write_text(re.sub(pattern, new, path.read_text("utf-8")), "utf-8")
     with pytest.raises(SubmissionError, match=r"results\.jsonl cannot be read \(.*\); write it again with"):
         read_frame(built)
+    if path.read_text("utf-8").startswith('{"evidence"'):
+        with pytest.raises(SubmissionError, match=r"results\.jsonl does not hold the numbers of its rows"):
+            check(built)

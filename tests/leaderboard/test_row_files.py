@@ -13,7 +13,14 @@ from leaderboard.add import add
 from leaderboard.build import build
 from leaderboard.evidence import read_ranks
 from leaderboard.results import features_of
-from leaderboard.row_files import header_of, read_results, read_row_file, recipe_kind, row_name
+from leaderboard.row_files import (
+    REPRODUCED,
+    header_of,
+    read_results,
+    read_row_file,
+    recipe_kind,
+    row_name,
+)
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.submission import Training, read_submission
@@ -205,6 +212,15 @@ def test_a_correction_for_hubs_is_part_of_the_row(make, put, tmp_path):
     ]
     assert "--hubs auto --to" in rows[auto].command
     assert "--hubs 1.5 --to" in rows[given].command
+
+
+@pytest.mark.parametrize("seeds", ["5", "first", "{0: 1}", "[0, [1]]"])
+def test_a_damaged_list_of_reproduced_seeds_is_told(board, seeds):
+    (board / REPRODUCED).write_text(f"a: {seeds}\n", "utf-8")
+    with pytest.raises(
+        SubmissionError, match=r"reproduced\.yaml cannot be read \(.*\); give every row a list of"
+    ):
+        read_results(board)
 
 
 def test_every_reproduced_seed_has_its_result():

@@ -182,7 +182,8 @@ def _read_lists(lists: Sequence[str], source: Path, known: set[str]) -> Splits:
     for split, file in files.items():
         content = readable(file, DataError, "a text").read_bytes()
         lines = text_lines(content, str(file), DataError)
-        for name in filter(None, (normalized(line.strip()) for line in lines)):
+        for line in filter(None, map(str.strip, lines)):
+            name = line if line in known else normalized(line)
             if name not in known:
                 raise DataError(
                     f"{file} names {shown(name)}, which {source} does not hold; fetch it or correct the list"

@@ -4,7 +4,8 @@ import os
 import re
 import stat
 import unicodedata
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -106,6 +107,13 @@ def normalized(text: str) -> str:
     A Mac's archives decompose the ``é`` of a file name into two characters, and a table spells it as one.
     """
     return unicodedata.normalize("NFC", text)
+
+
+def told_apart(names: Iterable[str]) -> dict[str, str]:
+    """Each name to its composed form, or to itself where another name has the same: these are two names."""
+    composed = {name: normalized(name) for name in names}
+    n_alike = Counter(composed.values())
+    return {name: one if n_alike[one] == 1 else name for name, one in composed.items()}
 
 
 def whole_number(text: str) -> int | None:

@@ -19,7 +19,7 @@ from ncl_bench.decoding import decoded
 from ncl_bench.errors import DataError, named
 from ncl_bench.extras import require
 from ncl_bench.files import Journal, sole_owner
-from ncl_bench.foreign import normalized
+from ncl_bench.foreign import told_apart
 from ncl_bench.progress import Advance, Progress, silent
 from ncl_bench.tables import read_table
 
@@ -63,7 +63,7 @@ def add_images(
             in_rows = read_images(
                 source, images=images, image_column=image_column, work=work / "pictures", progress=progress
             ).files
-            file_of = {i: in_rows[normalized(i)] for i in every if normalized(i) in in_rows}
+            file_of = {i: in_rows[own] for i, own in told_apart(every).items() if own in in_rows}
             missing = next((image_id for image_id in every if image_id not in file_of), None)
         if missing is not None:
             shutil.rmtree(work, ignore_errors=True)
@@ -94,10 +94,11 @@ def _named_files(
     if names is not None:
         expected = "a table with the columns image_id and file"
         _, rows = read_table(names, DataError, ("image_id", "file"), expected=expected)
-        listed = {normalized(row["image_id"]): row["file"] for _, row in rows}
-        if unnamed := [image_id for image_id in every if normalized(image_id) not in listed]:
+        file_of = {row["image_id"]: row["file"] for _, row in rows}
+        listed, id_of = {own: file_of[i] for i, own in told_apart(file_of).items()}, told_apart(every)
+        if unnamed := [image_id for image_id in every if id_of[image_id] not in listed]:
             raise DataError(f"{names} has no image {unnamed[0]}; add a line for it")
-        name_of = {image_id: listed[normalized(image_id)] for image_id in every}
+        name_of = {image_id: listed[id_of[image_id]] for image_id in every}
     for name in name_of.values():
         # for its refusal of a path that leads out; the index below finds the file
         picture_path(source, name, where)

@@ -15,7 +15,7 @@ from ncl_bench.data.own_tables import CaptionTable, Splits, complete_splits
 from ncl_bench.data.pairs.pictures import ENDINGS, FileIndex
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError, listed, named
-from ncl_bench.foreign import normalized
+from ncl_bench.foreign import told_apart
 from ncl_bench.npy import map_npy, read_header
 
 ROWS_PER_READ = 256
@@ -114,7 +114,9 @@ def _from_split_file(
     array = _mapped(file)
     ids_file = file.with_name(f"{split}_ids.txt")
     if ids_file.is_file():
-        ids = [normalized(line) for line in read_lines(ids_file.read_bytes(), str(ids_file))]
+        lines = read_lines(ids_file.read_bytes(), str(ids_file))
+        id_of = told_apart(lines)
+        ids = [id_of[line] for line in lines]
     elif table.splits is not None and rows_in_order:
         ids = table.splits[split]
     else:

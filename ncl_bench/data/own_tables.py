@@ -21,7 +21,7 @@ from ncl_bench.data.pairs.rows import split_column as stated_in
 from ncl_bench.data.scripts import LANGUAGE_OF, LATIN, script_of_most
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError, listed, named, shorten, shown
-from ncl_bench.foreign import normalized
+from ncl_bench.foreign import told_apart
 from ncl_bench.progress import Progress, silent
 
 SEEN = 1_000
@@ -299,10 +299,14 @@ def _gather(
         rows, split_column = with_names, stated_in(with_names.frame)
     texts = [pairs.captions, *(text_cells(rows, name) for name in [*chosen.values()][1:])] if chosen else []
     splits = text_cells(rows, split_column) if split_column else [""] * len(names)
+    # two names of one file are one image, and two files of names that look alike are two
+    first: dict[object, str] = {}
+    first_of = {name: first.setdefault(files.get(name, name), name) for name in names}
+    id_of = told_apart(first.values())
     captions: dict[str, list[tuple[str, ...]]] = {}
     split_of: dict[str, str] = {}
     for row in range(len(names)) if taken is None else taken.tolist():
-        image, where = normalized(names[row].strip()), rows.place(row)
+        image, where = id_of[first_of[names[row]]], rows.place(row)
         # line ends within a cell become blanks: prepared captions are one line each
         own = tuple(" ".join(cells[row].split()) for cells in texts)
         if not image or "" in own:
@@ -328,7 +332,7 @@ def _gather(
         captions,
         by_split if split_column else None,
         tuple(name for name in columns_of(rows) if name not in used),
-        {image: file for own, file in files.items() if (image := normalized(own.strip())) in captions},
+        {image: files[name] for name, image in id_of.items() if image in captions and name in files},
         tuple(remarks),
     )
 

@@ -21,7 +21,7 @@ from ncl_bench.data.pairs.rows import NUMBER, URL
 from ncl_bench.data.pictures import picture_path
 from ncl_bench.errors import DataError, listed, named, shown
 from ncl_bench.files import atomic_path, sha256_of_file
-from ncl_bench.foreign import normalized
+from ncl_bench.foreign import normalized, told_apart
 from ncl_bench.progress import Progress, silent
 
 ENDINGS = ("", *PICTURE_ENDINGS, *map(str.upper, PICTURE_ENDINGS))
@@ -168,24 +168,30 @@ class FileIndex:
 
     @cached_property
     def paths(self) -> dict[str, Path]:
-        """Path of every file in the folder, in Unicode's composed form, to the file."""
-        found: dict[str, Path] = {}
-        for file in files_below(self.folder) if self.folder.is_dir() else ():
-            found.setdefault(normalized(file.relative_to(self.folder).as_posix()), file)
-        return found
+        """Path of every file in the folder, in Unicode's composed form where one file alone has it, to the file."""
+        files = files_below(self.folder) if self.folder.is_dir() else []
+        path_of = told_apart(file.relative_to(self.folder).as_posix() for file in files)
+        return dict(zip(path_of.values(), files, strict=True))
 
     @cached_property
     def _small(self) -> dict[str, list[Path]]:
         """Paths, and names of files after a ``/``, in small letters to files."""
         found: dict[str, list[Path]] = defaultdict(list)
         for path, file in self.paths.items():
-            found[path.casefold()].append(file)
-            found["/" + PurePosixPath(path).name.casefold()].append(file)
+            small = normalized(path).casefold()
+            found[small].append(file)
+            found["/" + PurePosixPath(small).name].append(file)
         return found
 
     def file(self, name: str) -> Path | None:
-        """The file whose path in the folder is this name, in whatever Unicode form it is stored; None without one."""
-        return self._at(name) or self.paths.get(normalized(name))
+        """The file whose path in the folder is this name, or the only one in another Unicode form; None without one."""
+        composed = normalized(name)
+        fits = [
+            file
+            for file in ([] if self._at(name) else self._small.get(composed.casefold(), []))
+            if normalized(file.relative_to(self.folder).as_posix()) == composed
+        ]
+        return fits[0] if len(fits) == 1 else self._at(name)
 
     def _at(self, name: str) -> Path | None:
         # an absolute path, one that leads out, or a hidden file

@@ -473,6 +473,18 @@ def test_the_whole_id_finds_its_file_whatever_its_unicode_form():
     assert found == {image: number + 1 for number, image in enumerate(composed)}
 
 
+@pytest.mark.parametrize("files", [split_files, image_files])
+def test_two_names_that_differ_in_their_unicode_form_are_two_images(files, monkeypatch):
+    two = ["dev/\u00e9.jpg", "dev/e\u0301.jpg", "dev/2.jpg"]
+    monkeypatch.setitem(IDS, "dev", two)
+    files(arrays(4))
+    table("image,caption", english)
+    new()
+    found = load_dataset("pets", split="dev", root="data")
+    assert found.image_ids.tolist() == two
+    np.testing.assert_array_equal(found.image_features[np.arange(3)][:, 0], arrays(4)["dev"])
+
+
 def test_ids_and_captions_are_matched_in_one_unicode_form():
     split_files(arrays(4))
     for split, ids in IDS.items():

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +30,7 @@ N = 12
 OFFICIAL = {"train": 8, "dev": 2, "test": 2}
 SPLIT = ["train"] * 8 + ["dev"] * 2 + ["test"] * 2
 TEXTS = [f"the drawing of number {n}" for n in range(N)]
+TWO_FORMS = ["\u00e9.png", "e\u0301.png"]
 
 
 def pair(n):
@@ -314,6 +316,21 @@ CASES = {
     "ids with a point": Case(
         table("image,caption\n" + "".join(f"{n}.0,{TEXTS[n]}\n" for n in range(N))),
     ),
+    **{
+        f"names in {names[0]!a} and files in {files[0]!a}": Case(
+            lambda folder, names=names, files=files: table(
+                "image,caption\n" + "".join(f"{name},{TEXTS[n]}\n" for n, name in enumerate(names)),
+                names=files,
+            )(folder),
+            n=len(names),
+        )
+        for names, files in (
+            (["\u00e9.png", "b.png"], ["e\u0301.png", "b.png"]),
+            (["e\u0301.png", "b.png"], ["\u00e9.png", "b.png"]),
+            # a Mac's disk holds one of them
+            *([(TWO_FORMS, TWO_FORMS)] if sys.platform != "darwin" else []),
+        )
+    },
     "UTF-16": Case(
         lambda folder: (
             table("")(folder),
@@ -491,6 +508,7 @@ def test_a_form_is_read_as_its_names_say(case, tmp_path):
     if len(numbers) == n:
         assert [red[image] for image in found.image_of.tolist()] == numbers
     table_ = read_captions(source, work=tmp_path / ".work")
+    assert len(table_.captions) == len(found.files)
     assert (table_.splits and {name: len(own) for name, own in table_.splits.items()}) == splits
     told = "\n".join(table_.remarks)
     for words in remarks:

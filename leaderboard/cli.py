@@ -17,12 +17,12 @@ ROOT = HERE if (HERE.parent / "pyproject.toml").is_file() else Path("leaderboard
 """Default folder of what needs the evidence: that of the checkout, or ``leaderboard`` in the current folder."""
 
 
-def _require(root: Path, *, new: bool = False) -> None:
-    """Refuse a missing leaderboard folder, unless it may be ``new`` and the user named it."""
+def _require(root: Path, argument: str = "root", *, new: bool = False) -> None:
+    """Refuse a missing leaderboard folder of an argument, unless it may be ``new`` and the user named it."""
     if not root.is_dir() and not (new and root != ROOT):
         raise SubmissionError(
             f"there is no folder {root}: the installed package contains no results; run this in a clone of the "
-            f"repository, or name a leaderboard folder with {named('root')}"
+            f"repository, or name a leaderboard folder as {named(argument)}"
         )
 
 
@@ -237,8 +237,8 @@ def diff(
     from leaderboard import diff as compared
     from leaderboard.build import built
 
-    for folder in (base, root):
-        _require(folder / "results")
+    _require(base / "results", "base")
+    _require(root / "results")
     found = compared.moves(
         built(base).texts, compared.read_site(site) if site else built(root).texts, site or root
     )

@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from ncl_bench.arguments import AnyPath as AnyPath
 from ncl_bench.arguments import as_path as as_path
-from ncl_bench.errors import NclBenchError
+from ncl_bench.errors import NclBenchError, named
 
 _TEMPORARY = re.compile(r"\..+\.(\d+)(?:-[0-9a-f]+)?\.tmp")
 
@@ -138,6 +138,12 @@ def sole_owner(place: Path, *, inside: Path | None = None, nested: bool = True) 
         with suppress(OSError):  # leave no empty folder behind
             for folder in made:
                 folder.rmdir()
+
+
+def refuse_existing(folder: Path) -> None:
+    """Refuse a folder to write that holds something, or is none: it would be lost."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise NclBenchError(f"{folder} exists already; choose a new folder with {named('to')}")
 
 
 def refuse_links_out(folder: Path, inside: Path | None = None) -> None:

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from baselines.audit.lists import write_lists
 from baselines.audit.result import PAIRS, AuditResult, column_of_audit
 from ncl_bench.data.columns import Int64Array
-from ncl_bench.data.keep import Kept, read_pair_ids, refuse_existing, write_keep
+from ncl_bench.data.keep import Kept, read_pair_ids, write_keep
 from ncl_bench.data.pairs.columns import read_pairs
 from ncl_bench.data.pairs.kept import KEPT, read_kept, write_kept
 from ncl_bench.errors import TrainingError
-from ncl_bench.files import atomic_folder
+from ncl_bench.files import atomic_folder, refuse_existing
 from ncl_bench.foreign import readable, reading
 from ncl_bench.noise.draw import noise_sha256
 from ncl_bench.tables import read_table

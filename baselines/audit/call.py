@@ -53,7 +53,7 @@ def write_audit(
     """
     from baselines.audit.pairs import open_runs
     from baselines.audit.report import write_runs
-    from ncl_bench.data.keep import refuse_existing
+    from ncl_bench.files import refuse_existing
 
     refuse_existing(to)
     if method and text_encoder is not None:

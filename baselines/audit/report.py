@@ -35,14 +35,13 @@ from baselines.training.scoring import embed
 from baselines.training.statement import CLEAN_PROBABILITY
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.columns import Int64Array
-from ncl_bench.data.keep import refuse_existing
 from ncl_bench.data.load import refuse_damage
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import ScoresError, TrainingError, named
 from ncl_bench.evaluation.detection import Detection, detection
 from ncl_bench.evaluation.pages import Gallery
 from ncl_bench.evaluation.scores import check_embeddings, read_array
-from ncl_bench.files import atomic_folder, sole_owner
+from ncl_bench.files import atomic_folder, refuse_existing, sole_owner
 from ncl_bench.progress import bar
 
 SUSPICIOUS = 200

@@ -40,7 +40,6 @@ from ncl_bench.errors import TrainingError, named
 from ncl_bench.evaluation.protocol import recalls_of
 from ncl_bench.evaluation.submission import (
     PAIRS_FILE,
-    SUBMISSION_FILE,
     ArrayFile,
     Correction,
     EmbeddingScores,
@@ -50,7 +49,7 @@ from ncl_bench.evaluation.submission import (
     noise_of,
     write_submission,
 )
-from ncl_bench.files import atomic_folder, sha256_of_file, sole_owner
+from ncl_bench.files import atomic_folder, refuse_existing, sha256_of_file, sole_owner
 from ncl_bench.foreign import read_limited, reading
 from ncl_bench.progress import bar, opening_line
 
@@ -97,7 +96,7 @@ def submit(
     weight = checked_weight(hubs, embeddings)
     finished = [FinishedRun.read(run, root) for run in runs]
     check_alike(finished)
-    _check_target(to)
+    refuse_existing(to)
     jobs = [run.job for run in finished]
     test = jobs[0].load("test")
     check_vocabulary(finished[0], test)
@@ -191,7 +190,7 @@ def submit_zero_shot(
             f"backbone {job.recipe.backbone['name']} has no pre-trained weights here; train it, or name weights, such "
             f"as {named('settings', 'backbone.pretrained=openai')} for clip"
         )
-    _check_target(to)
+    refuse_existing(to)
     test = job.load("test")
     torch_device = device_for(device, job.precision)
     noise = noise_of(test.noise, dataset_spec(test.name))
@@ -225,16 +224,6 @@ def checked_weight(hubs: str | float | None, embeddings: bool) -> float | Litera
     )
 
 
-def _check_target(to: Path) -> None:
-    if to.exists() and (not to.is_dir() or any(to.iterdir())):
-        held = (
-            "a submission, and test is scored only once"
-            if (to / SUBMISSION_FILE).exists()
-            else "something else"
-        )
-        raise TrainingError(f"{to} already holds {held}; choose a new folder with {named('to')}")
-
-
 @contextmanager
 def _owned(to: Path) -> Iterator[None]:
     """Lock the folder before scoring, so that a conflict with another process shows at the start."""
@@ -242,7 +231,7 @@ def _owned(to: Path) -> Iterator[None]:
 
         def claim() -> None:
             held.enter_context(sole_owner(to))
-            _check_target(to)
+            refuse_existing(to)
 
         from_first_rank(claim)
         yield

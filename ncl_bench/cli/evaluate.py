@@ -87,10 +87,6 @@ def evaluate(
         else:
             _print_result(result, written)
         return
-    if similarity is not None and len(scores) == 1:
-        raise ScoresError(
-            f"{named('similarity')} only applies to embeddings, but one matrix of similarities is given; leave it out"
-        )
     ranked: list[Any] = [*scores]
     if bank is not None and (len(scores) > 1 or t2i is not None):  # one direction would stay uncorrected
         raise ScoresError(f"{named('bank')} corrects one matrix of similarities, which ranks both directions")
@@ -101,7 +97,7 @@ def evaluate(
     elif of_bank:  # uncorrected recalls would be taken for corrected
         raise ScoresError(f"{named('weight')} and {named('neighbours')} need {named('bank')}")
     evaluation, written = evaluated_scores(
-        ranked, dataset, split or "test", t2i=t2i, similarity=similarity or "cosine", **given, progress=bar
+        ranked, dataset, split or "test", t2i=t2i, similarity=similarity, **given, progress=bar
     )
     if as_json:
         typer.echo(evaluation.to_json())

@@ -11,8 +11,8 @@ import numpy as np
 
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.errors import DataError, NclBenchError, named, shorten
-from ncl_bench.files import atomic_folder, write_text
+from ncl_bench.errors import DataError, NclBenchError, shorten
+from ncl_bench.files import atomic_folder, refuse_existing, write_text
 from ncl_bench.foreign import readable, reading, whole_number
 from ncl_bench.noise.draw import Noise, noise_sha256
 from ncl_bench.schema import Record
@@ -48,12 +48,6 @@ class Kept(Record):
     runs: tuple[str, ...]
 
 
-def refuse_existing(folder: Path) -> None:
-    """Refuse a folder to write that holds something, or is none: it would be lost."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise DataError(f"{folder} exists already; choose a new folder with {named('to')}")
-
-
 def write_keep(folder: Path, pair_ids: Int64Array, kept: Kept) -> None:
     """Write a new folder, whole or not at all.
 
@@ -63,7 +57,7 @@ def write_keep(folder: Path, pair_ids: Int64Array, kept: Kept) -> None:
         kept: content of ``keep.json``.
 
     Raises:
-        DataError: the folder exists and is not empty.
+        NclBenchError: the folder exists and is not empty.
     """
     refuse_existing(folder)
     with atomic_folder(folder) as temporary:

@@ -224,7 +224,7 @@ def evaluated_scores(
     progress: Progress,
     *,
     t2i: Any = None,
-    similarity: Similarity = "cosine",
+    similarity: Similarity | None = None,
     intervals: bool = True,
 ) -> "tuple[Evaluation, list[Path]]":
     """Evaluate a matrix of scores, or two arrays of embeddings; also return the files written."""
@@ -245,7 +245,7 @@ def evaluated_scores(
         )
     notes = square_note(spec) if t2i is None else [*filter(None, [getattr(sides[1], "remark", "")])]
     if len(given) == 2:
-        notes = [f"{similarity} of the embeddings was taken as similarity"]
+        notes = [f"{similarity or 'cosine'} of the embeddings was taken as similarity"]
     evaluation = evaluation.model_copy(update={"notes": (*notes, *evaluation.notes)})
     if pages is not None:
         pages.draw("Scores", sides, counted, spec, split, spec.languages[0])
@@ -297,7 +297,7 @@ def begin_submission(
     dataset: str,
     *,
     scores: Sequence[Path] = (),
-    similarity: Similarity = "cosine",
+    similarity: Similarity | None = None,
     noise_unit: NoiseUnit | None = None,
     noise_ratio: float | None = None,
     noise_seed: Seed | None = None,
@@ -312,7 +312,7 @@ def begin_submission(
         dataset: name of the dataset.
         scores: file of similarities of the test split (.npy, .safetensors, .pt), which is copied; give two for
             embeddings, images first. None if ``test.npy`` is already in the folder or follows later.
-        similarity: similarity of two embeddings.
+        similarity: similarity of two embeddings (default: cosine). Without ``scores`` it says that embeddings follow.
         noise_unit: unit that the noise moves: random captions (``caption``, the default), images with all their
             captions (``image``), captions to images of similar captions (``similar``) or to images of captions with
             a common noun (``noun``).

@@ -110,7 +110,7 @@ def open_submission(folder: str | Path, *, root: Path | None = None) -> Opened:
 
 def _open_split(folder: Path, scores: Scores, spec: DatasetSpec, split: str) -> Sides:
     paths = [_inside(folder, entry) for entry in scores.files]
-    sides = open_scores(paths, spec, split, similarity=getattr(scores, "similarity", "cosine"))
+    sides = open_scores(paths, spec, split, similarity=getattr(scores, "similarity", None))
     for path, entry in zip(paths, scores.files, strict=True):
         _compare_sha256(path, entry)
     return sides

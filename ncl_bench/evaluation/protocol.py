@@ -126,7 +126,7 @@ def open_scores(
     spec: DatasetSpec,
     split: str,
     *,
-    similarity: Similarity = "cosine",
+    similarity: Similarity | None = None,
     t2i: Any = None,
 ) -> Sides:
     """Open one matrix, or the embeddings of images and captions, and check type and shape.
@@ -135,7 +135,7 @@ def open_scores(
         given: one or two arrays or paths; see :func:`ncl_bench.evaluation.call.evaluate`.
         spec: the dataset.
         split: ``test`` or ``dev``.
-        similarity: of embeddings.
+        similarity: of embeddings (default: cosine).
         t2i: matrix of the captions as queries, or None.
     """
     if not 1 <= len(given) <= 2:
@@ -149,8 +149,12 @@ def open_scores(
                 "t2i is a second matrix of similarities, but the first input is embeddings; leave t2i out"
             )
         names = _name(given[0], "images"), _name(given[1], "captions")
-        rows = _embeddings(arrays, similarity, spec, split, names)
+        rows = _embeddings(arrays, similarity or "cosine", spec, split, names)
         return rows, rows
+    if similarity is not None:
+        raise ScoresError(
+            f"{named('similarity')} only applies to embeddings, but one matrix of similarities is given; leave it out"
+        )
     name = _name(given[0], "scores")
     check_matrix(arrays[0].shape, arrays[0].dtype, spec, split, name)
     matrix = ArrayRows(arrays[0], name)

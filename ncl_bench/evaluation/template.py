@@ -33,10 +33,14 @@ _ASSUMED = {
     "hours": None,
 }
 """Keys with a usual value that may be wrong for this submission."""
+_MATRIX = {"matrix": "test.npy"}
+_EMBEDDINGS = {"images": "test_images.npy", "captions": "test_captions.npy"}
 _EXPLAINED = {
     "order_fingerprint.test": "--order-from FOLDER computes it from downloaded files of captions and ids, or --root "
     "FOLDER from the prepared dataset; its manifest.json holds it too",
-    "scores.test.matrix.sha256": "sha256sum test.npy; --scores FILE copies a file and fills it in",
+} | {
+    f"scores.test.{key}.sha256": f"sha256sum {name}; --scores FILE copies a file and fills it in"
+    for key, name in (_MATRIX | _EMBEDDINGS).items()
 }
 """Where the submitter finds a value that no description tells."""
 
@@ -63,7 +67,7 @@ def begin_submission(
     method: str,
     dataset: str,
     scores: Sequence[Path],
-    similarity: Similarity,
+    similarity: Similarity | None,
     noise_setting: tuple[float | None, str | None, int | None],
     order_from: Path | None,
     root: Path | None,
@@ -79,9 +83,9 @@ def begin_submission(
     if scores:
         # before anything is written: a matrix of another shape leaves no folder behind
         open_scores(scores, spec, "test", similarity=similarity)
-    files = {"matrix": "test.npy"}
-    if len(scores) == 2:
-        files = {"images": "test_images.npy", "captions": "test_captions.npy"}
+    files, form = _MATRIX, {"form": "matrix"}
+    if len(scores) == 2 or similarity is not None:
+        files, form = _EMBEDDINGS, {"form": "embeddings", "similarity": similarity or "cosine"}
     path, targets = folder / SUBMISSION_FILE, [folder / name for name in files.values()]
     # two processes that begin the same folder would mix their files
     with sole_owner(folder, nested=False):
@@ -101,8 +105,6 @@ def begin_submission(
         }
         if all(target.is_file() for target in targets):
             filled_in["scores.test"] = f"sha256 of {' and '.join(files.values())}"
-        # the number of files tells the form: two are embeddings, images first
-        form = {"form": "embeddings", "similarity": similarity} if len(files) == 2 else {"form": "matrix"}
         content = {
             **_ASSUMED,
             "protocol_version": PROTOCOL_VERSION,

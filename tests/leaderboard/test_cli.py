@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from leaderboard import cli
 from leaderboard.build import build as build_site
+from ncl_bench.cli import app
 from ncl_bench.errors import SubmissionError
 
 CLI = (sys.executable, "-m", "ncl_bench")
@@ -51,4 +53,8 @@ def test_outside_a_checkout_the_way_to_do_it_is_said(tmp_path, monkeypatch):
         cli.build(root=cli.ROOT)
     with pytest.raises(SubmissionError, match=told):
         cli.add([tmp_path], root=cli.ROOT)
-    assert not any(tmp_path.iterdir())
+    (tmp_path / "root/results").mkdir(parents=True)
+    for base, root, argument in (("none", "root", "base"), ("root", "none", "--root")):
+        ran = CliRunner().invoke(app, ["leaderboard", "diff", base, "--root", root])
+        assert str(ran.exception).endswith(f"name a leaderboard folder as {argument}")
+    assert [path.name for path in tmp_path.iterdir()] == ["root"]

@@ -253,7 +253,7 @@ def test_a_run_counts_once_in_a_mean(runs, tmp_path):
 def test_scores_of_unknown_origin_are_refused_and_kept(runs, tmp_path):
     np.save(tmp_path / "test.npy", np.zeros(3))
     before = (tmp_path / "test.npy").read_bytes()
-    with pytest.raises(TrainingError, match="already holds something else"):
+    with pytest.raises(NclBenchError, match="exists already"):
         submitted(runs[:1], tmp_path)
     assert (tmp_path / "test.npy").read_bytes() == before
 

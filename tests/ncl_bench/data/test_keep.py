@@ -8,7 +8,7 @@ import pytest
 
 from ncl_bench.data.keep import Kept, write_keep
 from ncl_bench.data.load import load_dataset
-from ncl_bench.errors import DataError
+from ncl_bench.errors import DataError, NclBenchError
 from ncl_bench.noise.draw import noise_sha256
 
 IDS = np.array([1, 4, 9_999])
@@ -76,5 +76,5 @@ def test_a_list_of_other_data_and_a_damaged_one_are_refused(folder, options, sta
 
 def test_an_existing_folder_is_not_overwritten(folder):
     said = Kept.model_validate(json.loads((folder / "keep.json").read_text()))
-    with pytest.raises(DataError, match="exists already; choose a new folder with --to"):
+    with pytest.raises(NclBenchError, match="exists already; choose a new folder with --to"):
         write_keep(folder, IDS, said)

@@ -148,6 +148,7 @@ EVALUATE = {
 BEGIN = {
     "X --dataset digits --scores no.npy": "no.npy does not exist",
     "X --dataset digits --scores a --scores b --scores c": "3 files of scores",
+    "X --dataset digits --scores scores.npy --similarity cosine": "--similarity only applies to embeddings",
     "X --dataset cc152k --noise-ratio 0.4": "cc152k carries natural noise",
     "X --dataset now --noise-seed 1": "now carries natural noise",
     "X --dataset now --noise-unit image": "now carries natural noise",
@@ -303,10 +304,15 @@ def test_a_submission_begins_with_embeddings(run, tmp_path):
     for name, array in zip(("a", "b"), embeddings(), strict=True):
         np.save(tmp_path / f"{name}.npy", array)
     options = ("--scores", tmp_path / "a.npy", "--scores", tmp_path / "b.npy", "--similarity", "dot")
-    assert init(run, tmp_path / "submission", *options).code == 0
-    fill_in(tmp_path / "submission")
-    assert run("evaluate", tmp_path / "submission").code == 0
-    found = read_result(tmp_path / "submission").splits["test"]
+    folder = tmp_path / "submission"
+    assert init(run, folder, *options).code == 0
+    begun = (folder / "submission.yaml").read_text()
+    (folder / "submission.yaml").unlink()
+    assert init(run, folder, "--similarity", "dot").code == 0  # the files lie in the folder already
+    assert (folder / "submission.yaml").read_text() == begun
+    fill_in(folder)
+    assert run("evaluate", folder).code == 0
+    found = read_result(folder).splits["test"]
     assert found.recalls() == evaluate(similarities(), dataset="digits").recalls()
 
 

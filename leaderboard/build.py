@@ -77,9 +77,7 @@ def built(
     """
     content = read_content(root, published=published, progress=progress)
     measured = measured_tables(content)
-    files = site_files(
-        content, measured_pages(content, measured), CARDS, links, cost_chart(measured, content.rows)
-    )
+    files = site_files(content, measured_pages(content, measured), CARDS, links)
     files[ROWS] = csv_text(content.rows)
     files["data/sources.bib"] = bibtex_text(content.papers)
     for board in boards(content.rows):

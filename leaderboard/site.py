@@ -61,7 +61,6 @@ def site_files(
     measured: Mapping[str, dict[str, Any]],
     cards: Path,
     links: Sequence[tuple[str, str]] = (),
-    chart: str = "",
 ) -> dict[str, str]:
     """Render every page, by path in the site's folder.
 
@@ -70,7 +69,6 @@ def site_files(
         measured: from :func:`leaderboard.measured.measured_pages`.
         cards: folder of the dataset cards.
         links: label and address of more links in the header; addresses on the site are relative to its folder.
-        chart: figure of the first page, SVG text.
     """
     families, rows = content.families, content.rows
     of_family = Counter(row.family for row in rows)
@@ -78,8 +76,9 @@ def site_files(
     shown = boards(rows)
     answers = {board.condition.slug: _answers(board) for board in shown}
     of_dataset = Counter(row.condition.dataset for row in rows)
+    chart = measured.get("measured.html", {}).get("chart")
     named = {
-        "index.html": _index(content, shown) | {"answers": answers, "chart": markup(chart)},
+        "index.html": _index(content, shown) | {"answers": answers, "chart": chart},
         **measured,
         "people.html": {"places": _judged(content), "printed": PRINTED},
         "papers.html": {"papers": content.papers, "rows_of": Counter(row.source for row in rows)},

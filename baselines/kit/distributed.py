@@ -398,9 +398,11 @@ def check_device(name: str) -> None:
 def _check_cuda(device: str, needed: int) -> None:
     count = torch.cuda.device_count()
     if device != "cpu" and count < needed and (count or device == "cuda"):
+        asked, fix = (
+            (named("device", "cuda"), "") if needed == 1 else (f"processes: {needed}", "start fewer, or ")
+        )
         raise TrainingError(
-            f"processes: {needed}, but torch finds {count or 'no'} CUDA device; start fewer, or use "
-            f"{named('device', 'cpu')}"
+            f"{asked}, but torch finds {count or 'no'} CUDA device; {fix}use {named('device', 'cpu')}"
         )
 
 

@@ -255,21 +255,20 @@ def check_comparable(sides: Sequence[Sequence[Opened]], split: Split) -> list[st
                 f"{first.folder} is about {first.spec.name}, {other.folder} about {other.spec.name}; "
                 "only results on one dataset can be compared"
             )
+    seen: dict[tuple[object, ...], Path] = {}
     for opened in (first, *others):
         if split not in opened.sources:
             raise SubmissionError(
                 f"{opened.folder} has no scores of {split}; it has: {', '.join(opened.sources)}"
             )
-    for side in sides:
-        seen: dict[tuple[str, ...], Path] = {}
-        for opened in side:
-            # a run given twice would look like two that agree
-            scores = tuple(file.sha256 for file in opened.submission.scores[split].files)
-            if scores in seen:
-                raise SubmissionError(
-                    f"{opened.folder} holds the scores of {seen[scores]}; every training run counts once"
-                )
-            seen[scores] = opened.folder
+        # a run given twice would look like two that agree, or like two methods that do not differ
+        scores = opened.submission.scores[split]
+        same = getattr(scores, "similarity", ""), *(file.sha256 for file in scores.files)
+        if same in seen:
+            raise SubmissionError(
+                f"{opened.folder} holds the scores of {seen[same]}; every training run counts once"
+            )
+        seen[same] = opened.folder
     return [*_differing(sides), *_runs_note(sides)]
 
 

@@ -32,8 +32,8 @@ BOTH = {
     "train, a card that is not there": (
         lambda: baselines.train(RECIPE, to="x", device="cuda"),
         ["train", RECIPE, "--to", "x", "--device", "cuda"],
-        "torch finds no CUDA device; start fewer, or use device='cpu'",
-        "torch finds no CUDA device; start fewer, or use --device cpu",
+        "device='cuda', but torch finds no CUDA device; use device='cpu'",
+        "--device cuda, but torch finds no CUDA device; use --device cpu",
     ),
     "train, a setting": (
         lambda: baselines.train(RECIPE, to="x", settings={"method.epoch": 1}),

@@ -253,6 +253,7 @@ def test_a_run_counts_once_and_sides_are_told_by_vs(run, tmp_path):
     assert "differ in" not in ran.out
     for arguments, words in (
         ((first, copy, "vs", second), "holds the scores of"),
+        ((first, copy), "holds the scores of"),
         ((first, second, copy), "3 folder(s) given without vs"),
         ((first,), "1 folder(s) given without vs"),
         (("vs", first), "expected one vs"),

@@ -241,10 +241,10 @@ def find_wrong_embeddings(
     """Find the wrong pairs among embeddings of images and captions in one space.
 
     Args:
-        image_embeddings: .npy file with a vector per pair, in place of the pictures. From Python also an array, float
-            ``(pairs, dim)``.
-        caption_embeddings: .npy file with a vector per pair, in the same space. From Python also an array, float
-            ``(pairs, dim)``.
+        image_embeddings: .npy file with a vector per pair, in place of the pictures. A folder of such parts is read in
+            natural order. From Python also an array, float ``(pairs, dim)``.
+        caption_embeddings: .npy file with a vector per pair, in the same space, or a folder. From Python also an array,
+            float ``(pairs, dim)``.
         pairs: their table, for the page (default: the pairs are numbered).
         images, to, columns, labels, seed: see :func:`find_wrong_pairs`.
     """
@@ -253,5 +253,8 @@ def find_wrong_embeddings(
 
     if pairs is None and (images is not None or columns != PairColumns()):  # they would be passed over
         raise DataError(f"{named('images')} and the columns are for a table of pairs; leave them out")
-    arrays = read_embeddings(image_embeddings, caption_embeddings)
-    return find(pairs, arrays, Encoders(), images=images, to=to, columns=columns, labels=labels, seed=seed)
+    *arrays, parts = read_embeddings(image_embeddings, caption_embeddings)
+    by = Encoders(parts=parts)
+    return find(
+        pairs, (arrays[0], arrays[1]), by, images=images, to=to, columns=columns, labels=labels, seed=seed
+    )

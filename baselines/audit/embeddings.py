@@ -7,26 +7,40 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baselines.kit.cca import ROWS_AT_ONCE
+from ncl_bench.data.pairs.listing import Parts, natural, refuse_other_parts
 from ncl_bench.errors import DataError, named
 from ncl_bench.evaluation.scores import as_array, check_embeddings, read_array
+from ncl_bench.foreign import reading
+
+Array = NDArray[np.floating]
 
 
-def read_embeddings(images: Any, captions: Any) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """Both sides, checked: as many of each, of one length, finite and not zero. A ``.npy`` file is mapped."""
+def read_embeddings(images: Any, captions: Any) -> tuple[Array, Array, Parts]:
+    """Both sides, checked: as many of each, of one length, finite and not zero; and their files with their rows.
+
+    A ``.npy`` file is mapped. A folder is one array, whose parts are its ``.npy`` files in natural order.
+    """
     if images is None or captions is None:
         raise DataError(
             f"embeddings of one side are given; give both {named('image_embeddings')} and {named('caption_embeddings')}"
         )
-    sides: list[NDArray[np.floating]] = []
+    sides: list[Array] = []
+    parts: list[Parts] = []
     for given, name in ((images, "image embeddings"), (captions, "caption embeddings")):
-        is_file = isinstance(given, str | Path)
-        array, label = (
-            (read_array(Path(given)), str(given)) if is_file else (np.asarray(as_array(given)), name)
-        )
+        label = str(given) if isinstance(given, str | Path) else name
+        if label is name:
+            arrays = {name: np.asarray(as_array(given))}
+        else:
+            files = sorted(Path(label).glob("*.npy"), key=natural) or [Path(label)]
+            arrays = {str(file): read_array(file) for file in files}
+        first, *more = arrays.values()
+        with reading(label):
+            array = np.concatenate([first, *more]) if more else first  # one file stays mapped
         if array.ndim != 2 or array.dtype.kind != "f":
             raise DataError(
                 f"{label} holds {array.dtype} of shape {array.shape}, expected floats of shape (pairs, dim)"
             )
+        parts.append([(file, len(each)) for file, each in arrays.items()])
         check_embeddings(array, label, "cosine")
         sides.append(array)
     x, y = sides
@@ -41,6 +55,7 @@ def read_embeddings(images: Any, captions: Any) -> tuple[NDArray[np.floating], N
             f"the image embeddings have shape {x.shape}, those of the captions {y.shape}; give one row of each per "
             f"pair and one length{repeat}"
         )
+    refuse_other_parts(*parts)
     for side, name in ((x, "image"), (y, "caption")):
         if len(side) > 1 and _along(side, np.broadcast_to(side[0], side.shape)):
             raise DataError(
@@ -53,10 +68,10 @@ def read_embeddings(images: Any, captions: Any) -> tuple[NDArray[np.floating], N
             "every caption embedding lies along the embedding of its image; give the vectors of the captions, not "
             "those of the images"
         )
-    return x, y
+    return x, y, parts[0]
 
 
-def _along(x: NDArray[np.floating], y: NDArray[np.floating]) -> bool:
+def _along(x: Array, y: Array) -> bool:
     """Whether every row of one array is a positive or negative multiple of the other's, up to half precision."""
     if x.shape[1] == 1:
         return False  # in one dimension all vectors are

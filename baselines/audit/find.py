@@ -35,6 +35,7 @@ from ncl_bench.arguments import AnyPath
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pairs.columns import OwnPairs, read_pairs
 from ncl_bench.data.pairs.kept import KeptRows, write_kept
+from ncl_bench.data.pairs.listing import Parts, refuse_other_parts
 from ncl_bench.data.pairs.pictures import Pictures, find_pictures
 from ncl_bench.data.pairs.write import save
 from ncl_bench.data.pictures import check_picture
@@ -72,13 +73,17 @@ Arrays = tuple[NDArray[np.floating], NDArray[np.floating]]
 
 @dataclass(frozen=True)
 class Encoders:
-    """How pictures and captions are read: arguments of :func:`baselines.find_wrong_pairs`."""
+    """How pictures and captions are read: arguments of :func:`baselines.find_wrong_pairs`.
+
+    Embeddings need none of them; ``parts`` are their files.
+    """
 
     encoder: str = ""
     text_encoder: str | None = None
     prior: Path | None = None
     device: str = "auto"
     strict: bool = False
+    parts: Parts = ()
 
     @property
     def projections(self) -> Path | None:
@@ -98,7 +103,7 @@ def find(
     seed: int,
 ) -> pd.DataFrame:
     """Audit pairs by their pictures, or by embeddings; see :func:`baselines.find_wrong_pairs`."""
-    own = _opened(pairs, columns, arrays)
+    own = _opened(pairs, columns, arrays, by.parts)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(to or Path(scratch, "audit"))
         key = _key(own, arrays, by, seed)
@@ -148,20 +153,18 @@ def find(
     return table
 
 
-def _opened(pairs: Any, columns: "PairColumns", arrays: Arrays | None) -> OwnPairs:
-    n = len(arrays[0]) if arrays else 0
+def _opened(pairs: Any, columns: "PairColumns", arrays: Arrays | None, parts: Parts) -> OwnPairs:
     if pairs is None and arrays:
         # embeddings alone are judged as well; their rows need some name
+        rows = range(len(arrays[0]))
         return read_pairs(
-            pd.DataFrame({name: [f"{name} {row}" for row in range(n)] for name in ("image", "caption")})
+            pd.DataFrame({name: [f"{name} {row}" for row in rows] for name in ("image", "caption")})
         )
     if pairs is None:  # at a terminal the argument may be left out
         raise DataError("no pairs are given; give a table of images and captions, or embeddings of both")
     own = read_pairs(pairs, columns.image_column, columns.caption_column, rows_in_order=columns.rows_in_order)
-    if arrays and n != len(own.captions):
-        raise DataError(
-            f"{own.form.name} has {len(own.captions):,} rows, the embeddings {n:,}; give one of each per row"
-        )
+    if arrays:
+        refuse_other_parts(own.parts, parts)
     return own
 
 

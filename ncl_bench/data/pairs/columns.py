@@ -60,6 +60,11 @@ class OwnPairs:
     row_of: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
     rows_in_order: bool = False
 
+    @property
+    def parts(self) -> list[tuple[str, int]]:
+        """The files of the rows, each with its number of pairs."""
+        return [(file, int((self.form.part_of == part).sum())) for part, file in enumerate(self.form.files)]
+
     def sha256(self) -> str:
         """Hash of the names of the images and of the captions."""
         return hashlib.sha256(json.dumps([self.images, self.captions]).encode()).hexdigest()

@@ -4,7 +4,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from ncl_bench.data.pairs.names import split_of
 from ncl_bench.errors import DataError, listed
@@ -23,10 +23,43 @@ PART = re.compile(
 )
 
 
+Parts = Sequence[tuple[str, int]]
+"""Names of files and their numbers of rows, in the order in which they are read."""
+
+
 def natural(path: Path) -> list[list[object]]:
     """Key that sorts ``part_2`` before ``part_10``."""
     parts = (re.split("([0-9]+)", part) for part in path.parts)
     return [[int(each) if place % 2 else each for place, each in enumerate(part)] for part in parts]
+
+
+def part_numbers(names: Sequence[str]) -> list[int]:
+    """The number of each file among its parts, such as 3 of ``emb_3.npy``; none unless each has one of its own."""
+    stems = [PurePosixPath(name).stem for name in names]
+    numbers = [
+        int(part["part"] if (part := PART.fullmatch(stem)) else last[0])
+        for stem in stems
+        if (last := re.findall(r"\d+", stem)[-1:])
+    ]
+    return numbers if len(numbers) == len({*numbers}) == len(names) > 1 else []
+
+
+def refuse_other_parts(parts: Parts, others: Parts) -> None:
+    """Refuse rows and arrays, which their order alone joins, of other parts or of other numbers of rows.
+
+    A part that was lost on one side would give each of the rows after it the array of another.
+    """
+    if len(parts) != len(others):  # cut otherwise
+        parts, others = (
+            [(f"{each[0][0]} ({len(each)} files)", sum(n for _, n in each))] for each in (parts, others)
+        )
+    numbers = [part_numbers([name for name, _ in each]) or [0] * len(each) for each in (parts, others)]
+    for (name, n), (other, m), number, twin in zip(parts, others, *numbers, strict=True):
+        if n != m or (all(map(any, numbers)) and number != twin):
+            raise DataError(
+                f"{name} with {n:,} rows stands beside {other} with {m:,}; give one of each per row, in parts of the "
+                "same numbers"
+            )
 
 
 def files_below(folder: Path) -> list[Path]:

@@ -31,6 +31,7 @@ from ncl_bench.data.pairs.listing import (
     TEXT_ENDINGS,
     ending_of,
     is_table,
+    part_numbers,
     row_files,
 )
 from ncl_bench.data.pairs.names import SPLIT_OF, known_columns, split_of
@@ -191,12 +192,10 @@ def _joined(
         arrow = pa.concat_tables([part.arrow for _, part in parts], promote_options="permissive")
     remarks = []
     if order and not one:
-        numbers = {
-            int(number) for each in labels for number in re.findall(r"\d+", PurePosixPath(each).stem)[-1:]
-        }
+        numbers = part_numbers(labels) or [0]
         # a shard that was not fetched; years and the parts of several splits are no count
-        counts = len(numbers) == len(labels) > (max(numbers) - min(numbers)) / 2
-        gaps = sorted({*range(min(numbers), max(numbers))} - numbers) if counts else []
+        counts = len(labels) > (max(numbers) - min(numbers)) / 2
+        gaps = sorted({*range(min(numbers), max(numbers))} - {*numbers}) if counts else []
         remarks = [
             f"{len(labels)} files are read in this order: {listed(labels, 12)}."
             + (f" No file has the number {listed(map(str, gaps))}." if gaps else "")

@@ -40,5 +40,5 @@ def test_other_embeddings_pass_also_as_tensors_with_gradients(kind):
     nearly[7] = Y[7]  # one pair is enough to say something
     for captions in (Y, nearly):
         given = [torch.from_numpy(side).to(kind).requires_grad_() for side in (X, captions)]
-        for found, side in zip(read_embeddings(*given), given, strict=True):
+        for found, side in zip(read_embeddings(*given)[:2], given, strict=True):
             np.testing.assert_array_equal(found, side.detach().float().numpy().astype(found.dtype))

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import baselines.audit.judge
 from baselines.audit import find_wrong_pairs
+from baselines.audit.call import find_wrong_embeddings
 from baselines.audit.find import ANOTHER_ORDER
 from baselines.audit.order import OrderFault
 from baselines.audit.sentences import MINILM
@@ -161,6 +162,62 @@ def test_embeddings_need_no_pictures(tmp_path):
         find_wrong_pairs(image_embeddings=images, caption_embeddings=captions)["rank"].tolist()
         == table["rank"].tolist()
     )
+
+
+def in_parts(folder, sizes, n, write):
+    """Files of parts that are named by these numbers."""
+    folder.mkdir()
+    stops = np.cumsum([*sizes.values()]) * n // sum(sizes.values())
+    for number, start, stop in zip(sizes, [0, *stops], stops, strict=False):
+        write(folder / f"{folder.name}_{number}", slice(start, stop))
+    return folder
+
+
+TWELVE = dict.fromkeys(range(12), 5)
+
+
+@pytest.mark.parametrize(
+    ("images", "metadata", "refused"),
+    [
+        (TWELVE, TWELVE, ""),
+        (TWELVE, {0: 20, 1: 40}, ""),
+        (
+            TWELVE,
+            TWELVE | {3: 6, 9: 4},
+            r"metadata_3\.parquet with 6 rows stands beside .*images_3\.npy with 5",
+        ),
+        (
+            TWELVE,
+            {**dict.fromkeys(range(11), 5), 12: 5},
+            r"metadata_12\.parquet with 5 rows .*images_11\.npy",
+        ),
+        (
+            {0: 20, 1: 40},
+            {0: 40, 1: 20},
+            r"metadata_0\.parquet with 40 rows stands beside .*images_0\.npy with 20",
+        ),
+    ],
+)
+def test_parts_of_embeddings_belong_to_the_parts_of_the_table(images, metadata, refused, tmp_path):
+    random = np.random.default_rng(0)
+    sides = {"images": random.standard_normal((N, 16)), "texts": None}
+    sides["texts"] = sides["images"] + 0.3 * random.standard_normal((N, 16))
+    sides["texts"][:MOVED] = sides["texts"][:MOVED][::-1]
+    for name, side in sides.items():
+        in_parts(tmp_path / name, images, N, lambda path, rows, side=side: np.save(f"{path}.npy", side[rows]))
+    rows = pd.DataFrame(
+        {"image_path": [f"{n}.png" for n in range(N)], "caption": [f"a {n}" for n in range(N)]}
+    )
+    in_parts(tmp_path / "metadata", metadata, N, lambda path, part: rows[part].to_parquet(f"{path}.parquet"))
+    given = [tmp_path / name for name in ("images", "texts", "metadata")]
+    if refused:
+        with pytest.raises(DataError, match=refused):
+            find_wrong_embeddings(*given)
+    else:
+        table = find_wrong_embeddings(*given)
+        assert table["caption"].tolist() == rows["caption"].tolist()
+        assert table["rank"].tolist() == find_wrong_embeddings(*sides.values())["rank"].tolist()
+        assert set(table["rank"].nsmallest(MOVED).index) == set(range(MOVED))
 
 
 @pytest.mark.parametrize(("rows", "remarks"), [(slice(None, None, -1), 1), (slice(None), 0)])

@@ -7,7 +7,7 @@ are keywords, and a cut is one where many captions end at the same length in wor
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -251,16 +251,20 @@ _CALLED = re.compile("[^\\w\\s.,'’\"“”!?:&()\\-–—#/;|\N{DEGREE SIGN}]"
 _SEPARATOR = re.compile(r"\s*(?:[,;|/·•、，؛،>\t\n]|\s[-–—]\s|\s(?=#))\s*")
 FEWEST_SIGNS, MOST_OF_SIGNS, MOST_OF_DIGITS = 3, 0.06, 0.3
 """Part of the letters, digits and signs of a caption."""
-LEAST_ITEMS, LEAST_BARE = 4, 6
-"""Keywords: items between separators, and words without any function word where no separator stands."""
+LEAST_ITEMS, LEAST_BARE = 4, 5
+"""Keywords: items between separators, and words without any function word where no separator stands (one more in other
+languages than English, where verbs have no form that is known)."""
+LEAST_ACTING, LEAST_FOLLOWED, LEAST_TOGETHER = 0.05, 0.3, 0.6
+"""Part of a word's occurrences that a verb follows, if it is a subject; part of a verb's that an object follows; part
+of the neighbours in a text that are neighbours elsewhere, if it is a sentence."""
 LEAST_FIRST = 0.01
 """Part of the captions that begin with a word, from which on it is a usual beginning, such as an article."""
 FEWEST_FUNCTION_WORDS = 0.9
 """Part of the captions of a set that hold a function word, above which keywords are a fault."""
 LEAST_OF_EXCESS = 0.35
 """Part of the captions of one length, beyond the usual number, that end in a word that seldom ends one."""
-FEWEST_SEEN = 3
-"""Other captions with a word, from which on it is known how seldom it ends one."""
+FEWEST_SEEN, FEWEST_ELSEWHERE = 3, 5
+"""Uses of a word from which on it is known what it does, and captions from which on how seldom it ends one."""
 SELDOM = 0.12
 """Part of a word's occurrences that end a caption, up to which it is a sign of a cut."""
 
@@ -282,9 +286,7 @@ def junk_of(
         1, len(rated)
     )
     talks_english = spoken and {"a", "the", "of"} <= stops
-    first = Counter(each[0] for each in split if each)
-    usual = {word for word, n in first.items() if n >= LEAST_FIRST * len(split)}
-    verbs = _verbs(split, usual & stops) if spoken else frozenset()
+    usage = _Usage(split, stops, talks_english)
     function = [sum(word in stops for word in each) / max(1, len(each)) for each in split]
     rules: dict[str, Callable[[int], bool]] = {
         REFUSAL: lambda row: bool(
@@ -302,7 +304,7 @@ def junk_of(
             _is_product(texts[row], function[row]) if spoken else _MONEYED.search(texts[row]) is not None
         ),
         LOOP: lambda row: _is_loop(terms(texts[row]), spoken),
-        KEYWORDS: lambda row: spoken and _is_list(texts[row], split[row], stops, verbs | usual),
+        KEYWORDS: lambda row: spoken and _is_list(texts[row], split[row], stops, usage),
     }
     return {kind: np.array([rule(row) for row in range(len(captions))], bool) for kind, rule in rules.items()}
 
@@ -344,17 +346,81 @@ def _is_loop(words: Sequence[str], spoken: bool) -> bool:
     return False
 
 
-def _verbs(split: Sequence[Sequence[str]], articles: Collection[str]) -> frozenset[str]:
-    """Words of a set that often stand before an article: verbs, of which lists of keywords have few."""
-    before, every = Counter[str](), Counter[str]()
-    for each in split:
-        every.update(each)
-        before.update(word for word, after in pairwise(each) if after in articles)
-    return frozenset(word for word, n in every.items() if before[word] >= max(2, 0.2 * n))
+class _Usage:
+    """How the captions of a set use their words; captions without a function word, such as lists, teach nothing."""
+
+    def __init__(self, split: Sequence[Sequence[str]], stops: frozenset[str], english: bool) -> None:
+        spoken = [each for each in split if not stops.isdisjoint(each)]
+        first = Counter(each[0] for each in split if each)
+        self.usual = {word for word, n in first.items() if n >= LEAST_FIRST * len(split)}
+        articles = self.usual & stops
+        self.n = Counter(word for each in spoken for word in each)
+        self.pairs = Counter(pair for each in spoken for pair in pairwise(each))
+        before, behind, held, self.follows, self.acts = (Counter[str]() for _ in range(5))
+        for (word, after), n in self.pairs.items():
+            before[word] += n * (after in articles)
+            behind[after] += n * (word in articles)
+            self.acts[word] += n * (after.endswith("ing") or self._is_third(after))
+        # verbs and prepositions, of which lists of keywords have few
+        self.verbs = {word for word, n in self.n.items() if before[word] >= max(2, 0.2 * n)}
+        for (word, after), n in self.pairs.items():
+            self.follows[word] += n * (after in articles or (after not in stops and after not in self.verbs))
+        # numerals and the like begin a caption, before a noun and without an article
+        self.counts = {
+            word
+            for word, n in first.items()
+            if n >= max(2, 0.25 * self.n[word])
+            and self.follows[word] - before[word] >= 0.8 * self.n[word]
+            and behind[word] <= 0.25 * self.n[word]
+        }
+        for (word, after), n in self.pairs.items():
+            held[after] += n * (word in stops or word in self.counts)
+        # verbs are seldom behind a function word or a numeral, plurals often
+        self.third = {word for word, n in self.n.items() if self._is_third(word) and held[word] <= 0.1 * n}
+        self.english = english
+
+    def is_sentence(self, words: Sequence[str]) -> bool:
+        """Whether words without a function word go together, begin like a caption, or hold a verb as used elsewhere."""
+        if not self.english:
+            return any(word in self.verbs or word in self.usual for word in words)
+        if words[0] in self.counts or not self.third.isdisjoint(words[1:]):
+            return True
+        seen = sum(self.pairs[pair] >= FEWEST_SEEN for pair in pairwise(words))
+        return seen >= LEAST_TOGETHER * (len(words) - 1) or any(
+            self._is_verb(word, here, after)
+            for word, here, after in zip(words[:-1], words[1:], [*words[2:], ""], strict=True)
+        )
+
+    def _is_verb(self, word: str, here: str, after: str) -> bool:
+        """Whether ``here`` is what ``word`` does: "dog chasing cats", "dog chases cats", "dogs chase cats"."""
+        doing = word.endswith("ing")
+        subject = self.n[word] < FEWEST_SEEN or self.acts[word] >= LEAST_ACTING * self.n[word]
+        if not (subject or doing or word in self.verbs):
+            return False
+        # "running" is seldom followed by a noun, "chasing" often
+        usual = not after or self.n[here] < FEWEST_SEEN or self.pairs[here, after] > 0
+        usual = usual or self.follows[here] >= LEAST_FOLLOWED * self.n[here]
+        if usual and (here in self.verbs or (here.endswith("ing") and not doing)):
+            return True
+        if doing:
+            return False
+        new = self.n[here] < FEWEST_SEEN <= self.n[word]
+        if word.endswith("s") or word in ("people", "men", "women", "children"):
+            return new or bool((self.n[f"{here}s"] or self.n[f"{here}es"]) and self._acted(here))
+        return (new and here.endswith("s")) or self._is_third(here)
+
+    def _is_third(self, word: str) -> bool:
+        """Whether a word is a verb of the third person, such as "runs"."""
+        if not word.endswith("s") or word.endswith("ss"):
+            return False
+        return self._acted(word[:-1]) or (word.endswith("es") and self._acted(word[:-2]))
+
+    def _acted(self, verb: str) -> bool:
+        return any(self.n[f"{stem}ing"] for stem in (verb, verb[:-1], verb + verb[-1:]))
 
 
-def _is_list(text: str, words: Sequence[str], stops: frozenset[str], told: Collection[str]) -> bool:
-    """Whether a text is a list of short items, or bare words of which none begins a caption or is a verb (``told``)."""
+def _is_list(text: str, words: Sequence[str], stops: frozenset[str], usage: _Usage) -> bool:
+    """Whether a text is a list of short items, or bare words that are no sentence."""
     items = [each for each in _SEPARATOR.split(text.strip(" .,;#|")) if each.strip()]
     lengths: list[float] = [len(re.findall(r"\w+", each)) for each in items]
     function = sum(word in stops for word in words)
@@ -364,8 +430,8 @@ def _is_list(text: str, words: Sequence[str], stops: frozenset[str], told: Colle
         return True
     if len(items) >= LEAST_ITEMS and np.mean(lengths) <= 2.5 and function <= len(items) / 5:
         return True
-    bare = len(words) >= LEAST_BARE and not function and not text.rstrip().endswith(".")
-    return bare and not any(word.endswith("ing") or word in told for word in words)
+    bare = len(words) >= LEAST_BARE + (not usage.english) and not function
+    return bare and not text.rstrip().endswith(".") and not usage.is_sentence(words)
 
 
 def cut_at_a_length(texts: Sequence[str], plain: Sequence[str]) -> NDArray[np.bool_]:
@@ -410,7 +476,7 @@ def _torn(
     return np.array(
         [
             last[word] <= SELDOM * every[word]
-            if every[word] >= FEWEST_SEEN
+            if every[word] >= FEWEST_ELSEWHERE
             else word in beginnings or len(word) < 3
             for word in words
         ],

@@ -81,6 +81,12 @@ _GENERIC_TEXT = (
 )
 _GENERIC = frozenset(_GENERIC_TEXT.split(","))
 _DANGLING = frozenset(["a", "an", "the", "and", "or", "with", "to", "of", "are", "his", "their", "its", "as"])
+_STRANDED = re.compile(
+    r"\b(?:an?|the|his|her|their) \w+ (?:that |which |whom? )?(?:an?|the|his|her|their|he|she|they|it) "
+    r".*\w(?:ing|s|ed)(?: \w+)? (?:to|with|of)$",
+    re.IGNORECASE,
+)
+"""The object of the last preposition stands before it: "the rope the dog is holding on to"."""
 
 
 def other_script(captions: Sequence[str]) -> NDArray[np.object_]:
@@ -182,7 +188,8 @@ def _is_cut_off(caption: str) -> bool:
     if bare.endswith(" A") and not bare.isupper():
         return False  # a letter, as in "vitamin A"
     last = words(bare)[-1:]
-    return bare.endswith(("...", "…")) or (bare[-1:].isalpha() and bool(last) and last[0] in _DANGLING)
+    cut = bare[-1:].isalpha() and bool(last) and last[0] in _DANGLING and not _STRANDED.search(bare)
+    return cut or bare.endswith(("...", "…"))
 
 
 def languages(plain: Sequence[str]) -> tuple[str, list[str]]:

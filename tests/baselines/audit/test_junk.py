@@ -63,6 +63,7 @@ def reason_of(caption, others=RIGHT):
             "dog, grass, park, animal, summer",
             "#dog #park #fun #summer",
             "dog grass park nature animal summer pet",
+            "dog beach waiting fence park",
         ),
         TEMPLATE: (
             "a photo of {object}",
@@ -87,10 +88,32 @@ def test_a_kind_is_named(kind, captions):
         "a boy, a girl, a dog and a cat sit on a wall",
         "a bowl of edamame on a table",
         "people sign up to throw a log in to the river",
+        "the old dog bites the rope the small girl is holding on to",
     ],
 )
 def test_a_caption_is_not(caption):
     assert reason_of(caption) == ""
+
+
+SAID = [
+    f"{who} {does} {where}"
+    for who in ("a man", "two women", "three boys", "a dog")
+    for does in ("wearing a cap", "wears a cap", "running", "runs", "holding a red rope")
+    for where in WHERE
+]
+
+
+@pytest.mark.parametrize(
+    ("caption", "kind"),
+    {
+        "some happy women wear bright clothes": "",
+        "young man wears bright sunny clothes": "",
+        "young man holding bright flags": "",
+        "small dog running park ball rope": KEYWORDS,
+    }.items(),
+)
+def test_a_verb_that_is_used_as_elsewhere_makes_a_sentence(caption, kind):
+    assert reason_of(caption, SAID) == kind
 
 
 REFUSALS = {

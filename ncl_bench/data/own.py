@@ -25,7 +25,7 @@ from ncl_bench.data.own_features import FeatureArrays, feature_arrays, files_of_
 from ncl_bench.data.own_tables import CaptionTable, complete_splits, read_captions
 from ncl_bench.data.pairs.columns import OwnPairs, read_pairs
 from ncl_bench.data.pairs.kept import KEPT, KeptRows, read_kept
-from ncl_bench.data.pairs.names import IN_ORDER
+from ncl_bench.data.pairs.names import IN_ORDER, ON_CARD
 from ncl_bench.data.prepare import prepare
 from ncl_bench.data.spec import SPLITS, Origin
 from ncl_bench.data.tokenize import refuse_tokenizers
@@ -115,7 +115,7 @@ def made_dataset(
             if features is not None and any(each.in_order for each in arrays.values()):
                 remarks.append(IN_ORDER.format("Features"))
             spec = _spec(name, table, arrays, captions_per_image, noise, chosen)
-            if told := [each for each in remarks if each.endswith(IN_ORDER[2:])]:
+            if told := [each for each in remarks if each.endswith(ON_CARD)]:
                 assert spec.origin is not None
                 origin = replace(spec.origin, summary=" ".join([spec.origin.summary, *told]))
                 spec = replace(spec, origin=origin)

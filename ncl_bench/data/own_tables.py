@@ -14,7 +14,7 @@ import numpy as np
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.languages import language_tag
 from ncl_bench.data.pairs.columns import OwnPairs, columns_of, image_column_of, pairs_of, text_cells
-from ncl_bench.data.pairs.names import SPLIT_OF, column, known_columns
+from ncl_bench.data.pairs.names import SPLIT_OF, column, known_columns, settled
 from ncl_bench.data.pairs.pictures import image_names, picture_files
 from ncl_bench.data.pairs.rows import read_rows, with_splits_of_folders
 from ncl_bench.data.pairs.rows import split_column as stated_in
@@ -299,6 +299,8 @@ def _gather(
         rows, split_column = with_names, stated_in(with_names.frame)
     texts = [pairs.captions, *(text_cells(rows, name) for name in [*chosen.values()][1:])] if chosen else []
     splits = text_cells(rows, split_column) if split_column else [""] * len(names)
+    stated = [SPLIT_OF.get(cell.casefold()) for cell in splits]
+    settled_as = settled(stated)
     # two names of one file are one image, and two files of names that look alike are two
     first: dict[object, str] = {}
     first_of = {name: first.setdefault(files.get(name, name), name) for name in names}
@@ -317,7 +319,7 @@ def _gather(
             )
         if any(letter in image for letter in "\n\r\0"):  # prepared ids are lines
             raise DataError(f"{where}: a line end in an image's name, which cannot be stored; correct it")
-        split = SPLIT_OF.get(splits[row].casefold(), "")
+        split = settled_as[stated[row]] or ""
         if split_column and not split:
             raise DataError(
                 f"{where}: {split_column} is {shorten(splits[row])}, expected one of {', '.join(SPLIT_OF)}; correct it"

@@ -20,7 +20,7 @@ from ncl_bench.data.pairs.rows import EXPECTED, NUMBER, URL, UserRows, read_rows
 from ncl_bench.errors import DataError, listed, named, shorten, shown
 
 NO_CAPTION = {
-    "are a word for a missing value, such as nan": r"(nan|none|null|n/?a|<na>)",
+    "are a word for a missing value, such as nan": r"(nan|none|null|#?n/?a|<na>|\\n|#name\?)",
     "look like settings of an image generator": r".*(negative prompt:|steps: \d+, sampler).*",
     "stand between marks, such as <start> and <end>": (
         r"(<\S{1,20}>|\[cls\]|startseq ).*(<\S{1,20}>|\[sep\]| endseq)"

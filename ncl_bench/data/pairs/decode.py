@@ -122,7 +122,12 @@ def table_of_shard(path: Path, _: str) -> pa.Table:
         packed = not isinstance(archive.fileobj, io.BufferedReader)
         for entry in archive:
             ending = Path(entry.name.lower()).suffix
-            if not entry.isreg() or ending not in (*PICTURE_ENDINGS, *TEXT_ENDINGS, ".text", ".json"):
+            hidden = Path(entry.name).name.startswith(".")  # as a Mac adds to an archive
+            if (
+                hidden
+                or not entry.isreg()
+                or ending not in (*PICTURE_ENDINGS, *TEXT_ENDINGS, ".text", ".json")
+            ):
                 continue
             if ending in PICTURE_ENDINGS and not packed:
                 found.append((os.fsencode(entry.name), None, entry.offset_data, entry.size))

@@ -10,7 +10,11 @@ from ncl_bench.data.pairs.names import split_of
 from ncl_bench.errors import DataError, listed
 from ncl_bench.foreign import reading
 
-PICTURE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+PICTURE_ENDINGS = (
+    *(".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"),
+    *(".jfif", ".jp2", ".avif", ".ppm", ".heic", ".heif"),
+)
+"""Of all pictures, also of those that cannot be opened: one that is passed over would be a row that is missing."""
 TEXT_ENDINGS = (".txt", ".caption")
 """Texts beside pictures."""
 TABLE_ENDINGS = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet", ".token")

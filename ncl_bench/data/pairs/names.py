@@ -1,7 +1,7 @@
 """What names say: which column plays which role, and which split a column, a file or a folder belongs to."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
 from ncl_bench.data.languages import language_tag
@@ -32,11 +32,15 @@ SPLIT_NAMES = {
     "train": ("train", "training", "restval", "trainval"),
     "dev": ("dev", "val", "valid", "validation", "development"),
     "test": ("test", "testing"),
+    "eval": ("eval", "evaluation", "holdout", "heldout"),
 }
-"""Split to what people call it, in any case."""
+"""Split to what people call it, in any case; what ``eval`` is, :func:`settled` says."""
 SPLIT_OF = {name: split for split, names in SPLIT_NAMES.items() for name in names}
 IN_ORDER = "{} belong to the rows by their order alone, as rows_in_order says."
 """What output, card and page say where order is taken for identity, of pictures or features."""
+TOGETHER = "The rows of {} are read together; if these are configurations, give the folder of one."
+ON_CARD = (IN_ORDER[2:], TOGETHER[-24:])
+"""Ends of the remarks that the card repeats."""
 _SPLIT = re.compile(rf"(?<![a-z])({'|'.join(SPLIT_OF)})(?![a-z])")
 
 
@@ -50,6 +54,13 @@ def split_of(path: str | PurePath) -> str | None:
         if len(found) == 1:
             return found.pop()
     return None
+
+
+def settled(stated: Iterable[str | None]) -> dict[str | None, str | None]:
+    """Each split that names state to the one that it is: ``eval`` is test, as in ``datasets``, or dev beside a test."""
+    found = set(stated)
+    lacking = next((split for split in ("test", "dev") if split not in found), None)
+    return {split: lacking if split == "eval" else split for split in found}
 
 
 def known_columns(columns: Sequence[str], role: str) -> list[str]:

@@ -10,6 +10,7 @@ import io
 import json
 import os
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -22,6 +23,7 @@ import pandas as pd
 import pyarrow as pa
 
 from ncl_bench.data.columns import Int64Array
+from ncl_bench.data.languages import language_tag
 from ncl_bench.data.pairs import decode
 from ncl_bench.data.pairs.cells import holds_pictures, picture
 from ncl_bench.data.pairs.listing import (
@@ -34,7 +36,7 @@ from ncl_bench.data.pairs.listing import (
     part_numbers,
     row_files,
 )
-from ncl_bench.data.pairs.names import SPLIT_OF, known_columns, split_of
+from ncl_bench.data.pairs.names import SPLIT_OF, TOGETHER, known_columns, settled, split_of
 from ncl_bench.errors import DataError, listed, named, shorten, shown
 from ncl_bench.foreign import readable, reading
 from ncl_bench.tables import MARK, separator_of
@@ -200,6 +202,13 @@ def _joined(
             f"{len(labels)} files are read in this order: {listed(labels, 12)}."
             + (f" No file has the number {listed(map(str, gaps))}." if gaps else "")
         ]
+        # files that differ in their folder or language alone: datasets would ask which configuration is meant
+        places: dict[str, set[str]] = defaultdict(set)
+        for path in (path for path in map(PurePosixPath, labels) if path.name not in METADATA):
+            spoken = [piece for piece in re.split("[-_.]", path.name) if language_tag(piece)]
+            inner = [part for part in (*path.parent.parts, *spoken) if not split_of(part)]
+            places[re.sub("|".join(spoken) or "$", "", path.name)].add("/".join(inner) or ".")
+        remarks += [TOGETHER.format(listed(sorted(of), 3)) for of in places.values() if len(of) > 1][:1]
     remarks += [remark for _, part in parts for remark in part.remarks]
     rows = replace(
         first,
@@ -228,7 +237,8 @@ def with_splits(rows: UserRows, labels: Sequence[str], label_of: Int64Array) -> 
         labels: names of files, folders or parts.
         label_of: int64 ``(rows,)``, the row's label.
     """
-    stated = [split_of(label) for label in labels]
+    named_by = [split_of(label) for label in labels]
+    stated = [*map(settled(named_by).get, named_by)]
     of_dict = rows.ending == "" and len(labels) > 1  # its names are those of splits, whatever they are
     if split_column(rows.frame) or not (any(stated) or of_dict) or not len(rows.frame):
         return rows
@@ -371,10 +381,12 @@ def _text(text: str, path: Path) -> UserRows:
     blanks = False
     if separator == "\t":
         # in published files a quotation mark is an ordinary character; a program that quotes marks all cells alike
-        quoted = first.startswith('"') or any(
-            re.search('""|[\n\t]', cell[1:-1]) for cell in _QUOTED.findall(text)
-        )
-        if not quoted or re.search(r'(?<![^\t\n])"', _QUOTED.sub("", text)):
+        marked, plain = [cell[1:-1] for cell in _QUOTED.findall(text)], _QUOTED.sub("", text)
+        quoted = first.startswith('"') or any(re.search('""|[\n\t]', cell) for cell in marked)
+        # as Excel marks every cell with a comma
+        if not (quoted or ("," not in plain and all("," in cell for cell in marked))) or re.search(
+            r'(?<![^\t\n])"', plain
+        ):
             quoting = csv.QUOTE_NONE
     else:
         # as databases write a mark inside a cell; where one ends every cell, the cells end with a backslash

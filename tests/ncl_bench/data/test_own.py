@@ -7,6 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -332,6 +333,19 @@ def test_order_that_the_user_vouches_for_is_said_on_the_card():
     )
     told = "Features belong to the rows by their order alone"
     assert told in " ".join(remarks)
+    assert told in spec.origin.summary
+    assert told in Path("data/pets/README.md").read_text()
+
+
+def test_rows_of_two_configurations_are_said_on_the_card():
+    split_files(arrays(4))
+    for language in ("en", "fr"):
+        Path("pets", language).mkdir(parents=True)
+        rows = {"image": [*chain(*IDS.values())], "caption": [f"a pet in {language}"] * 13}
+        pd.DataFrame(rows).to_parquet(Path("pets", language, "data.parquet"))
+    spec, remarks = new_dataset_of_features("pets", "features", "pets", to="data")
+    told = "The rows of en, fr are read together; if these are configurations, give the folder of one."
+    assert told in remarks
     assert told in spec.origin.summary
     assert told in Path("data/pets/README.md").read_text()
 

@@ -221,6 +221,20 @@ CASES = {
         lambda folder: datasets.DatasetDict({"tr": dataset(range(8)), "te": dataset(range(8, N))}),
         remarks=("te is not taken for a split, as tr names none",),
     ),
+    "a DatasetDict with holdout": Case(
+        lambda folder: datasets.DatasetDict({"train": dataset(range(8)), "holdout": dataset(range(8, N))}),
+        splits={"train": 8, "dev": 0, "test": 4},
+    ),
+    "eval beside test": Case(
+        named_splits(*(f"data/{name}-00000-of-00001.parquet" for name in ("train", "eval", "test"))),
+        splits=OFFICIAL,
+    ),
+    "eval beside test in a column": Case(
+        split_column({"train": "train", "dev": "eval", "test": "test"}), splits=OFFICIAL
+    ),
+    "eval beside dev and test": Case(
+        table(csv(range(N), split=["eval", *SPLIT[1:]])), refused="split is 'eval', expected one of"
+    ),
     "trainval": Case(
         lambda folder: datasets.DatasetDict({"trainval": dataset(range(8)), "test": dataset(range(8, N))}),
         splits={"train": 8, "dev": 0, "test": 4},
@@ -261,6 +275,18 @@ CASES = {
         ),
         refused="2 sets of one name",
     ),
+    **{
+        f"two configurations with {name}": Case(
+            lambda folder, files=files: written(folder, files),
+            remarks=(
+                r"The rows of en, fr are read together; if these are configurations, give the folder of one\.",
+            ),
+        )
+        for name, files in {
+            "files of one name": {"en/data.parquet": range(6), "fr/data.parquet": range(6, N)},
+            "languages in their names": {"en-0.parquet": range(6), "fr-0.parquet": range(6, N)},
+        }.items()
+    },
     "folders of splits, each with parts": Case(
         lambda folder: written(
             folder,
@@ -340,8 +366,8 @@ CASES = {
     ),
     # what is no caption
     "nan": Case(
-        table(csv(range(N)).replace(TEXTS[3], "nan").replace(TEXTS[4], "NONE")),
-        remarks=("2 of 12 captions are a word for a missing value",),
+        table(csv(range(N)).replace(TEXTS[3], "nan").replace(TEXTS[4], "NONE").replace(TEXTS[5], r"\N")),
+        remarks=("3 of 12 captions are a word for a missing value",),
     ),
     "marks": Case(
         table(
@@ -375,6 +401,28 @@ CASES = {
         remarks=("2 of 3 captions look like settings",),
     ),
     # forms
+    "pictures that not every library opens": Case(
+        lambda folder: written(
+            folder,
+            {
+                f"{n}.{end}": content
+                for n, kind in enumerate(("png", "jfif", "jp2", "avif", "heic"))
+                for end, content in ((kind, picture(n)), ("txt", TEXTS[n]))
+            },
+        ),
+        n=5,
+    ),
+    "a shard of a Mac": Case(
+        lambda folder: shard(
+            folder / "a.tar",
+            [
+                (f"{place}{n}.{end}", content)
+                for n in range(N)
+                for place in ("", "._")
+                for end, content in (("png", picture(n)), ("txt", TEXTS[n].encode()))
+            ],
+        )
+    ),
     ".caption": Case(
         lambda folder: written(
             folder, {f"{n}.{e}": c for n in range(N) for e, c in (("png", picture(n)), ("caption", TEXTS[n]))}
@@ -532,6 +580,8 @@ def test_a_form_is_read_as_its_names_say(case, tmp_path):
         ("c.tsv", 'image\tcaption\n0.png\t"says ""stop"""\n1.png\ta "b" c\n', ['says "stop"', 'a "b" c']),
         ("c.tsv", '"image"\t"caption"\n"0.png"\t"a dog"\n', ["a dog"]),
         ("c.tsv", 'image\tcaption\n0.png\t"a\nx"\n', ["a x"]),
+        ("c.txt", 'image\tcaption\n0.png\t"a, b"\n1.png\tc\n', ["a, b", "c"]),
+        ("c.tsv", 'image\tcaption\n0.png\t"a, b"\n1.png\tc, d\n', ['"a, b"', "c, d"]),
         # in published files the mark is an ordinary character
         ("c.tsv", 'image\tcaption\n0.png\t"a red bus"\n1.png\tb\n', ['"a red bus"', "b"]),
         ("c.tsv", 'image\tcaption\n0.png\t"a\n1.png\t"B "c"\n', ['"a', '"B "c"']),

@@ -107,7 +107,7 @@ def new_row(
     if "test" not in submission.scores:
         raise SubmissionError(f"{folder}: scores hold no test split; the leaderboard shows test results")
     header = header_of(submission, submitter, str(folder))
-    check_header(header, opened.spec, str(folder), set())
+    check_header(header, opened.spec, str(folder), {})
     record = record_of(submission)
     name, key = row_name(header), record.key
     path = root / "results" / f"{name}.yaml"

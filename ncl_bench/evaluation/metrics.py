@@ -179,17 +179,21 @@ def recall_intervals(
     samples = bootstrap_recalls(hits, queries_per_image, images_per_fold)
     found = intervals(np.column_stack([samples, samples.sum(axis=1)]))
     every = list(range(hits.shape[1]))
-    for place, columns in enumerate([*([column] for column in every), every]):
+    # images with an answered query, and with a missed one: of each recall, and of all
+    images = [
+        np.append(np.count_nonzero(side, axis=0), np.count_nonzero(side.any(axis=1)))
+        for side in (hits > 0, hits < queries_per_image)
+    ]
+    # here the bootstrap degenerates: it can only repeat the few misses that it has seen, and without any its
+    # interval is a single point
+    for place in np.flatnonzero(np.minimum(*images) < FEWEST_IMAGES).tolist():
+        columns = every[place : place + 1] or every
         queries, answered = queries_per_image[columns], hits[:, columns]
-        sides = (answered, queries - answered)
-        # here the bootstrap degenerates: it can only repeat the few misses that it has seen, and without any
-        # its interval is a single point
-        if min(np.count_nonzero(side.any(axis=1)) for side in sides) < FEWEST_IMAGES:
-            # queries of one image may be missed together, so images count, each by the share of its queries
-            images = [float((side.sum(axis=0) / queries).mean()) for side in sides]
-            low, high = exact_interval(*images)
-            # the last place is the sum of all recalls, whose interval is that of their mean, scaled
-            found[place] = (len(columns) * low, len(columns) * high)
+        # queries of one image may be missed together, so images count, each by the share of its queries
+        shares = [float((side.sum(axis=0) / queries).mean()) for side in (answered, queries - answered)]
+        low, high = exact_interval(*shares)
+        # the last place is the sum of all recalls, whose interval is that of their mean, scaled
+        found[place] = (len(columns) * low, len(columns) * high)
     return found
 
 

@@ -125,6 +125,6 @@ def read_table(
 
 
 def separator_of(path: Path, text: str) -> str:
-    """What separates the cells of a table: tabs in ``.tsv`` or where the first line holds one, else , or ; or |."""
+    """What separates the cells of a table: tabs in ``.tsv`` or if the first line has one, else most of , ; and |."""
     head = next(filter(str.strip, text.split("\n")), "")
-    return "\t" if ".tsv" in path.name.lower() else next((each for each in "\t,;|" if each in head), ",")
+    return "\t" if ".tsv" in path.name.lower() or "\t" in head else max(",;|", key=head.count)

@@ -3,7 +3,6 @@
 What unpacks, or runs a library that may crash on damaged bytes, runs in a worker of :mod:`ncl_bench.decoding`.
 """
 
-import gzip
 import io
 import json
 import os
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ncl_bench.data.pairs.listing import PICTURE_ENDINGS, TEXT_ENDINGS
+from ncl_bench.data.pairs.listing import PACKED, PICTURE_ENDINGS, TEXT_ENDINGS
 from ncl_bench.decoding import decode
 from ncl_bench.errors import DataError, shown
 from ncl_bench.foreign import decoded
@@ -48,7 +47,7 @@ class Span(NamedTuple):
 
 def text(path: Path) -> str:
     """The text of a file, unpacked; UTF-8, or UTF-16 with its mark."""
-    content = decode(unpacked, path) if path.name.lower().endswith(".gz") else path.read_bytes()
+    content = decode(unpacked, path) if path.suffix.lower() in PACKED else path.read_bytes()
     kind = next((kind for head, kind in _OTHER_KINDS.items() if content.startswith(head)), None)
     if kind or content[:200].lstrip().startswith(b"<?xml"):
         # CVAT and other tools of annotation export XML or a ZIP of it
@@ -62,8 +61,9 @@ def text(path: Path) -> str:
 
 
 def unpacked(path: Path, _: str) -> bytes:
-    """The bytes that gzip packed; called in a worker."""
-    return gzip.decompress(path.read_bytes())
+    """The bytes that a packed file holds; called in a worker."""
+    with pa.input_stream(str(path), compression=PACKED[path.suffix.lower()]) as stream:
+        return bytes(stream.read())
 
 
 def parquet(path: Path) -> pa.Table:

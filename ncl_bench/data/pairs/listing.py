@@ -18,9 +18,11 @@ PICTURE_ENDINGS = (
 TEXT_ENDINGS = (".txt", ".caption")
 """Texts beside pictures."""
 TABLE_ENDINGS = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet", ".token")
-_FACTS = ("dataset_infos.json", "dataset_info.json", "croissant.json")
-"""Facts about Parquet files, which the Hub keeps beside them."""
+_FACTS = re.compile(r"(dataset_infos?|croissant|.*_stats)\.json")
+"""Facts about Parquet files, which the Hub and img2dataset keep beside them."""
 METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
+PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+"""Ending of a packed file to how Arrow calls its packing."""
 _TABLES = tuple(ending for ending in TABLE_ENDINGS if ending != ".txt")
 PART = re.compile(
     r"(?P<name>.*?)[-_.]?(?P<part>\d{1,9})[-_.]of[-_.](?P<n>\d{1,9})(?P<tail>.*)", re.IGNORECASE
@@ -100,7 +102,8 @@ def files_below(folder: Path) -> list[Path]:
 def ending_of(path: Path) -> str:
     """Small ending of a file's name, without that of its packing."""
     name = path.name.lower()
-    return ".tar" if name.endswith((".tar.gz", ".tgz")) else Path(name.removesuffix(".gz")).suffix
+    ending = Path(name.removesuffix(next(filter(name.endswith, PACKED), ""))).suffix
+    return ".tar" if ending == ".tgz" else ending
 
 
 def is_table(path: Path) -> bool:
@@ -131,7 +134,7 @@ def row_files(folder: Path) -> tuple[str, list[Path]]:
     tops = [
         each
         for each in every
-        if each.parent == folder and ending_of(each) in _TABLES and each.name not in _FACTS
+        if each.parent == folder and ending_of(each) in _TABLES and not _FACTS.fullmatch(each.name)
     ]
     if len(kinds) > 1:
         both = listed([inside[kind][0].relative_to(folder).as_posix() for kind in kinds])

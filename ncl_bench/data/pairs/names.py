@@ -18,10 +18,11 @@ ROLES = {
         "image_name",
         "img",
         "file",
+        *("image_file", "image_filename", "image_file_name", "file_path", "img_path"),
     ),
     "caption": (
         *("caption", "text", "title", "alt", "sentence", "comment", "description"),
-        *("captions", "texts", "sentences"),
+        *("captions", "texts", "sentences", "caption_text"),
     ),
     "split": ("split", "subset", "partition", "data_split", "set", "fold", "phase"),
     "url": ("url", "image_url", "link"),
@@ -65,7 +66,23 @@ def settled(stated: Iterable[str | None]) -> dict[str | None, str | None]:
 
 def known_columns(columns: Sequence[str], role: str) -> list[str]:
     """The columns that may play a role, by their names."""
-    return [name for known in ROLES[role] for name in columns if name.strip().casefold() == known]
+    return [name for known in ROLES[role] for name in columns if plain(name) == known]
+
+
+def captions_in_columns(columns: Sequence[str]) -> list[str]:
+    """Columns such as ``caption_0`` to ``caption_4``, where none is called a caption without a number."""
+    of: dict[str, list[str]] = {}
+    for name in map(str, columns):
+        of.setdefault(re.sub(r"_?\d+$", "", plain(name)), []).append(name)
+    found = [of[known] for known in ROLES["caption"] if known in of]
+    return (
+        found[0] if len(found) == 1 and known_columns(found[0], "caption") == [] and len(found[0]) > 1 else []
+    )
+
+
+def plain(name: str) -> str:
+    """The name of a column in small letters, with ``_`` for a blank: ``Image Path`` is ``image_path``."""
+    return name.strip().casefold().replace(" ", "_")
 
 
 def column(name: str, columns: Sequence[str], role: str, given: str | None, remarks: list[str]) -> str:
@@ -87,7 +104,7 @@ def column(name: str, columns: Sequence[str], role: str, given: str | None, rema
         return given
     found = known_columns(columns, role)
     # caption beside Caption: nothing says which is meant
-    if len(found) > 1 and found[0].strip().casefold() == found[1].strip().casefold():
+    if len(found) > 1 and plain(found[0]) == plain(found[1]):
         raise DataError(f"{name} has the columns {listed(found[:2])}; choose one with {option}")
     if not found and role == "caption":  # columns named by their language, as in a table of several
         found = [each for each in columns if language_tag(each)]

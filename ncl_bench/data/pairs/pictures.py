@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
+from urllib.parse import unquote
 
 import numpy as np
 import pandas as pd
@@ -89,8 +90,8 @@ def _found(
     if alone:
         name, file = next(iter(alone.items()))
         remarks.append(
-            f"{len(alone):,} pictures were found by the name of their file alone: {name} is "
-            f"{file.relative_to(folder).as_posix()} in {folder.name}."
+            f"{len(alone):,} pictures were found by the name of their file alone, or by the end of their path: {name} "
+            f"is {file.relative_to(folder).as_posix()} in {folder.name}."
         )
     return found, remarks
 
@@ -218,10 +219,18 @@ class FileIndex:
         """
         written = {name: self._written(name) for name in names}
         found = {name: file for name, path in written.items() if (file := self._exact(path))}
+        alone: dict[str, Path] = {}
+        # paths of another machine begin above the folder, and all lose as many parts
+        most = max([0, *(path.count("/") for path in written.values())]) if by_name and not found else 0
+        for depth in range(1, most):
+            inner = {name: path.split("/", depth)[-1] for name, path in written.items()}
+            ends = {name: path for name, path in inner.items() if "/" in path}
+            if found := {name: file for name, path in ends.items() if (file := self._exact(path))}:
+                written, alone = inner, dict(found)
+                break
         taken = set(found.values())
         # where folders of the table are there, a name in a folder means this folder and no other
         folders_hold = any("/" in written[name] for name in found)
-        alone: dict[str, Path] = {}
         serves: dict[Path, str] = {}
         for name, path in written.items():
             if name in found:
@@ -254,7 +263,9 @@ class FileIndex:
             if Path(os.path.normpath(path)).is_relative_to(top):
                 path = os.path.relpath(os.path.normpath(path), top)
         path = os.path.normpath(path).replace(os.sep, "/")
-        return path.replace("\\", "/") if "\\" in path and not self.file(path) else path
+        # as Windows and a browser write it
+        path = path.replace("\\", "/") if "\\" in path and not self.file(path) else path
+        return unquote(path) if "%" in path and not self.file(path) else path
 
     def _exact(self, path: str) -> Path | None:
         for look in (self._at, self.file):
@@ -317,7 +328,7 @@ def picture_files(
         return [digest for digest, _ in found], {digest: file for digest, file in found if file}, []
     folder = images or pairs.form.folder or Path()
     names = image_names(pairs, images)
-    files, remarks = _found(pairs, folder, names, by_name=images is not None)
+    files, remarks = _found(pairs, folder, names, by_name=images is not None or pairs.by_row)
     for name in filter(None, names):
         if name not in files:
             files[name] = picture_path(folder, name, pairs.form.name)

@@ -36,7 +36,14 @@ from ncl_bench.data.pairs.listing import (
     part_numbers,
     row_files,
 )
-from ncl_bench.data.pairs.names import SPLIT_OF, TOGETHER, known_columns, settled, split_of
+from ncl_bench.data.pairs.names import (
+    SPLIT_OF,
+    TOGETHER,
+    captions_in_columns,
+    known_columns,
+    settled,
+    split_of,
+)
 from ncl_bench.errors import DataError, listed, named, shorten, shown
 from ncl_bench.foreign import readable, reading
 from ncl_bench.tables import MARK, separator_of
@@ -210,6 +217,15 @@ def _joined(
             places[re.sub("|".join(spoken) or "$", "", path.name)].add("/".join(inner) or ".")
         remarks += [TOGETHER.format(listed(sorted(of), 3)) for of in places.values() if len(of) > 1][:1]
     remarks += [remark for _, part in parts for remark in part.remarks]
+    changed = frozenset[str]().union(*(part.changed for _, part in parts))
+    if several := captions_in_columns(columns):
+        cells = frame[several].to_numpy(object).tolist()
+        texts = [[cell for cell in row if isinstance(cell, str) and cell.strip()] for row in cells]
+        frame = frame.drop(columns=several).assign(captions=pd.Series(texts, dtype=object))
+        changed, remarks = (
+            changed | {"captions"},
+            [*remarks, f"The captions are those of {listed(several, 5)}."],
+        )
     rows = replace(
         first,
         name=name,
@@ -220,7 +236,7 @@ def _joined(
         content=first.content
         if one
         else [each for _, part in parts if part.ending == ".tar" for each in part.content] or None,
-        changed=frozenset().union(*(part.changed for _, part in parts)),
+        changed=changed,
         files=tuple(labels),
         part_of=part_of,
         row_of=np.arange(len(frame)),
@@ -358,13 +374,13 @@ def _file(path: Path) -> UserRows:
         return _shard(path)
     if ending == ".parquet":
         return _of_arrow(decode.parquet(path), ".parquet")
-    if ending in (".jsonl", ".ndjson"):
-        lines = [line for line in decode.text(path).split("\n") if line.strip()]
-        frame = pd.DataFrame([_object(line) for line in lines], dtype=object)
+    text = decode.text(path)
+    # datasets writes objects in lines as .json too, and others a list as .jsonl
+    in_lines = ending in (".jsonl", ".ndjson") and not re.match(r"\s*\[\s*\{", text)
+    if in_lines or (ending == ".json" and re.match(r"\{.*\}\s*\n\s*\{", text)):
+        frame = pd.DataFrame([_object(line) for line in text.split("\n") if line.strip()], dtype=object)
         return UserRows("", frame.rename(columns=str), ".jsonl")  # lists have numbers for columns
-    if ending == ".json":
-        return _json(_object(decode.text(path)), path)
-    return _text(decode.text(path), path)
+    return _json(_object(text), path) if "json" in ending else _text(text, path)
 
 
 def _text(text: str, path: Path) -> UserRows:
@@ -430,9 +446,11 @@ def _text(text: str, path: Path) -> UserRows:
             "url" if is_url and n == urls.index(True) else other or f"column_{n + 1}"
             for n, is_url in enumerate(urls)
         ]
+    # a spreadsheet adds columns without names and cells
+    kept = [n for n, name in enumerate(names) if name or (cells.iloc[:, n] != "").any()]
     return UserRows(
         "",
-        cells.set_axis(names, axis=1).reset_index(drop=True),
+        cells.iloc[:, kept].set_axis([names[n] for n in kept], axis=1).reset_index(drop=True),
         ending_of(path) or ".txt",
         separator=separator,
         header=header,

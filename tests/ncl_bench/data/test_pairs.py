@@ -77,6 +77,10 @@ def test_urls_with_a_number_for_every_row(tmp_path):
         (["A.jpg", "b.jpg"], ["a.jpg", "A.jpg", "b.jpg"], [None, 0, 1]),
         (["sub/0.jpg", "sub/1.jpg"], ["photos/0.jpg", "photos/1.jpg"], [0, 1]),
         (["0.bmp", "1.tiff"], ["0", "1"], [0, 1]),
+        # of another machine
+        (["a/0.jpg", "b/0.jpg"], ["/home/me/set/a/0.jpg", "/home/me/set/b/0.jpg"], [0, 1]),
+        (["a/0.jpg", "b/0.jpg"], ["C:\\me\\set\\b\\0.jpg", "C:\\me\\set\\a\\0.jpg"], [1, 0]),
+        (["a/0.jpg", "0.jpg"], ["/home/me/set/a/0.jpg", "/home/me/set/b/0.jpg"], [0, None]),
     ],
 )
 def test_a_file_serves_the_row_that_names_it(files, names, right, tmp_path):

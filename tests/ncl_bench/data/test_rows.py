@@ -1,6 +1,7 @@
 """Rows of people's files: a row's split, part and order are what its names say, and what is chosen is said."""
 
 import base64
+import bz2
 import io
 import json
 import os
@@ -357,6 +358,53 @@ CASES = {
             *([(TWO_FORMS, TWO_FORMS)] if sys.platform != "darwin" else []),
         )
     },
+    "captions in several columns": Case(
+        table(
+            "image,caption_0,caption_1,caption_2\n"
+            + "".join(f"{n}.png,a {n},b {n},{'' if n == 3 else f'c {n}'}\n" for n in range(N))
+        ),
+        n=35,
+        remarks=("The captions are those of caption_0, caption_1, caption_2",),
+    ),
+    "columns with blanks": Case(table(csv(range(N)).replace("image,caption", "Image Path,Caption Text"))),
+    "columns of a spreadsheet without names": Case(table(csv(range(N)).replace("\n", ",,\n"))),
+    "a comma in a header of semicolons": Case(
+        table("image;caption;more (a, b)\n" + "".join(f"{n}.png;{TEXTS[n]};\n" for n in range(N)))
+    ),
+    "names of a browser": Case(
+        table(csv(range(N)).replace("png", "my%20dog.png"), names=[f"{n}.my dog.png" for n in range(N)])
+    ),
+    "objects in lines as .json": Case(
+        table(
+            "".join(json.dumps({"image": f"{n}.png", "caption": TEXTS[n]}) + "\n" for n in range(N)), "c.json"
+        )
+    ),
+    "a list as .jsonl": Case(
+        table(json.dumps([{"image": f"{n}.png", "caption": TEXTS[n]} for n in range(N)], indent=1), "c.jsonl")
+    ),
+    **{
+        f"CSV packed as {ending}": Case(
+            lambda folder, ending=ending, pack=pack: (
+                table("")(folder)
+                and written(folder, {f"c.csv.{ending}": pack(csv(range(N)).encode())}) / f"c.csv.{ending}"
+            )
+        )
+        for ending, pack in {
+            "bz2": bz2.compress,
+            "zst": lambda content: pa.compress(content, "zstd", asbytes=True),
+        }.items()
+    },
+    "the files of img2dataset": Case(
+        lambda folder: (
+            (
+                photos(folder / "00000", [f"{n:09}.png" for n in range(N)])
+                and pd.DataFrame(
+                    {"url": "https://a.org/a.png", "key": [f"{n:09}" for n in range(N)], "caption": TEXTS}
+                ).to_parquet(folder / "00000.parquet")
+            )
+            or written(folder, {"00000_stats.json": "{}"} | {f"00000/{n:09}.txt": "no" for n in range(N)})
+        )
+    ),
     "UTF-16": Case(
         lambda folder: (
             table("")(folder),

@@ -6,7 +6,6 @@ This module imports nothing heavy, as ``--help`` reads its signatures; each call
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
@@ -17,6 +16,7 @@ from ncl_bench.arguments import (
     NoiseUnit,
     Precision,
     Seed,
+    as_list,
     as_path,
     checked_arguments,
     checked_fields,
@@ -142,19 +142,16 @@ class Run:
         Returns:
             The folder of the submission, for :func:`ncl_bench.evaluate_submission` and :func:`ncl_bench.compare`.
         """
-        from ncl_bench.evaluation.submission import SUBMISSION_FILE, MatrixScores, read_submission
+        from ncl_bench.evaluation.submission import SUBMISSION_FILE, read_submission
 
         own = self.path / "submission"
         if to is None and (own / SUBMISSION_FILE).is_file():
             written = read_submission(own)
-            if embeddings and all(isinstance(each, MatrixScores) for each in written.scores.values()):
-                raise NclBenchError(
-                    f"{own} holds similarities already; give {named('to', 'DIR')} for embeddings"
-                )
+            matrices = embeddings and all(each.form == "matrix" for each in written.scores.values())
             # the same submission would be taken for one with the correction, or without
-            if (hubs is None) != (written.correction is None):
+            if matrices or (hubs is None) != (written.correction is None):
                 raise NclBenchError(
-                    f"{own} was scored with another {named('hubs')}; give {named('to', 'DIR')}"
+                    f"{own} was scored with another {named('hubs')} or {named('embeddings')}; give {named('to', 'DIR')}"
                 )
             return own
         return score(
@@ -325,7 +322,7 @@ def score(
     from ncl_bench.progress import is_quiet
 
     submit(
-        [_run_folder(run) for run in ([runs] if isinstance(runs, str | PathLike) else runs)],
+        [_run_folder(run) for run in as_list(runs)],
         Path(to),
         root=as_path(root),
         embeddings=embeddings,
@@ -485,11 +482,6 @@ class Sweep(Planned):
         else:
             jobs = jobs_of(Path(to), names, noises, seeds or SEEDS, **options)
         jobs = of_paper(jobs, paper) if paper else jobs
-        if draws and all(job.noise == "none" for job in jobs):
-            raise NclBenchError(
-                f"{named('draws')} has no effect without noise; fix: leave it out, or add "
-                f"{named('noises', 'caption-40')}"
-            )
         drawn = [job.seed if draws and job.noise != "none" else None for job in jobs]
         made = [
             replace(job, root=as_path(root), precision=precision, draw=draw)
@@ -662,7 +654,7 @@ def _names(recipes: str | Sequence[str], table: str, what: str) -> list[str]:
     """The recipes that are named, checked before torch is imported."""
     from baselines.recipes import refuse_unknown, table_file
 
-    names = [recipes] if isinstance(recipes, str) else list(recipes)
+    names = as_list(recipes)
     if not names and not table:
         raise NclBenchError(
             f"expected recipes or a table to {what}; fix: name some, or add {named('table', 'NAME')}"
@@ -676,8 +668,6 @@ def _names(recipes: str | Sequence[str], table: str, what: str) -> list[str]:
 
 def _as_set(settings: Settings) -> tuple[str, ...]:
     """Settings as the command line has them, with YAML values."""
-    if isinstance(settings, str):
-        return (settings,)
     if not isinstance(settings, Mapping):
         return tuple(settings)
     import yaml

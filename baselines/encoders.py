@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from baselines.backbones import clip_models
 from baselines.backbones.torchvision import import_beside
 from baselines.kit.distributed import device_for
-from ncl_bench.errors import NclBenchError, first_line, named, unknown_name
+from ncl_bench.errors import NclBenchError, named, unknown_name
 from ncl_bench.extras import require
 from ncl_bench.files import sha256_of_file
 from ncl_bench.foreign import readable, reading
@@ -149,10 +149,6 @@ def load_clip(name: str, weights: Path | None = None) -> tuple[Any, clip_models.
     """
     model, _, of_name = name.removeprefix(CLIP).partition(":")
     package = clip_models.open_clip_package()
-    if weights and of_name:
-        raise NclBenchError(
-            f"{named('encoder', name)} names weights already; leave {named('weights', weights)} out"
-        )
     if weights or of_name.endswith(".safetensors"):
         config = clip_models.CLIPConfig(model=model, weights=str(weights or of_name))
     else:
@@ -167,12 +163,8 @@ def load_clip(name: str, weights: Path | None = None) -> tuple[Any, clip_models.
     sizes, file = clip_models.architecture(config), clip_models.weights_file(config)
     assert file is not None
     network = package.CLIP(**sizes)
-    try:
+    with reading(file, NclBenchError, fix=f"give weights of {model}"):
         network.load_state_dict(clip_models.weights(file, config))
-    except RuntimeError as error:
-        raise NclBenchError(
-            f"{file} is of another network than {model} ({first_line(error)}); correct one of them"
-        ) from None
     return network.eval(), config, file
 
 
@@ -190,19 +182,13 @@ def _of_open_clip(name: str, weights: Path | None) -> Encoder:
 def _of_timm(name: str, weights: Path | None) -> Encoder:
     require("features", "timm", needed_by=name)
     timm = import_beside("timm")
-    architecture = name.partition(".")[0]
-    if not timm.is_model(architecture):
+    if not timm.is_model(name.partition(".")[0]):
         raise NclBenchError(
             unknown_name("encoder", name, [LITE0]) + ", or a name that timm.list_models() gives"
         )
-    if weights is None and not timm.is_model_pretrained(architecture):
-        raise NclBenchError(f"timm has no weights for {name}; give a file with {named('weights')}")
-    try:
+    # no weights or no network, unknown tag, or a package missing that the model needs
+    with reading(name, NclBenchError, fix=f"without a network give its file with {named('weights')}"):
         network = timm.create_model(name, pretrained=weights is None, num_classes=0)
-    except Exception as error:  # no network, unknown tag, or a package missing that the model needs
-        raise NclBenchError(
-            f"timm cannot make {name} ({first_line(error)}); without a network give its file with {named('weights')}"
-        ) from None
     settings, published = timm.data.resolve_model_data_config(network), network.pretrained_cfg
     if weights:
         head = published.get("classifier") or ()
@@ -227,17 +213,10 @@ def _fill(network: nn.Module, file: Path, heads: tuple[str, ...]) -> None:
             content: Any = load_file(file)
     else:
         content = load_torch(file, NclBenchError, fix)
-    content = content.get("state_dict", content) if isinstance(content, dict) else content
-    if not isinstance(content, dict) or not all(isinstance(x, Tensor) for x in content.values()):
-        raise NclBenchError(f"{file} holds no state dict; save only names and tensors")
     prefixes = tuple(f"{head}." for head in heads)
-    try:
+    with reading(file, NclBenchError, fix=f"{fix}, of the network that {named('encoder')} says"):
+        content = content.get("state_dict", content)
         network.load_state_dict({name: x for name, x in content.items() if not name.startswith(prefixes)})
-    except RuntimeError as error:
-        reason = " ".join(str(error).split()).partition(": ")[2][:200]
-        raise NclBenchError(
-            f"{file} is of another network than {named('encoder')} says ({reason}); correct one of them"
-        ) from None
 
 
 def _sha256_of_tensors(tensors: Mapping[str, Tensor]) -> str:

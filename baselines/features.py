@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from itertools import islice
@@ -47,7 +47,7 @@ from ncl_bench.data.pairs.rows import UserRows, rows_in, with_splits_of_folders
 from ncl_bench.data.pictures import picture_path, read_picture
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.decoding import decoded
-from ncl_bench.errors import DataError, named, shorten, shown
+from ncl_bench.errors import DataError, listed, named, shorten, shown
 from ncl_bench.files import (
     atomic_folder,
     atomic_path,
@@ -118,10 +118,6 @@ def list_images(
     Raises:
         DataError: there is no image, a list or table is malformed, or an image is in two splits.
     """
-    if lists and split_column is not None:
-        raise DataError(
-            f"{named('split_column')} is {split_column!r}, but the lists say which split an image is in; leave it out"
-        )
     if rows_in(source):
         table = read_images(
             source,
@@ -136,8 +132,6 @@ def list_images(
             picture_path(folder, name, str(source))
         found = ImageList(folder, list(table.captions), table.splits, table.files, table.remarks)
     elif source.is_dir():
-        if given := [each for each in (images, image_column, split_column) if each is not None]:
-            raise DataError(f"{source} is a folder of images alone, so {given[0]} says nothing; leave it out")
         files = FileIndex(source).paths
         names = sorted(files)
         rows = UserRows("", pd.DataFrame({"image": names}, dtype=object))
@@ -166,17 +160,10 @@ def list_images(
 
 
 def _read_lists(lists: Sequence[str], source: Path, known: set[str]) -> Splits:
-    files: dict[str, Path] = {}
-    for each in lists:
-        split, _, path = each.partition("=")
-        if split not in SPLITS or not path:
-            raise DataError(
-                f"{named('lists', each)} is no SPLIT=FILE with one of {', '.join(SPLITS)}; correct it"
-            )
-        files[split] = Path(path)
-    if missing := [split for split in SPLITS if split not in files]:
+    files = {split: Path(path) for split, _, path in (each.partition("=") for each in lists) if path}
+    if set(files) != set(SPLITS):
         raise DataError(
-            f"{named('lists')} is missing for {' and '.join(missing)}; give it for every split or for none"
+            f"{named('lists')} names {listed(lists)}, expected SPLIT=FILE for each of {', '.join(SPLITS)}, or none"
         )
     split_of: dict[str, str] = {}
     for split, file in files.items():
@@ -402,19 +389,19 @@ def _splits_of_same(folder: Path, settings: Mapping[str, Any], options: FeatureO
 
 
 def _sha256_if_there(file: Path) -> str:
-    try:  # what is no file is reported when the image is read: opening a pipe would wait for ever
+    with suppress(
+        OSError
+    ):  # what is no file is reported when the image is read: opening a pipe would wait for ever
         return sha256_of_file(file) if file.is_file() else ""
-    except OSError:
-        return ""
+    return ""
 
 
 def _stamp(name: str, file: Path) -> list[object]:
     """Name, size and time of an image: its chunk is encoded again if one of its files has changed."""
-    try:
+    with suppress(OSError):  # reported when the image is read
         found = file.stat()
-    except OSError:  # reported when the image is read
-        return [name]
-    return [name, found.st_size, found.st_mtime_ns]
+        return [name, found.st_size, found.st_mtime_ns]
+    return [name]
 
 
 def _settings(encoder: Encoder, options: FeatureOptions) -> dict[str, Any]:
@@ -439,15 +426,11 @@ def _sha256(content: object) -> str:
 
 def _same(to: Path, key: str) -> Encoding:
     """Read the record of a finished folder, if the same command wrote it."""
-    try:
+    with suppress(OSError, ValueError):  # it holds something else
         found = Encoding.model_validate_json((to / ENCODING_FILE).read_bytes())
-    except (OSError, ValueError):
-        raise DataError(f"{to} exists and holds no features; choose another {named('to')}") from None
-    if found.key != key:
-        raise DataError(
-            f"{to} holds features of other images or with other settings; delete it or choose another {named('to')}"
-        )
-    return found
+        if found.key == key:
+            return found
+    raise DataError(f"{to} exists with other images or settings; delete it or choose another {named('to')}")
 
 
 def _encode(
@@ -471,9 +454,12 @@ def _encode(
                 seen = decoded(
                     read_picture, files, encoder.size, encoder.interpolation, encoder.crop, workers=workers
                 )
+                blank = np.zeros((encoder.size, encoder.size, 3), np.uint8)
                 with closing(cast(Generator[Any], seen)):  # closing it stops the decoding
                     pictures = (
-                        str(x.args[0]).removeprefix(f"{file} ") if isinstance(x, DataError) else x
+                        (blank, str(x.args[0]).removeprefix(f"{file} "))
+                        if isinstance(x, DataError)
+                        else (x, "")
                         for x, (file, _) in zip(seen, files, strict=True)
                     )
                     _encode_chunk(path, names, pictures, encoder, options, advance, images)
@@ -509,19 +495,21 @@ def _freed_memory_kept() -> Iterator[None]:
 def _encode_chunk(
     path: Path,
     names: Sequence[str],
-    pictures: Iterator[NDArray[np.uint8] | str],
+    pictures: Iterator[tuple[NDArray[np.uint8], str]],
     encoder: Encoder,
     options: FeatureOptions,
     advance: Advance,
     images: ImageList,
 ) -> None:
-    """Encode pictures in batches and write their chunk."""
-    parts, reasons = [], []
+    """Encode pictures in batches and write their chunk; one with a reason why it is damaged gets zeros."""
+    parts, reasons = [], list[str]()
     for start in range(0, len(names), options.batch_size):
         batch = names[start : start + options.batch_size]
-        seen = list(islice(pictures, len(batch)))
-        reasons += [x if isinstance(x, str) else "" for x in seen]
-        parts.append(_features(encoder, seen, options.grid))
+        seen, told = zip(*islice(pictures, len(batch)), strict=True)
+        features = _features(encoder, seen, options.grid)
+        features[np.array(told) != ""] = 0
+        reasons += told
+        parts.append(features)
         finite = np.isfinite(parts[-1]).all(axis=(1, 2))
         if not finite.all():
             raise DataError(
@@ -540,10 +528,9 @@ def _write_chunk(path: Path, features: Float32Array, damaged: Sequence[str], sha
         np.savez(stream, features=features, damaged=np.array(damaged), sha256=np.array(sha256))
 
 
-def _features(encoder: Encoder, pictures: Sequence[NDArray[np.uint8] | str], grid: int) -> Float32Array:
-    """Regions of a batch, ``(n, grid * grid, feature_dim)``; zeros for unreadable pictures."""
-    blank = np.zeros((encoder.size, encoder.size, 3), np.uint8)
-    batch = torch.from_numpy(np.stack([blank if isinstance(x, str) else x for x in pictures]))
+def _features(encoder: Encoder, pictures: Sequence[NDArray[np.uint8]], grid: int) -> Float32Array:
+    """Regions of a batch, ``(n, grid * grid, feature_dim)``."""
+    batch = torch.from_numpy(np.stack(pictures))
     with torch.inference_mode():
         found = encoder(batch.to(encoder.device))
         if min(found.shape[2:]) < grid:
@@ -553,7 +540,6 @@ def _features(encoder: Encoder, pictures: Sequence[NDArray[np.uint8] | str], gri
             )
         pooled = torch.nn.functional.adaptive_avg_pool2d(found, grid)
     features: Float32Array = pooled.flatten(2).transpose(1, 2).float().cpu().numpy()
-    features[[isinstance(x, str) for x in pictures]] = 0
     return features
 
 

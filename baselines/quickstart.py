@@ -24,12 +24,10 @@ def quickstart(to: Path, dataset: str | None = None, device: str = "auto") -> No
     from leaderboard.add import RowStands, add
     from leaderboard.build import build
     from ncl_bench.data import DATASETS
-    from ncl_bench.errors import DataError, unknown_name
+    from ncl_bench.errors import known_name
 
     embedded = [name for name, spec in DATASETS.items() if spec.embedded]
-    dataset = dataset or embedded[0]
-    if dataset not in embedded:
-        raise DataError(unknown_name("embedded dataset", dataset, embedded))
+    dataset = known_name("embedded dataset", dataset or embedded[0], embedded)
     jobs = jobs_of(
         to, [recipe.format(dataset=dataset) for recipe in QUICKSTART_RECIPES], QUICKSTART_NOISES, seeds=(0,)
     )

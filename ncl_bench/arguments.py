@@ -7,6 +7,7 @@ argument holds is checked by its reader. This module imports nothing, as ``--hel
 import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import wraps
 from numbers import Integral, Real
 from os import PathLike, fsencode, fspath
@@ -38,6 +39,11 @@ _UNFIT = (TypeError, ValueError, LookupError, OverflowError, RuntimeError)
 def as_path(given: AnyPath | None) -> Path | None:
     """The same path as a ``Path``; None stays None."""
     return None if given is None else Path(given)
+
+
+def as_list(given: Any) -> list[Any]:
+    """Several texts or paths; a single one is a list of one."""
+    return [given] if isinstance(given, str | PathLike) else list(given)
 
 
 def checked_arguments(
@@ -112,12 +118,11 @@ def _is_taken(
 ) -> bool:
     # a misspelt name is no form of the last release: both calls would pass it to each other
     signature = inspect.signature(formerly)
-    try:
+    with suppress(TypeError):
         signature.bind(*positional, **named)
-    except TypeError:
-        return False
-    rest = {name for name, each in signature.parameters.items() if each.kind is each.VAR_KEYWORD}
-    return named.keys() <= (names | signature.parameters.keys()) - rest
+        rest = {name for name, each in signature.parameters.items() if each.kind is each.VAR_KEYWORD}
+        return named.keys() <= (names | signature.parameters.keys()) - rest
+    return False
 
 
 def checked_fields(kind: type[T]) -> type[T]:
@@ -147,27 +152,28 @@ def _whole_numbers(value: Any) -> Any:
     return array.astype(np.int64, copy=False)
 
 
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
+def _named_values(value: Any) -> Any:
+    "".join(value)  # its names are texts
+    return value
 
 
-_SIMPLE: Mapping[Any, tuple[Callable[[Any], bool], Callable[[Any], Any], str]] = {
-    bool: (lambda x: type(x).__name__ in ("bool", "bool_"), bool, "True or False"),  # also NumPy's
-    int: (_is_whole, int, "a whole number"),
-    float: (lambda x: isinstance(x, Real) and not isinstance(x, bool), _number, "a number"),
-    str: (lambda x: isinstance(x, str), str, "a text"),
-    NoneType: (lambda x: x is None, lambda x: x, "None"),
-    PathLike: (lambda x: isinstance(x, PathLike), _path, "a path"),
-    Path: (lambda x: True, lambda x: Path(_path(x)), "a path"),
-    Callable: (callable, lambda x: x, "a function"),
-    Mapping: (
-        lambda x: isinstance(x, Mapping) and all(isinstance(name, str) for name in x),
-        lambda x: x,
-        "names with values",
-    ),
+def _same(value: Any) -> Any:
+    return value
+
+
+_SIMPLE: Mapping[Any, tuple[Any, Callable[[Any], Any], str]] = {
+    bool: (object, bool, "True or False"),
+    int: (Integral, int, "a whole number"),
+    float: (Real, _number, "a number"),
+    str: (str, str, "a text"),
+    NoneType: (NoneType, _same, "None"),
+    PathLike: (PathLike, _path, "a path"),
+    Path: (object, lambda x: Path(_path(x)), "a path"),
+    Callable: (Callable, _same, "a function"),
+    Mapping: (Mapping, _named_values, "names with values"),
 }
-"""Type to what fits it, how it is converted, and its name in an error. A library's lax mode would take ``"0.4"`` and
-``True`` for numbers."""
+"""Type to the class of what fits it, how it is converted, and its name in an error. A library's lax mode would take
+``"0.4"`` and ``True`` for numbers."""
 
 
 def _fitted(value: Any, kind: Any) -> Any:
@@ -177,10 +183,8 @@ def _fitted(value: Any, kind: Any) -> Any:
         if isinstance(value, str) and any(get_origin(one) is PathLike or one is Path for one in inner):
             return _path(value) if str in inner else Path(_path(value))
         for one in inner:
-            try:
+            with suppress(*_UNFIT):
                 return _fitted(value, one)
-            except _UNFIT:
-                continue
         raise ValueError
     if origin is Annotated:
         return _if(inner[1].__contains__, _fitted(value, inner[0]))
@@ -192,12 +196,11 @@ def _fitted(value: Any, kind: Any) -> Any:
         listed = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
         _if(bool, listed and getattr(value, "ndim", 1) == 1)
         return [_fitted(each, inner[0]) for each in value]
-    fits, convert, _ = _SIMPLE.get(origin or kind) or (lambda x: _is_of(x, kind), lambda x: x, "")
-    return convert(_if(fits, value))
-
-
-def _is_of(value: Any, kind: Any) -> bool:
-    return kind is Any or not isinstance(kind, type) or isinstance(value, kind)
+    if (origin or kind) not in _SIMPLE:
+        return _if(lambda x: isinstance(x, kind), value) if type(kind) is type else value
+    base, convert, _ = _SIMPLE[origin or kind]
+    truth = type(value).__name__ in ("bool", "bool_")  # also NumPy's; True is a whole number to Python
+    return convert(_if(lambda x: isinstance(x, base) and truth == (kind is bool), value))
 
 
 def _if(fits: Callable[[Any], bool], value: Any) -> Any:

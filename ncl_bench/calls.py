@@ -148,12 +148,8 @@ def dataset_of_options(
         groups[group] = replace(given.pop(group, kind()), **options)
     if features is None:
         return new_dataset(name, source[0], to=to, **groups, **given)
-    encoding, images = groups.pop("encoding"), given.pop("images", None)
-    if encoding != PictureEncoding():
-        raise DataError(
-            f"{named('features')} are given, so no picture is encoded; leave the options of encoding out"
-        )
-    return new_dataset_of_features(name, features, source[0], to=to, images=images, **groups, **given)
+    del groups["encoding"]  # no picture is encoded
+    return new_dataset_of_features(name, features, source[0], to=to, **groups, **given)
 
 
 _GROUPS: dict[str, Any] = {

@@ -163,10 +163,10 @@ def _served(request: dict[str, Any], content: bytes) -> tuple[dict[str, Any], An
 
 def _limit(memory: int, seconds: float) -> None:
     """Let the system end this process: by its CPU time, as a library may never come back to Python."""
-    try:
-        import resource
-    except ModuleNotFoundError:  # Windows has no such limits
+    if sys.platform == "win32":  # it has no such limits
         return
+    import resource
+
     if sys.platform == "linux":  # elsewhere the limit counts little of what a process allocates
         pages = int(Path("/proc/self/statm").read_text().split()[5])  # what Python and its modules have
         limit = pages * resource.getpagesize() + memory

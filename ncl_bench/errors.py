@@ -6,6 +6,7 @@ The command line prints the sentence and exits with code 2; nothing else of ours
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -67,7 +68,8 @@ def reason_of(error: Exception) -> str:
     if type(error).__name__ == "ValidationError":  # of pydantic, which few commands import
         return first_problem(error)  # type: ignore[arg-type]
     if "weights_only" not in str(error):
-        return first_line(error)
+        said = " ".join(str(error).split())  # torch names what does not fit below its first line
+        return said[:200] or type(error).__name__
     refused = re.search(r"GLOBAL (\S+)", str(error))
     return f"it refers to {refused[1]}, which is not loaded" if refused else "no file of torch.save"
 
@@ -179,6 +181,37 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> str:
     )
 
 
+def known_name(kind: str, name: str, known: Iterable[str], error: type[Exception] = DataError) -> str:
+    """Return a name that is known; raise the error of :func:`unknown_name` for any other.
+
+    Args:
+        kind, name, known: as there.
+        error: class of what is raised.
+    """
+    if name in (names := [*known]):
+        return name
+    raise error(unknown_name(kind, name, names))
+
+
+def refuse_difference(
+    where: object,
+    facts: Mapping[str, tuple[object, object]],
+    fix: str,
+    error: type[NclBenchError] = DataError,
+) -> None:
+    """Refuse the first fact that is not as expected.
+
+    Args:
+        where: what the facts are of, as the sentence names it.
+        facts: name to what was found and what is expected.
+        fix: what the user should do, in words that end the sentence.
+        error: class of what is raised.
+    """
+    for fact, (found, expected) in facts.items():
+        if found != expected:
+            raise error(f"{where}: {fact} is {shorten(found)}, expected {shorten(expected)}; {fix}")
+
+
 def _nearest(name: object, names: list[str]) -> str:
     """The name that was probably meant: ``Flickr30K``, ``flicker30k`` and ``f30k`` mean ``flickr30k``; or empty."""
     given = str(name).casefold().replace("_", "-").replace(" ", "-")
@@ -223,11 +256,9 @@ def _written(place: tuple[int | str, ...], given: object) -> list[str]:
         return [str(part) for part in place]
     parts = []
     for part in place[:-1]:
-        try:
+        with suppress(KeyError, IndexError, TypeError):
             given = given[part]  # type: ignore[index]
-        except (KeyError, IndexError, TypeError):
-            continue
-        parts.append(str(part))
+            parts.append(str(part))
     return [*parts, *map(str, place[-1:])]
 
 
@@ -236,10 +267,9 @@ def shorten(value: object) -> str:
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple) and shape:
         return f"{type(value).__name__} of shape {tuple(shape)}"
-    try:
+    got = "a number of thousands of digits"
+    with suppress(ValueError):  # Python writes no integer of more than 4,300 digits
         got = repr(value)
-    except ValueError:  # Python writes no integer of more than 4,300 digits
-        return "a number of thousands of digits"
     return got if len(got) <= 80 else f"{got[:77]}..."
 
 

@@ -141,7 +141,7 @@ def sole_owner(place: Path, *, inside: Path | None = None, nested: bool = True) 
 
 
 def refuse_existing(folder: Path) -> None:
-    """Refuse a folder to write that holds something, or is none: it would be lost."""
+    """Refuse a folder to write that holds something, or a file there: it would be lost."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise NclBenchError(f"{folder} exists already; choose a new folder with {named('to')}")
 
@@ -175,13 +175,11 @@ def is_leftover(path: Path) -> bool:
 
 
 def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except PermissionError:
+    with suppress(ProcessLookupError, OverflowError):
+        with suppress(PermissionError):  # another user's
+            os.kill(process, 0)
         return True
-    except (ProcessLookupError, OverflowError):
-        return False
-    return True
+    return False
 
 
 def _remove(path: Path) -> None:

@@ -27,10 +27,8 @@ def reading(
     """
     try:
         yield
-    except NclBenchError:
-        raise
     except Exception as problem:
-        if is_out_of_memory(problem):
+        if isinstance(problem, NclBenchError) or is_out_of_memory(problem):
             raise
         raise error(f"{path} cannot be read ({_reason(problem)}); {fix}") from None
 

@@ -9,6 +9,7 @@ import itertools
 import re
 import unicodedata
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -65,10 +66,9 @@ def _joins(text: str, place: int) -> bool:
 
 def _has_form(letter: str, form: str) -> bool:
     """Whether an Arabic letter joins its neighbour: Unicode then has a form for that place."""
-    try:
+    with suppress(KeyError, TypeError, ValueError):
         return bool(unicodedata.lookup(f"{unicodedata.name(letter)} {form} FORM"))
-    except (KeyError, TypeError, ValueError):
-        return False
+    return False
 
 
 def _shown(text: str) -> str:
@@ -99,9 +99,6 @@ def _something(text: str) -> str:
 
 def _name(text: str) -> str:
     text = _shown(text)
-    plain = unicodedata.normalize("NFKC", text)
-    if plain != text:
-        raise ValueError(f"it holds special forms of letters; write {plain!r}")
     odd = next((letter for letter in text if letter not in NAME_SIGNS and not _is_latin(letter)), "")
     if odd:
         signs = " ".join(NAME_SIGNS.strip())
@@ -112,9 +109,12 @@ def _name(text: str) -> str:
 
 
 def _is_latin(letter: str) -> bool:
-    """Whether it is a digit or a Latin letter, also with an accent; small capitals look like other names' letters."""
-    name = unicodedata.name(letter, "")
-    return name.startswith(("LATIN SMALL LETTER", "LATIN CAPITAL LETTER", "DIGIT"))
+    """Whether it is a digit or a Latin letter, also with an accent; small capitals look like other names' letters.
+
+    Special forms such as the long s are none: Unicode's NFKC writes them as other letters.
+    """
+    latin = unicodedata.name(letter, "").startswith(("LATIN SMALL LETTER", "LATIN CAPITAL LETTER", "DIGIT"))
+    return latin and unicodedata.normalize("NFKC", letter) == letter
 
 
 _LINK = re.compile(r"https?://[A-Za-z0-9._~-]+(:[0-9]{1,5})?([/?#][A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]*)?")

@@ -1,5 +1,6 @@
 """Plain YAML, which anybody may give: without aliases, tags, repeated keys and numbers of thousands of digits."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +62,8 @@ def _loaded(text: str) -> Any:
     if any(sign in text for sign in "&*!"):  # few texts hold one
         for event in yaml.parse(text, _SafeLoader):
             # aliases can expand without bound
-            alias = isinstance(event, yaml.AliasEvent)
-            if alias or getattr(event, "tag", None):
-                raise _refused(f"{'aliases' if alias else 'tags'} are not allowed", event)
+            if type(event) is yaml.AliasEvent or getattr(event, "tag", None):
+                raise _refused("aliases and tags are not allowed", event)
     value = yaml.load(text, _Loader)
     str(value)  # Python writes no integer of more than 4,300 digits, which base 16 may hold
     return value
@@ -75,19 +75,18 @@ def parse_yaml(text: bytes, path: Path) -> dict[str, Any]:
         content = _loaded(text.decode("utf-8"))
         if not isinstance(content, dict):
             raise ValueError(f"it holds {type(content).__name__}")
-    _refuse_unseen(content, path)
+    for key, value in leaves(content):
+        if found := unseen(f"{key}{value}", allowed="\t\n"):
+            raise SubmissionError(f"{path}: {key} holds the {found}; remove it")
     return content
 
 
-def _refuse_unseen(value: Any, path: Path, key: str = "") -> None:
-    if isinstance(value, str):
-        found = unseen(value, allowed="\t\n")
-        if found:
-            raise SubmissionError(f"{path}: {key or 'a key'} holds the {found}; remove it")
-    elif isinstance(value, dict):
-        for name, below in value.items():
-            _refuse_unseen(name, path)
-            _refuse_unseen(below, path, f"{key}.{name}".lstrip("."))
-    elif isinstance(value, list):
-        for below in value:
-            _refuse_unseen(below, path, key)
+def leaves(content: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value that holds no others, after its keys joined by dots; the entries of a list are numbered."""
+    if isinstance(content, list):
+        content = dict(enumerate(content))
+    if not isinstance(content, dict):
+        yield key, content
+        return
+    for name, below in content.items():
+        yield from leaves(below, f"{key}.{name}".lstrip("."))

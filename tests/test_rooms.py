@@ -152,7 +152,7 @@ WRONG = {
     f"{DIGITS} --noise-ratio 1.0": "expected a number in [0, 1)",
     f"{DIGITS} --noise-ratio -0.1": "expected a number in [0, 1)",
     f"{DIGITS} --noise-unit pair": "unknown noise unit 'pair'",
-    "train ncr/digits_vse_infinity --to {tmp}": "is not a training run",
+    "train ncr/digits_vse_infinity --to {tmp}": "exists already",
     "train ncr/digits_vse_infinity --to /proc/run": "cannot write /proc/run",
     "leaderboard add {tmp}/absent --root {tmp}": "{tmp}/absent does not exist",
     "leaderboard build --root {tmp}/absent": "there is no folder {tmp}/absent",

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from baselines.kit.method import Registry
-from ncl_bench.errors import RecipeError, unknown_name
+from ncl_bench.errors import RecipeError, known_name
 
 if TYPE_CHECKING:
     from baselines.kit.backbone import Backbone
@@ -36,8 +36,6 @@ def build_backbone(
         n_regions: regions per image.
         vocabulary_size: rows of the word embedding.
     """
-    if name not in BACKBONES:
-        raise RecipeError(unknown_name("backbone", name, BACKBONES))
-    make: Any = BACKBONES[name]
+    make: Any = BACKBONES[known_name("backbone", name, BACKBONES, RecipeError)]
     network: Backbone = make(config, feature_dim, n_regions, vocabulary_size)
     return network

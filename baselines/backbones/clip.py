@@ -38,6 +38,7 @@ from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.vocabulary import Vocabulary
 from ncl_bench.errors import DataError, TrainingError
 from ncl_bench.files import sha256_of_file
+from ncl_bench.foreign import reading
 
 
 class CLIP(CosineBackbone):
@@ -62,10 +63,8 @@ class CLIP(CosineBackbone):
         sizes = architecture(config)
         self.config, self.embed_size = config, sizes["embed_dim"]
         self.patch = sizes["vision_cfg"]["patch_size"]
-        try:
+        with reading("backbone.model", TrainingError, fix="describe a CLIP of OpenCLIP"):
             self.towers = open_clip_package().CLIP(**sizes)
-        except TypeError as error:
-            raise TrainingError(f"backbone.model does not describe a CLIP of OpenCLIP: {error}") from None
         self.towers.logit_scale.requires_grad_(False)
         self.towers.set_grad_checkpointing(config.gradient_checkpointing)
         own_words = vocabulary_size - self.towers.vocab_size
@@ -183,11 +182,8 @@ class CLIP(CosineBackbone):
         if words is not None:
             more = self.towers.token_embedding.weight.detach()[self.towers.vocab_size :]
             state["token_embedding.weight"] = torch.cat([words, more.to(words.dtype)])
-        try:
+        with reading(path, TrainingError, fix=f"give weights of {self.title_of(self.config)}"):
             self.towers.load_state_dict(state)
-        except RuntimeError as error:
-            found = " ".join(str(error).split())
-            raise TrainingError(f"{path} does not fit {self.title_of(self.config)}: {found}") from None
 
 
 def _encoded(outputs: Tensor, lengths: Tensor) -> Encoded:

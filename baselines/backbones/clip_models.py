@@ -137,13 +137,9 @@ def weights_file(config: CLIPConfig) -> Path | None:
     if not config.pretrained:
         return None
     found = _known_weights(config)
-    try:
+    fix = "fetch them where there is a network, and give their safetensors file as backbone.weights"
+    with reading(f"the weights {config.pretrained} of {config.model}", TrainingError, fix=fix):
         return Path(open_clip_package().download_pretrained(found))
-    except Exception as error:  # clients raise many types: network, offline mode, wrong checksum
-        raise TrainingError(
-            f"the weights {config.pretrained} of {config.model} cannot be fetched ({' '.join(str(error).split())}); "
-            "fix: fetch them where there is a network, and give their safetensors file as backbone.weights"
-        ) from None
 
 
 def weights(path: Path, config: CLIPConfig) -> dict[str, Tensor]:

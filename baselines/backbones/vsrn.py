@@ -32,7 +32,7 @@ computed for all words at once.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -181,8 +181,7 @@ class VSRN(CosineBackbone):
         """Weighted caption loss of each pair, float ``(pairs,)``; the published loss is their mean."""
         if self.config.caption_weight == 0 or not self.training:
             return super().auxiliary_losses(images, batch)
-        assert isinstance(images, EncodedImages)
-        regions = images.regions
+        regions = cast(EncodedImages, images).regions
         assert regions is not None
         losses = self.autocast(self.captioner, regions, batch.caption_tokens, batch.caption_lengths)
         return self.config.caption_weight * losses

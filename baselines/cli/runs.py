@@ -72,14 +72,11 @@ def score(
 
     Example: ncl-bench score runs/ncr --to submissions/ncr
     """
-    if bool(runs) == (recipe is not None):
+    of_recipe = settings or precision != "32-true"
+    if bool(runs) == (recipe is not None) or (runs and of_recipe):
         raise NclBenchError(
-            f"expected either finished runs, or {named('recipe')} and a recipe; give one of the two"
-        )
-    if runs and (settings or precision != "32-true"):
-        raise NclBenchError(
-            f"{named('settings')} and {named('precision')} need {named('recipe')}: a run is scored as it was trained; "
-            "leave them out"
+            f"expected either finished runs, scored as they were trained, or {named('recipe')} and a recipe, with "
+            f"{named('settings')} and {named('precision')} or without"
         )
     with _only_first_process_reports():
         if recipe is None:

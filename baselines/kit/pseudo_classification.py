@@ -6,7 +6,7 @@ them, we follow the code and say so at the line.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -59,9 +59,7 @@ def entropy(probabilities: Tensor) -> Tensor:
 
 def classify(network: Backbone, items: Encoded) -> Tensor:
     """Logits ``(n, K)`` of images or captions by the pseudo-classifier of ``network``."""
-    assert isinstance(network.pseudo_classifier, PseudoClassifier)
-    logits: Tensor = network.pseudo_classifier(items.vectors)
-    return logits
+    return cast(Tensor, cast(PseudoClassifier, network.pseudo_classifier)(items.vectors))
 
 
 def most_alike(noisy: Tensor, clean: Tensor, image_ids: Tensor) -> tuple[Tensor, Tensor]:

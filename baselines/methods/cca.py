@@ -14,7 +14,7 @@ An epoch is one setting of the grid of ridges and components, so dev chooses the
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Annotated
+from typing import Annotated, cast
 
 import numpy as np
 import torch
@@ -129,9 +129,8 @@ class CCA(Method):
     @property
     def network(self) -> Linear:
         """The network that is fitted."""
-        network = self.networks[0]
-        assert isinstance(network, Linear)  # the recipe refuses backbones that are not fitted in closed form
-        return network
+        # the recipe refuses backbones that are not fitted in closed form
+        return cast(Linear, self.networks[0])
 
     def trained_modules(self) -> Sequence[nn.Module]:
         """None: no module has a gradient."""

@@ -20,7 +20,7 @@ We follow the published code; the paper's text was not available. Deviations, ea
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 import numpy as np
 import torch
@@ -160,8 +160,7 @@ class SinglePass(nn.Module):
 
     def __init__(self, network: Backbone) -> None:
         super().__init__()
-        assert isinstance(network, SGRAF)
-        self.network = network
+        self.network = cast(SGRAF, network)
 
     def forward(self, batch: Batch, own: bool) -> Tensor:
         """Logits of each pair, float ``(B,)``, or of every image with every caption, ``(B, B)``."""
@@ -222,9 +221,7 @@ class MSCN(Method):
 
     def head(self, k: int) -> nn.Module:
         """The meta network of network k."""
-        network = self.networks[k]
-        assert isinstance(network, SGRAF)
-        return network.head
+        return cast(SGRAF, self.networks[k]).head
 
     def make_optimizer(self, network: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
         """Adam with default parameters."""

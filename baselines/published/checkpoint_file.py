@@ -54,8 +54,8 @@ class _Options:
     """Replaces ``argparse.Namespace``; keeps only numbers and strings."""
 
     def __setstate__(self, state: object) -> None:
-        named = state.items() if isinstance(state, dict) else ()
-        self.values = {str(name): x for name, x in named if isinstance(x, str | int | float)}
+        named: Any = state
+        self.kept = {str(name): x for name, x in named.items() if isinstance(x, str | int | float)}
 
 
 _STAND_INS: list[Any] = [
@@ -97,17 +97,15 @@ def read_checkpoint(file: Path) -> Checkpoint:
     """Read networks and options of a ``torch.save`` file."""
     fix = "give the file that torch.save wrote, unpacked, with state dicts alone"
     content = load_torch(file, TrainingError, fix, reader=_opened, trial=try_to_open)
-    networks = list(_networks_of(content))
+    networks, entries = list(_networks_of(content)), _entries(content)
     if not networks:
-        keys = ", ".join(map(str, content)) if isinstance(content, Mapping) else type(content).__name__
+        keys = ", ".join(map(str, entries)) or type(content).__name__
         raise TrainingError(
             f"{file} holds no network in a known layout (found: {keys[:200]}), expected state dicts of "
             "img_enc, txt_enc and sim_enc"
         )
-    entries = content if isinstance(content, Mapping) else {}
     parts = {name.split(".")[0] for network in networks for name in network}
-    options = entries.get("opt")
-    found = getattr(options, "values", {}) if isinstance(options, _Options) else {}
+    found = getattr(entries.get("opt"), "kept", {})
     return Checkpoint(networks, frozenset(parts | set(map(str, entries))), found)
 
 
@@ -123,45 +121,43 @@ def try_to_open(file: Path, _: str) -> None:
 
 
 def _networks_of(content: Any) -> Iterator[dict[str, Tensor]]:
-    if not isinstance(content, Mapping) or _state(content) is not None:
-        yield from _one_or_several(content)
-        return
-    for key, value in content.items():
-        meta_network = content.get(f"meta_{key}")
-        weights = _weights(meta_network) if isinstance(meta_network, Mapping) else {}
+    alone = _one_or_several(content)
+    yield from alone
+    entries = {} if alone else _entries(content)
+    for key, value in entries.items():
+        meta_network = _weights(entries.get(f"meta_{key}"))
         for state in _one_or_several(value):
-            yield state | {META_PREFIX + name: x for name, x in weights.items()}
+            yield state | {META_PREFIX + name: x for name, x in meta_network.items()}
 
 
 def _one_or_several(value: Any) -> list[dict[str, Tensor]]:
     state = _state(value)
-    if state is not None:
-        return [state]
-    listed = value if isinstance(value, list | tuple) else ()
-    return [state for each in listed if (state := _state(each)) is not None]
+    return [state] if state else [state for each in _parts(value) if (state := _state(each))]
 
 
-def _state(value: Any) -> dict[str, Tensor] | None:
-    """A network in either form with the same names, or None if the value is not a network."""
-    if isinstance(value, Mapping):
-        named = _weights(value)
-        return named if any(name.startswith(SCORING) for name in named) else None
-    if not isinstance(value, list | tuple) or not all(isinstance(part, Mapping | Tensor) for part in value):
-        return None
-    state = {}
-    for k, part in enumerate(value):
-        # GSC's labels of the training pairs are tensors
-        weights = _weights(part) if isinstance(part, Mapping) else {}
+def _state(value: Any) -> dict[str, Tensor]:
+    """A network in either form with the same names; empty if the value is not a network."""
+    state = _weights(value)
+    for k, part in enumerate(_parts(value)):
+        weights = _weights(part)  # none of GSC's labels of the training pairs, which are tensors
         prefix = next((prefix for prefix, sign in PART_SIGNS.items() if sign in weights), f"part_{k}.")
-        state.update({prefix + name: x for name, x in weights.items()})
-    return state if any(name.startswith(SCORING) for name in state) else None
+        state |= {prefix + name: x for name, x in weights.items()}
+    return state if any(name.startswith(SCORING) for name in state) else {}
 
 
-def _weights(state: Mapping[Any, Any]) -> dict[str, Tensor]:
-    """Plain tensors of a state dict, without the ``module.`` prefix of DataParallel."""
+def _parts(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else ()
+
+
+def _entries(value: Any) -> Mapping[Any, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _weights(state: Any) -> dict[str, Tensor]:
+    """Plain tensors of a state dict, without the ``module.`` prefix of DataParallel; none of another value."""
     return {
         ".".join(part for part in str(name).split(".") if part != "module"): x
-        for name, x in state.items()
+        for name, x in _entries(state).items()
         if isinstance(x, Tensor) and _is_plain(x)
     }
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import ValidationError
 from safetensors.torch import save
 from torch import Tensor
 
@@ -25,8 +24,9 @@ from baselines.training.recipe import Recipe, named_value
 from baselines.training.run_folder import Imported, Outcome, RunFolder
 from ncl_bench.data import DATASETS, dataset_spec
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.errors import RecipeError, TrainingError, first_problem, named, unknown_name
-from ncl_bench.files import atomic_folder, sha256_of_file, write_bytes
+from ncl_bench.errors import RecipeError, TrainingError, known_name, named, refuse_difference
+from ncl_bench.files import atomic_folder, refuse_existing, sha256_of_file, write_bytes
+from ncl_bench.foreign import reading
 from ncl_bench.noise.draw import Noise
 
 SELECTED_ON: dict[str, Selection] = {"pc2": "test"}
@@ -57,25 +57,25 @@ def import_checkpoint(file: Path, statement: Provenance, to: Path) -> list[str]:
         Notes for the user: what was left out, and where the file disagrees with the statement.
     """
     _check_statement(statement)
-    if to.exists():
-        raise TrainingError(f"{to} exists; choose a new folder with {named('to')}")
+    refuse_existing(to)
     options = _backbone_options(statement.settings)
     checkpoint = read_checkpoint(file)
     states = [_scoring_weights(state, file) for state in checkpoint.networks]
     _check_networks(states, statement.method, file)
-    backbones = [_backbone(state, options, file) for state in states]
-    for option in ("no_imgnorm", "no_txtnorm"):
-        if checkpoint.options.get(option):
-            raise TrainingError(
-                f"{file} was trained with {option}, but {backbones[0].title} always scales to unit length here; "
-                "only networks trained without that option can be imported"
-            )
-    job = _job(statement, backbones, states[0])
-    train = job.load("train")
-    method = build_method(job, train, job.seed)
-    for network, state, backbone in zip(method.networks, states, backbones, strict=True):
-        _check_sizes(file, state, train, METHODS[statement.method].extra_words)
-        network.load_weights({**network.state_dict(), **_our_weights(state, backbone)})
+    fix = "give a checkpoint of this method, and options that its backbone has"
+    with reading(file, TrainingError, fix=fix):
+        backbones = [_backbone(state, options) for state in states]
+        for option in ("no_imgnorm", "no_txtnorm"):
+            if checkpoint.options.get(option):
+                raise ValueError(
+                    f"it was trained with {option}, and {backbones[0].title} scales to unit length here"
+                )
+        job = _job(statement, backbones, states[0])
+        train = job.load("train")
+        method = build_method(job, train, job.seed)
+        for network, state, backbone in zip(method.networks, states, backbones, strict=True):
+            _check_sizes(file, state, train, METHODS[statement.method].extra_words)
+            network.load_weights({**network.state_dict(), **_our_weights(state, backbone)})
     measured = [
         _measure_centres(network, train)
         for network in method.networks
@@ -179,7 +179,7 @@ def _backbone_options(settings: Sequence[str]) -> dict[str, Any]:
     return options
 
 
-def _backbone(state: Mapping[str, Tensor], options: Mapping[str, Any], file: Path) -> Backbone:
+def _backbone(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> Backbone:
     matching = {name: x for name, x in state.items() if not name.startswith(META_PREFIX)}
     if len(matching) < len(state):  # a meta network replaces the last layer
         sim_dim = size_of(state, "sim_enc.sim_tranloc_w.weight")
@@ -192,13 +192,8 @@ def _backbone(state: Mapping[str, Tensor], options: Mapping[str, Any], file: Pat
         signs = ", ".join(
             f"{sign}* for {backbone}" for backbone, (sign, _) in weights.CHECKPOINT_FORMATS.items()
         )
-        raise TrainingError(f"{file} holds the weights of no known backbone, expected {signs}")
-    try:
-        return weights.network_from(name, matching, **options).float()
-    except TrainingError as error:
-        raise TrainingError(f"{file}: {error}") from None
-    except ValidationError as error:
-        raise RecipeError(f"backbone {name}: {first_problem(error)}") from None
+        raise ValueError(f"it holds the weights of no known backbone, expected {signs}")
+    return weights.network_from(name, matching, **options).float()
 
 
 def _our_weights(state: Mapping[str, Tensor], backbone: Backbone) -> dict[str, Tensor]:
@@ -211,8 +206,7 @@ def _our_weights(state: Mapping[str, Tensor], backbone: Backbone) -> dict[str, T
 
 
 def _check_statement(statement: Provenance) -> None:
-    if statement.method not in METHODS:
-        raise RecipeError(unknown_name("method", statement.method, METHODS))
+    known_name("method", statement.method, METHODS, RecipeError)
     synthetic = dataset_spec(statement.dataset).noise == "synthetic"
     if synthetic and statement.noise_ratio is None and statement.noise_file is None:
         raise TrainingError(
@@ -258,9 +252,5 @@ def _check_sizes(file: Path, state: Mapping[str, Tensor], train: PairedDataset, 
     regions = "sim_enc.v_global_w.embedding_local.1.weight"
     if regions in state:
         facts["number of regions"] = (size_of(state, regions), train.n_regions)
-    for fact, (theirs, ours) in facts.items():
-        if theirs != ours:
-            raise TrainingError(
-                f"{file} was trained with a {fact} of {theirs}, {train.name} has {ours}; is it another dataset or "
-                "method, or another vocabulary file (ncl-bench prepare --vocabulary)?"
-            )
+    fix = "is it of another dataset or method, or another vocabulary file (ncl-bench prepare --vocabulary)?"
+    refuse_difference(f"{file} does not fit {train.name}", facts, fix, TrainingError)

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from baselines.backbones import BACKBONES, build_backbone
 from baselines.kit.backbone import Backbone
-from ncl_bench.errors import TrainingError
 
 SGRAF = {
     "img_enc.fc.": "regions.",
@@ -245,7 +244,7 @@ def translate(
             continue
         prefix = max((p for p in names if name.startswith(p)), key=len, default=None)
         if prefix is None:
-            raise TrainingError(f"the weights hold {name!r}, which is no part of this backbone")
+            raise ValueError(f"its weights hold {name!r}, which is no part of this backbone")
         translated[names[prefix] + name[len(prefix) :]] = tensor
     return translated
 
@@ -253,5 +252,5 @@ def translate(
 def size_of(state: Mapping[str, Tensor], name: str, dim: int = 0) -> int:
     """Size of a weight along a dimension."""
     if name not in state or state[name].dim() <= dim:
-        raise TrainingError(f"the weights lack {name!r}; are they weights of another backbone?")
+        raise ValueError(f"its weights lack {name!r}")
     return state[name].shape[dim]

@@ -21,6 +21,7 @@ from baselines.training.job import TrainingJob
 from baselines.training.recipe import Recipe, with_settings
 from baselines.training.run_folder import RunFolder
 from ncl_bench.data import dataset_spec
+from ncl_bench.data.spec import refuse_noise
 from ncl_bench.errors import (
     NclBenchError,
     NoiseError,
@@ -272,12 +273,7 @@ def _noises_of(dataset: str, noises: Sequence[str] | None) -> Sequence[str]:
     """The noises that runs on a dataset are trained under; natural noise takes none on top."""
     if dataset_spec(dataset).noise == "synthetic":
         return NOISES if noises is None else noises
-    for noise in noises or ():
-        if noise != "none":
-            raise NclBenchError(
-                f"{named('noises')} is {noise}, but {dataset} carries natural noise, and none is added to it; "
-                "leave it out"
-            )
+    refuse_noise(dataset_spec(dataset), *(noise != "none" for noise in noises or ()))
     return ("none",)
 
 

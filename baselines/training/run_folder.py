@@ -35,8 +35,8 @@ from baselines.training.recipe import Recipe
 from ncl_bench.data.encoding import Encoding
 from ncl_bench.data.keep import Kept
 from ncl_bench.errors import TrainingError, named
-from ncl_bench.files import atomic_path, sha256_of_file, write_bytes, write_text
-from ncl_bench.foreign import reading
+from ncl_bench.files import atomic_path, refuse_existing, sha256_of_file, write_bytes, write_text
+from ncl_bench.foreign import readable, reading
 from ncl_bench.noise.draw import Noise
 from ncl_bench.npy import read_npz_array
 from ncl_bench.plugins import loaded
@@ -215,11 +215,8 @@ class RunFolder:
         """Take an empty or new folder for this run, or check that it already belongs to this run."""
         if self.run_file.is_file():
             self._compare(self.read_run(), wanted.identity())
-        elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-            raise TrainingError(
-                f"{self.path} exists and is not a training run; choose a new folder with {named('to')}"
-            )
         else:
+            refuse_existing(self.path)
             self.write_run(wanted)
 
     def add_machine(self, machine: Machine, *, goes_on: bool) -> str:
@@ -388,9 +385,8 @@ class RunFolder:
         )
 
     def _read(self, adapter: TypeAdapter[Content], name: str) -> Content:
-        path = self.path / name
-        if not path.is_file():
-            raise TrainingError(f"{path} does not exist; is {self.path} a finished run of `ncl-bench train`?")
+        expected = "that of a finished run of `ncl-bench train`"
+        path = readable(self.path / name, TrainingError, expected, fix="train, or give another folder")
         with reading(path, TrainingError, fix="train again into a new folder"):
             return adapter.validate_python(json.loads(path.read_bytes()))
 

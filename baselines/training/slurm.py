@@ -20,8 +20,9 @@ from typing import Any
 
 from baselines.training.recipe import named_value
 from ncl_bench import plugins
-from ncl_bench.errors import NclBenchError, first_line, named
+from ncl_bench.errors import NclBenchError, named
 from ncl_bench.extras import require
+from ncl_bench.foreign import reading
 
 DAY = 24 * 60
 """Default time limit of a job, in minutes; a job that reaches it is restarted and resumes."""
@@ -31,6 +32,8 @@ POLL = 20
 """Seconds between two queries of the queue."""
 QUEUE_PATIENCE = 15
 """Seconds that the result of an ended job may take to appear on a shared file system."""
+_FIX = "see submitit's SlurmExecutor for its options, where srun is installed"
+"""Of what submitit or ``sbatch`` refuses: no srun, an unknown option, no such partition."""
 
 
 def read_options(given: Sequence[str]) -> dict[str, Any]:
@@ -103,7 +106,7 @@ class Jobs:
             self._refuse_if_closed()
             # "singleton": a job of this name left by a killed command ends first, and this one reuses its work
             self._executor.update_parameters(job_name=name, dependency="singleton")
-            with _refusing():
+            with reading(named("slurm"), fix=_FIX):
                 job = self._executor.submit(call)
             self.submitted.append(job)
         held = time.monotonic() + POLL  # a list of the queue may be so old, and not name this job
@@ -178,19 +181,7 @@ def _executor(options: Mapping[str, Any], folder: Path) -> Any:
     require("slurm", "submitit", needed_by="a SLURM job")
     from submitit import SlurmExecutor
 
-    with _refusing():
+    with reading(named("slurm"), fix=_FIX):
         executor = SlurmExecutor(folder, max_num_timeout=MOST_AGAIN)
         executor.update_parameters(**({"time": DAY} | dict(options)))
     return executor
-
-
-@contextmanager
-def _refusing() -> Iterator[None]:
-    """Turn what submitit or ``sbatch`` refuses into one sentence: no srun, an unknown option, no such partition."""
-    try:
-        yield
-    except (NameError, RuntimeError, ValueError, TypeError) as error:  # a failed sbatch is a RuntimeError
-        sentence = first_line(error).rstrip(".:? ")
-        raise NclBenchError(
-            f"{named('slurm')}: {sentence}; fix: see submitit's SlurmExecutor for its options, where srun is installed"
-        ) from None

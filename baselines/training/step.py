@@ -318,7 +318,7 @@ def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> N
     for parameter, kept in optimizer.state.items():
         # scalars, such as the number of steps, have no shape to compare
         for name, values in kept.items():
-            if isinstance(values, torch.Tensor) and values.ndim and values.shape != parameter.shape:
+            if getattr(values, "ndim", 0) and values.shape != parameter.shape:
                 raise ValueError(f"{name} of an optimizer has shape {tuple(values.shape)}")
 
 

@@ -36,7 +36,7 @@ from baselines.training.statement import (
 )
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.errors import TrainingError, named
+from ncl_bench.errors import TrainingError, named, refuse_difference
 from ncl_bench.evaluation.protocol import recalls_of
 from ncl_bench.evaluation.submission import (
     PAIRS_FILE,
@@ -373,12 +373,9 @@ def check_alike(finished: Sequence[FinishedRun]) -> None:
         if any(each.folder.path.samefile(earlier.folder.path) for earlier in finished[:number]):
             raise TrainingError(f"{each.folder.path} is given twice; name every run once")
         there = _alike(first)
-        for key, value in _alike(each).items():
-            if value != there[key]:
-                raise TrainingError(
-                    f"{each.folder.path} and {first.folder.path} differ in {key}; only runs with the same {key} can be "
-                    "averaged"
-                )
+        facts = {key: (value, there[key]) for key, value in _alike(each).items()}
+        where = f"{each.folder.path}, beside {first.folder.path}"
+        refuse_difference(where, facts, "average runs of one kind", TrainingError)
 
 
 def _alike(each: FinishedRun) -> dict[str, object]:

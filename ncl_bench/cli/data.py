@@ -12,7 +12,6 @@ from ncl_bench.calls import add_images as add_images_to
 from ncl_bench.calls import dataset_of_options, new_dataset, new_dataset_of_features
 from ncl_bench.calls import prepare as prepare_dataset
 from ncl_bench.cli.options import Option, made_from
-from ncl_bench.errors import DataError, named
 from ncl_bench.extras import require
 from ncl_bench.options import Columns, PictureEncoding, SplitDraw, Words
 
@@ -156,11 +155,7 @@ def prepare(
         from ncl_bench.data import prepare as module
         from ncl_bench.progress import bar
 
-        written = ("dtype", "tokenizers", "tokenizer_file", "vocabulary", "push_to_hub")
-        for option in written:
-            if given[option]:  # it would seem to be checked too
-                raise DataError(f"{named('check')} writes nothing; leave {named(option)} out")
-        place = hub.downloaded(name, given["place"]) if given["download"] else as_path(given["place"])
+        place = hub.fetch_archive(name) if given["download"] else as_path(given["place"])
         found = module.check(name, place, progress=bar)
         for record in found.files:
             typer.echo(f"{record.sha256}  {record.bytes:>14,}  {record.name}")

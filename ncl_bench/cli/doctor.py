@@ -16,7 +16,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from ncl_bench.errors import NclBenchError, named
 from ncl_bench.extras import install_command
 from ncl_bench.progress import as_typed
 
@@ -176,14 +175,7 @@ def doctor(
     """
     from ncl_bench.cli.commands import CHECKS
 
-    if profile and not gpu:
-        raise NclBenchError(f"{named('profile')} profiles steps on a GPU; give {named('gpu')} too")
-    if gpu:
-        if root or deep or as_json:
-            raise NclBenchError(
-                f"{named('gpu')} prints a table of its own; leave {named('root')}, {named('deep')} and "
-                f"{named('as_json')} out"
-            )
+    if gpu or profile:
         for check in entry_points(group="ncl_bench.gpu_checks"):
             for line in check.load()(profiling=profile):
                 typer.echo(line)

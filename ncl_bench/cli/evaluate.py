@@ -78,7 +78,13 @@ def evaluate(
     of_bank = {name: value for name, value in of_bank.items() if value is not None}
     if dataset is None or is_submission(first):
         of_scores = {"dataset": dataset, "split": split, "t2i": t2i, "similarity": similarity, "bank": bank}
-        _refuse_beside_a_folder(scores, of_scores | of_bank)
+        idle = [named(name) for name, value in (of_scores | of_bank).items() if value is not None]
+        if (
+            idle or len(scores) > 1
+        ):  # the numbers would be taken for those of that split, matrix or submission
+            raise SubmissionError(
+                f"{first} names dataset, split and scores itself; leave {' and '.join(idle) or 'the other inputs'} out"
+            )
         from ncl_bench.evaluation.evaluate import evaluated_folder
 
         result, written = evaluated_folder(first, **given, progress=bar, say=say)
@@ -113,24 +119,6 @@ def evaluate(
         )
 
 
-def _refuse_beside_a_folder(scores: list[Path], of_scores: dict[str, Any]) -> None:
-    """Refuse a file of scores without a dataset, and options that a submission folder sets itself."""
-    first = scores[0]
-    if first.is_file():
-        raise ScoresError(f"{first} holds scores of an unknown dataset; add {named('dataset', 'NAME')}")
-    if len(scores) > 1:
-        raise SubmissionError(
-            f"{len(scores)} inputs given, expected one submission folder; evaluate one submission at a time"
-        )
-    for name, value in of_scores.items():
-        if (
-            value is not None
-        ):  # it would be ignored, and the numbers be taken for those of that split or matrix
-            raise SubmissionError(
-                f"{named(name)} belongs to files of scores, and {first} is no file; leave it out"
-            )
-
-
 @made_from(compare_runs, first=None, second=None)
 def compare(
     folders: Annotated[
@@ -161,18 +149,14 @@ def compare(
 
 def _sides(folders: list[Path]) -> tuple[list[Path], list[Path]]:
     """Split the arguments at ``vs``; without it, expect one folder per side."""
-    if Path("vs") not in folders:
-        if len(folders) != 2:
-            raise SubmissionError(
-                f"{len(folders)} folder(s) given without vs, expected two; for several per side, put vs between them: "
-                "ncl-bench compare A0 A1 vs B0 B1"
-            )
-        return folders[:1], folders[1:]
-    place = folders.index(Path("vs"))
-    first, second = folders[:place], folders[place + 1 :]
-    if not first or not second or Path("vs") in second:
+    place = folders.index(Path("vs")) if Path("vs") in folders else 1
+    first, second = folders[:place], folders[place:]
+    if Path("vs") in folders:
+        second = second[1:]
+    elif len(folders) != 2:
         raise SubmissionError(
-            "expected one vs with at least one submission on each side, as in: ncl-bench compare A0 A1 vs B0 B1"
+            f"{len(folders)} folder(s) given without vs, expected two; for several per side, put vs between them: "
+            "ncl-bench compare A0 A1 vs B0 B1"
         )
     return first, second
 

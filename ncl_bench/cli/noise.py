@@ -63,15 +63,13 @@ def make(
 
     from ncl_bench.data import dataset_spec
     from ncl_bench.data.similar_noise import draw_from_captions, similar_file
+    from ncl_bench.data.spec import refuse_noise
     from ncl_bench.files import sole_owner, write_bytes
     from ncl_bench.noise import unit_of
     from ncl_bench.progress import bar
 
     spec = dataset_spec(dataset)
-    if spec.noise != "synthetic":
-        raise NoiseError(
-            f"{spec.name} carries natural noise, so none is drawn for it; choose another dataset"
-        )
+    refuse_noise(spec, True)
     chosen = unit_of(noise_unit)
     inside = None
     if to is None and chosen.name == "similar" and root is not None:
@@ -80,8 +78,6 @@ def make(
         raise NoiseError(
             f"{named('to')} is missing; name the .npy file to write, such as {named('to', 'noise.npy')}"
         )
-    if to.suffix != ".npy":
-        raise NoiseError(f"{named('to')} is {to}, expected a name that ends in .npy")
     reads_captions = chosen.reads_captions and not spec.embedded
     if reads_captions:
         if root is None:

@@ -9,7 +9,7 @@ from ncl_bench.data.download import Download, read_text
 from ncl_bench.data.spec import DatasetSpec, Split
 from ncl_bench.data.tokenizers import tokenizer
 from ncl_bench.errors import DataError
-from ncl_bench.foreign import text_lines
+from ncl_bench.foreign import reading, text_lines
 
 _FIELDS = tokenizer("ids")
 
@@ -82,31 +82,23 @@ def read_token_ids(
     Raises:
         DataError: a line holds anything but ids, or an id outside the vocabulary.
     """
-    ids, lengths = [], []
+    ids, lengths = [np.empty(0, np.int32)], list[int]()
     for number, line in enumerate(split_lines(content, name, at_least), start=1):
         caption = [start, *_line_ids(line, f"{name} line {number}", size), end]
         ids.append(np.array(caption, np.int32))
         lengths.append(len(caption))
-    if not ids:
-        raise DataError(f"{name} is empty; download it again")
     return TokenTable(np.concatenate(ids), np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
 
 
 def _line_ids(line: str, where: str, size: int) -> list[int]:
-    try:
+    fix = "download the file again, in a release that fits its vocabulary"
+    with reading(where, fix=fix):
         ids = [int(field) for field in _FIELDS(line)]
-    except ValueError:
-        hint = "this is an older, incompatible release" if line.startswith("[") else "download the file again"
-        raise DataError(
-            f"{where}: expected token ids separated by commas, got {line[:40]!r}; {hint}"
-        ) from None
-    # one pass for both ends: a negative id counts as beyond the size
-    worst = max(ids, key=lambda i: i if i >= 0 else size - i, default=0)
-    if not 0 <= worst < size:
-        raise DataError(
-            f"{where}: token id {worst} is outside the vocabulary of {size}; the files do not match"
-        )
-    return ids
+        # one pass for both ends: a negative id counts as beyond the size
+        worst = max(ids, key=lambda i: i if i >= 0 else size - i, default=0)
+        if not 0 <= worst < size:
+            raise ValueError(f"token id {worst} is outside the vocabulary of {size}")
+        return ids
 
 
 def unique_ids(ids: list[str], n_images: int, repeat: int, name: str) -> list[str]:
@@ -124,14 +116,10 @@ def unique_ids(ids: list[str], n_images: int, repeat: int, name: str) -> list[st
     seen: dict[str, int] = {}
     for row, own in enumerate(ids):
         first = seen.setdefault(own, row)
-        if first // repeat != row // repeat:
+        if first != row - row % repeat:
             raise DataError(
-                f"{name} line {row + 1}: id {own} is also on line {first + 1}; ids name one image each"
-            )
-        if own != ids[row - row % repeat]:
-            raise DataError(
-                f"{name} line {row + 1}: id {own} follows {ids[row - row % repeat]}, "
-                f"expected the same id on {repeat} lines in a row"
+                f"{name} line {row + 1}: id {own} is also on line {first + 1}, or follows another id; expected the id "
+                f"of an image on {repeat} line(s) in a row and nowhere else"
             )
     return ids[::repeat]
 

@@ -75,12 +75,9 @@ def row_numbers(rows: Any, n: int) -> Int64Array:
     """
     if isinstance(rows, slice):
         return np.arange(n)[rows]
-    try:
+    # lists of unequal length; a tensor without data
+    with reading(f"rows {shorten(rows)}", RowError, fix="give one list of row numbers, such as [3, 0]"):
         chosen = np.asarray(rows)
-    except (TypeError, ValueError, RuntimeError):  # lists of unequal length; a tensor without data
-        raise RowError(
-            f"rows are {shorten(rows)}, expected one list of row numbers, such as [3, 0]"
-        ) from None
     if chosen.dtype == np.bool_:
         if chosen.shape != (n,):
             raise RowError(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ncl_bench.data.embedded import EmbeddedDataset
-from ncl_bench.data.spec import SPLITS, DatasetSpec, HubFile, Origin
+from ncl_bench.data.spec import SPLITS, DatasetSpec, Origin
 from ncl_bench.files import sha256_of_file
 
 HERE = Path(__file__).parent
@@ -52,7 +52,7 @@ def croissant(spec: DatasetSpec) -> dict[str, Any]:
 
     A download without a published hash is a set of file names; the files of embedded datasets have their hashes.
     """
-    origin = spec.origin
+    origin, shipped = spec.origin, spec if isinstance(spec, EmbeddedDataset) else None
     return {
         "@context": CONTEXT,
         "@type": "sc:Dataset",
@@ -67,8 +67,8 @@ def croissant(spec: DatasetSpec) -> dict[str, Any]:
         **({"datePublished": origin.published} if origin.published else {}),
         "inLanguage": list(spec.languages),
         "version": CARD_VERSION,
-        "distribution": _shipped(spec) if isinstance(spec, EmbeddedDataset) else _downloaded(spec.origin),
-        "recordSet": [_splits(spec), *_table(spec)],
+        "distribution": _shipped(shipped) if shipped else _downloaded(origin),
+        "recordSet": [_splits(spec, shipped), *(_table(shipped) if shipped and shipped.columns else ())],
     }
 
 
@@ -79,7 +79,7 @@ def _node(kind: str, identity: str, **facts: Any) -> dict[str, Any]:
 def _downloaded(origin: Origin) -> list[dict[str, Any]]:
     """The archive, if its hash is known, and the files of each split as sets of file names."""
     archive, known, inside = origin.archive, [], {}
-    if isinstance(archive, HubFile):
+    if archive:
         address = (
             f"https://huggingface.co/datasets/{archive.repository}/resolve/{archive.revision}/{archive.name}"
         )
@@ -130,16 +130,16 @@ def _shipped(spec: EmbeddedDataset) -> list[dict[str, Any]]:
     ]
 
 
-def _splits(spec: DatasetSpec) -> dict[str, Any]:
+def _splits(spec: DatasetSpec, shipped: EmbeddedDataset | None) -> dict[str, Any]:
     """Sizes of the splits; for an embedded dataset, also the hash of each split's content and order."""
     types = {"split": "sc:Text", "images": "sc:Integer", "captions": "sc:Integer"}
     records: list[dict[str, object]] = [
         {"split": split, "images": spec.images[split], "captions": spec.n_captions(split)} for split in SPLITS
     ]
-    if isinstance(spec, EmbeddedDataset):
+    if shipped:
         types["sha256"] = "sc:Text"
         for record, split in zip(records, SPLITS, strict=True):
-            record["sha256"] = spec.content(split).fingerprint
+            record["sha256"] = shipped.content(split).fingerprint
     return _node(
         "RecordSet",
         "splits",
@@ -151,10 +151,8 @@ def _splits(spec: DatasetSpec) -> dict[str, Any]:
     )
 
 
-def _table(spec: DatasetSpec) -> list[dict[str, Any]]:
-    """The table that an embedded dataset reads, if its columns are described."""
-    if not isinstance(spec, EmbeddedDataset) or not spec.columns:
-        return []
+def _table(spec: EmbeddedDataset) -> list[dict[str, Any]]:
+    """The table that an embedded dataset reads."""
     fields = [
         _node(
             "Field",

@@ -1,11 +1,12 @@
 """Base of embedded datasets: make a ``PairedDataset`` from features, ids and captions in memory."""
 
 import hashlib
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, overload
+from typing import Any, ClassVar, TypeVar, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.spec import SPLITS, DatasetSpec, Material, Split, TokenKey
 from ncl_bench.data.tokenizers import tokenizer
 from ncl_bench.data.vocabulary import Vocabulary, build_vocabulary, vocabulary_json
-from ncl_bench.errors import DataError, unknown_name
+from ncl_bench.errors import known_name
 from ncl_bench.noise.draw import clean_pairing, clean_record
 
 TOKENIZERS_WITHOUT_FILE = ("word", "word-punkt", "jieba")
@@ -83,9 +84,9 @@ class EmbeddedDataset(DatasetSpec):
         """The files of the package that hold it."""
         return ()
 
+    @abstractmethod
     def content(self, split: str) -> Split:
         """Content of one split, made once per process."""
-        raise NotImplementedError
 
     def train_captions(self) -> tuple[str, ...]:
         """The captions of train in the first language."""
@@ -104,12 +105,9 @@ class EmbeddedDataset(DatasetSpec):
         Raises:
             DataError: language or tokenizer is unknown.
         """
-        language = language or self.languages[0]
-        if language not in self.languages:
-            raise DataError(unknown_name(f"language of {self.name}", language, self.languages))
+        language = known_name(f"language of {self.name}", language or self.languages[0], self.languages)
         tokenizer = tokenizer or self.tokenizers[language]
-        if tokenizer not in TOKENIZERS_WITHOUT_FILE:
-            raise DataError(unknown_name(f"tokenizer of {self.name}", tokenizer, TOKENIZERS_WITHOUT_FILE))
+        known_name(f"tokenizer of {self.name}", tokenizer, TOKENIZERS_WITHOUT_FILE)
         content = self.content(split)
         pairing = clean_pairing(len(content.image_ids), self.captions_per_image)
         return PairedDataset(
@@ -157,7 +155,7 @@ def frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:
 
 def embedded_material(spec: DatasetSpec) -> Material:
     """Collect an embedded dataset in every language, so that ``prepare`` writes it like any other."""
-    assert isinstance(spec, EmbeddedDataset)
+    spec = cast(EmbeddedDataset, spec)
     keys = [(language, spec.tokenizers[language]) for language in spec.languages]
     splits = {}
     vocabularies: dict[TokenKey, tuple[bytes, str]] = {}

@@ -93,29 +93,20 @@ def open_features(
         )
     if len(shape) == 2 and spec.n_regions == 1:
         shape = (shape[0], 1, shape[1])  # one vector per image
-    if len(shape) != 3 or shape[1:] != (spec.n_regions, spec.feature_dim):
+    images, sizes = spec.images[split], (spec.n_regions, spec.feature_dim)
+    repeat = next((n for n in (1, spec.captions_per_image) if shape == (images * n, *sizes)), 0)
+    if not repeat:
         raise DataError(
-            f"{name} has shape {shape}, expected (rows, {spec.n_regions}, {spec.feature_dim}) for {spec.name}"
+            f"{name} has shape {shape}, expected ({images}, {spec.n_regions}, {spec.feature_dim}) for "
+            f"{spec.name}/{split}, or {spec.n_captions(split)} rows, one per caption; use its own file"
         )
-    repeat = _repeat(shape[0], spec, split, name)
     expected = header_bytes + shape[0] * shape[1] * shape[2] * dtype.itemsize
     if size != expected:
         fault = "the download was cut short" if size < expected else "it is too long"
         raise DataError(
             f"{name} has {size} bytes, its header promises {expected}: {fault}; download it again"
         )
-    return FeatureFile(download, path, shape, dtype, header_bytes, repeat)
-
-
-def _repeat(rows: int, spec: DatasetSpec, split: str, name: str) -> int:
-    for repeat in (1, spec.captions_per_image):
-        if rows == spec.images[split] * repeat:
-            return repeat
-    images = spec.images[split]
-    choice = "" if spec.captions_per_image == 1 else f" (or {spec.n_captions(split)}, one per caption)"
-    raise DataError(
-        f"{name} holds {rows} rows, {spec.name}/{split} has {images} images{choice}; use its own file"
-    )
+    return FeatureFile(download, path, (images * repeat, *sizes), dtype, header_bytes, repeat)
 
 
 def scan(file: FeatureFile, *, dtype: str, advance: Advance) -> tuple[str, list[int]]:

@@ -7,15 +7,13 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Any
 
 import numpy as np
 
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.layout import Manifest, read_manifest
-from ncl_bench.data.spec import HubFile
-from ncl_bench.errors import DataError, NclBenchError, first_line, named
+from ncl_bench.errors import DataError, NclBenchError, first_line, named, refuse_difference
 from ncl_bench.extras import require
 from ncl_bench.files import sha256_of_file
 
@@ -111,18 +109,11 @@ def _image_rows(folder: Path, split: str, each: int, sha256: str) -> Iterator[di
         yield {"image_id": image_id, "image_features": features[row]}
 
 
-def downloaded(name: str, place: Any) -> Path:
-    """Fetch the archive of a dataset; refuse a ``place`` that is given too."""
-    if place is not None:
-        raise DataError(f"{named('download')} and {named('place', place)} cannot be combined; leave one out")
-    return fetch_archive(name)
-
-
 def fetch_archive(name: str, *, api: Any = None, fetch: Any = None) -> Path:
     """Fetch the archive of a dataset, pinned to its commit and verified by size and sha256.
 
     Args:
-        name: a dataset whose ``origin.archive`` is a :class:`~ncl_bench.data.spec.HubFile`.
+        name: a dataset with an ``origin.archive``.
         api: a ``huggingface_hub.HfApi``.
         fetch: ``huggingface_hub.hf_hub_download``, which resumes a broken download.
 
@@ -134,7 +125,7 @@ def fetch_archive(name: str, *, api: Any = None, fetch: Any = None) -> Path:
             hand); or the file is not the published one.
     """
     archive = dataset_spec(name).origin.archive
-    if not isinstance(archive, HubFile):
+    if archive is None:
         raise DataError(
             f"{named('download')} cannot fetch {name}; `ncl-bench datasets show {name}` says where to get it"
         )
@@ -153,10 +144,9 @@ def fetch_archive(name: str, *, api: Any = None, fetch: Any = None) -> Path:
         # the client takes whole hashes only
         revision = next(commit for commit in commits if commit.startswith(archive.revision))
         path = Path(fetch(archive.repository, archive.name, repo_type="dataset", revision=revision))
-    if (digest := sha256_of_file(path)) != archive.sha256:
-        raise DataError(
-            f"{path} has sha256 {digest}, expected {archive.sha256}; delete it and download it again"
-        )
+    refuse_difference(
+        path, {"sha256": (sha256_of_file(path), archive.sha256)}, "delete it and download it again"
+    )
     return path
 
 
@@ -182,19 +172,14 @@ def answered(ask: Callable[[], Any]) -> Any:
     Raises:
         TimeoutError: no answer for :data:`PATIENCE` seconds.
     """
-    answers: SimpleQueue[Future[Any]] = SimpleQueue()
+    answer: Future[Any] = Future()
 
     def wait() -> None:
-        answer: Future[Any] = Future()
         try:
             answer.set_result(ask())
         except Exception as error:  # raised again by the caller, in its own thread
             answer.set_exception(error)
-        answers.put(answer)
 
     # a daemon, because a call that waits for ever must not keep the program alive
     threading.Thread(target=wait, daemon=True).start()
-    try:
-        return answers.get(timeout=PATIENCE).result()
-    except Empty:
-        raise TimeoutError(f"no answer for {PATIENCE} seconds") from None
+    return answer.result(timeout=PATIENCE)

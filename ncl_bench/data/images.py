@@ -42,10 +42,6 @@ def add_images(
 ) -> Path:
     """Do what :func:`ncl_bench.calls.add_images` says."""
     require("data", "datasets", needed_by="add-images")
-    if names is not None and (images or image_column):  # they would be passed over
-        raise DataError(
-            f"{named('names')} says where each image is; leave {named('images')} and its column out"
-        )
     folder = root / spec.name
     with sole_owner(folder, inside=root):
         ids = {split: load_prepared(root, spec, split).image_ids.tolist() for split in spec.images}

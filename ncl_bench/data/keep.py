@@ -11,7 +11,7 @@ import numpy as np
 
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.errors import DataError, NclBenchError, shorten
+from ncl_bench.errors import DataError, NclBenchError, refuse_difference, shorten
 from ncl_bench.files import atomic_folder, refuse_existing, write_text
 from ncl_bench.foreign import readable, reading, whole_number
 from ncl_bench.noise.draw import Noise, noise_sha256
@@ -84,16 +84,14 @@ def read_keep(folder: Path, train: PairedDataset) -> tuple[Int64Array, Kept]:
     listed = folder / KEEP_CSV
     with reading(said, fix=_REMAKE):
         kept = Kept.model_validate(json.loads(said.read_bytes()))
-    for name, theirs, ours in (
-        ("dataset", kept.dataset, train.name),
-        ("fingerprint", kept.fingerprint, train.fingerprint),
-        ("noise", kept.noise.sha256, train.noise.sha256),
-    ):
-        if theirs != ours:
-            raise DataError(
-                f"{folder} belongs to data with another {name} ({shorten(theirs)} there, {shorten(ours)} here); "
-                "give the noise and the dataset of the audited run"
-            )
+    facts = {
+        "dataset": (kept.dataset, train.name),
+        "fingerprint": (kept.fingerprint, train.fingerprint),
+        "noise": (kept.noise.sha256, train.noise.sha256),
+    }
+    refuse_difference(
+        f"{folder} belongs to other data", facts, "give the noise and the dataset of the audited run"
+    )
     ids = read_pair_ids(listed, DataError, f"the list {expected}")
     rows = np.flatnonzero(np.isin(train.pair_ids, ids))
     # an id that is listed twice, or is no pair of train, makes fewer rows than ids

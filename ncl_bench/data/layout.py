@@ -170,9 +170,7 @@ def read_manifest(folder: Path) -> Manifest:
     Raises:
         DataError: the manifest is missing, damaged or of another layout version.
     """
-    path = folder / MANIFEST
-    if not path.is_file():
-        raise DataError(f"{folder} is not a prepared dataset (no manifest.json); run `ncl-bench prepare`")
+    path = readable(folder / MANIFEST, DataError, "a prepared dataset", fix="run `ncl-bench prepare`")
     with reading(path, fix=how_to_prepare(folder)):
         content = json.loads(path.read_bytes())
         # before validation: another layout has other keys, and deserves its own sentence

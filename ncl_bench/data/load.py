@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from ncl_bench.arguments import checked_arguments
 from ncl_bench.data import ROOT_VARIABLE, dataset_spec
@@ -14,13 +14,16 @@ from ncl_bench.data.keep import read_keep
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.prepared import damage, load_prepared, prepared_folder
 from ncl_bench.data.similar_noise import draw_from_captions, load_similar
-from ncl_bench.data.spec import DatasetSpec, SplitName
+from ncl_bench.data.spec import DatasetSpec, SplitName, refuse_noise
 from ncl_bench.errors import DataError, NoiseError, named
 from ncl_bench.files import AnyPath
 from ncl_bench.noise import unit_of
 from ncl_bench.noise.draw import Noise, NoiseUnit
 from ncl_bench.noise.files import read_noise_file
 from ncl_bench.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from ncl_bench.data.embedded import EmbeddedDataset
 
 
 @checked_arguments(DataError)
@@ -82,6 +85,7 @@ def load_dataset(
     else:
         asked = Noise.asked(noise_ratio or 0.0, None, noise_seed)
     noisy = bool(asked.ratio) or noise_file is not None
+    refuse_noise(spec, noisy)
     # what does not go together: whether it is so here, and what is then said
     for refused, problem in (
         (
@@ -91,13 +95,6 @@ def load_dataset(
         (
             noisy and split != "train",
             NoiseError(f"noise was requested for {name}/{split}, but only train is corrupted; leave it out"),
-        ),
-        (
-            noisy and spec.noise == "natural",
-            NoiseError(
-                f"{name} carries natural noise, and synthetic noise on top of it is not part of the protocol; leave "
-                "noise_ratio and noise_file out"
-            ),
         ),
         (
             noise_file is not None and noise_seed is not None,
@@ -230,7 +227,7 @@ def _open_clean(
     preload: Literal["ram"] | None,
 ) -> PairedDataset:
     if _is_embedded(spec, root):
-        return spec.load_embedded(split, language, tokenizer)
+        return cast("EmbeddedDataset", spec).load_embedded(split, language, tokenizer)
     return load_prepared(
         _needed(root, spec), spec, split, language=language, tokenizer=tokenizer, preload=preload
     )

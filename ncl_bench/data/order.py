@@ -4,9 +4,9 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
-from ncl_bench.data.download import find_file, open_download
+from ncl_bench.data.download import find_file
 from ncl_bench.data.spec import DatasetSpec, Split
-from ncl_bench.errors import DataError
+from ncl_bench.data.verify import download_of, read_split
 
 
 def order_fingerprint(image_ids: Iterable[object], captions: Sequence[str] | None) -> str:
@@ -46,11 +46,9 @@ def order_of_download(spec: DatasetSpec, place: Path, split: str) -> str:
     Raises:
         DataError: a file is missing, damaged, or has another length than the protocol.
     """
-    if spec.embedded:
-        raise DataError(f"{spec.name} is embedded, so its order is known; leave the download out")
-    download = open_download(place)
+    download = download_of(spec, place)
     names = spec.origin.split_files(split)
     # by the captions, because the features, names[0], need not be there
     folder = PurePosixPath(find_file(download, names[1])).parent
     paths = [str(folder / name) for name in names]
-    return order_of_captions(spec, spec.read_captions(download, paths, split))
+    return order_of_captions(spec, read_split(spec, download, paths, split))

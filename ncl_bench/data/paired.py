@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import Signature
-from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench import plugins
-from ncl_bench.arguments import Count, Index, Seed, checked_arguments
+from ncl_bench.arguments import Count, Index, Seed, as_list, checked_arguments
 from ncl_bench.data.columns import (
     CaptionTokens,
     FloatArray,
@@ -26,7 +25,7 @@ from ncl_bench.data.columns import (
 from ncl_bench.data.encoding import Encoding
 from ncl_bench.data.judgements import JUDGEMENT_COLUMNS, Judgements, read_judgements
 from ncl_bench.data.vocabulary import Vocabulary
-from ncl_bench.errors import DataError, RowError, shorten, unknown_name
+from ncl_bench.errors import DataError, RowError, known_name
 from ncl_bench.extras import require
 from ncl_bench.foreign import reading
 from ncl_bench.noise import unit_of
@@ -75,11 +74,6 @@ MORE_COLUMNS = ("caption", "image_id", "image", "row")
 
 HF_ROWS = 256
 """Pairs read per block for the library ``datasets``."""
-
-
-def _is_whole(value: Any) -> bool:
-    # True is an Integral too, and would be row 1
-    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,9 +149,7 @@ class PairedDataset(_TorchDataset):
     @checked_arguments(DataError)
     def judged(self, kind: str) -> Judgements:
         """The judgements of one kind, in memory."""
-        if kind not in JUDGEMENT_COLUMNS:
-            raise DataError(unknown_name("kind of judgement", kind, JUDGEMENT_COLUMNS))
-        if kind not in self.judgement_files:
+        if known_name("kind of judgement", kind, JUDGEMENT_COLUMNS) not in self.judgement_files:
             raise DataError(
                 f"{self.name}/{self.split} has no judgements by {kind}s; where people judged pairs of test, the "
                 "download must hold their files when it is prepared"
@@ -295,6 +287,7 @@ class PairedDataset(_TorchDataset):
             return super().__reduce_ex__(protocol)
         return _reopened, (tuple(plugin.given for plugin in plugins.loaded()), again)
 
+    @checked_arguments(RowError)
     def __getitem__(self, row: int) -> dict[str, Any]:
         """Return one pair with the keys of :meth:`to_torch`, as ``torch.utils.data`` expects.
 
@@ -309,11 +302,7 @@ class PairedDataset(_TorchDataset):
         Raises:
             RowError: ``row`` does not exist or is not a whole number; use :meth:`read` for several rows.
         """
-        if not _is_whole(row):
-            raise RowError(
-                f"row {shorten(row)} is not a whole number; use read(rows) for several pairs or a mask"
-            )
-        return self.__getitems__([int(row)])[0]
+        return self.__getitems__([row])[0]
 
     def __getitems__(self, rows: Rows) -> list[dict[str, Any]]:
         """Return several pairs, read at once; a ``DataLoader`` calls this and stacks them.
@@ -349,10 +338,9 @@ class PairedDataset(_TorchDataset):
     @checked_arguments(DataError)
     def with_columns(self, columns: str | Sequence[str]) -> "PairedDataset":
         """Return the same pairs with other columns; see ``columns`` of :func:`ncl_bench.load_dataset`."""
-        columns = (columns,) if isinstance(columns, str) else tuple(columns)
+        columns = tuple(as_list(columns))
         for name in columns:
-            if name not in (*BATCH_COLUMNS, *MORE_COLUMNS):
-                raise DataError(unknown_name("column", name, (*BATCH_COLUMNS, *MORE_COLUMNS)))
+            known_name("column", name, (*BATCH_COLUMNS, *MORE_COLUMNS))
         missing = {"caption": self.captions, "image": self.images}
         for name in columns:
             # `self` stands for the columns that every dataset has

@@ -16,7 +16,7 @@ from ncl_bench import __version__
 from ncl_bench.data import ROOT_VARIABLE, dataset_spec
 from ncl_bench.data.card import render_card
 from ncl_bench.data.embedded import embedded_material
-from ncl_bench.data.hub import check_upload, downloaded
+from ncl_bench.data.hub import check_upload, fetch_archive
 from ncl_bench.data.hub import push_to_hub as upload
 from ncl_bench.data.judgements import write_judgements
 from ncl_bench.data.layout import (
@@ -67,7 +67,7 @@ def check(name: str, place: Path | None, *, progress: Progress = silent) -> Find
     Raises:
         DataError: a file is missing or damaged, or its layout, count or type differs from the published one.
     """
-    spec, place = dataset_spec(name), _required(place, name)
+    spec = dataset_spec(name)
     material = inspect(spec, place)
     dtype = _resolved_dtype(None, material)
     vocabulary = find_vocabulary(spec, place)
@@ -96,9 +96,7 @@ def prepare(
     if push_to_hub:
         # before an hour of work, as the licence may permit no upload
         check_upload(name)
-    if spec.embedded and not download and place is not None:  # its files would be taken for what is prepared
-        raise DataError(f"{name} is embedded; leave {named('place')} out")
-    found = downloaded(name, place) if download else as_path(place)
+    found = fetch_archive(name) if download else as_path(place)
     chosen = to or os.environ.get(ROOT_VARIABLE)
     if not chosen:
         raise DataError(f"no output folder given; add {named('to', 'DIR')} or set {ROOT_VARIABLE}")
@@ -120,7 +118,7 @@ def _prepared(
     name = spec.name
     target, work = root / name, root / f".{name}.partial"
     with sole_owner(target, inside=root):
-        material = embedded_material(spec) if spec.embedded else inspect(spec, _required(place, name))
+        material = embedded_material(spec) if spec.embedded and place is None else inspect(spec, place)
         options = _with_vocabulary(options, spec, material, place)
         dtype = _resolved_dtype(options.dtype, material)
         # names the content of the result: the same key is the same folder
@@ -159,21 +157,13 @@ def _with_vocabulary(
 ) -> PrepareOptions:
     """Add the published vocabulary to the options, if the download has it and the user gave none."""
     words = any(uses_vocabulary_file(name) for _, name in planned_tokenizations(spec, material, options))
-    if options.vocabulary or place is None or spec.embedded or not words:
+    if options.vocabulary or not words:
         return options
     found = find_vocabulary(spec, place)
     if found:
         # for its refusal: a damaged file is told before anything is written
         load_vocabulary(found)
     return replace(options, vocabulary=found)
-
-
-def _required(place: Path | None, name: str) -> Path:
-    if dataset_spec(name).embedded:
-        raise DataError(f"{name} is embedded and has no download to check; leave {named('check')} out")
-    if place is None:
-        raise DataError(f"{name} is made from downloaded files; give their folder with {named('place')}")
-    return place
 
 
 def _check_same(target: Path, key: str) -> None:

@@ -24,7 +24,7 @@ from ncl_bench.data.layout import (
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.spec import SPLITS, DatasetSpec
 from ncl_bench.data.vocabulary import parse_vocabulary
-from ncl_bench.errors import DataError, unknown_name
+from ncl_bench.errors import DataError, known_name, refuse_difference
 from ncl_bench.files import sha256_of_file
 from ncl_bench.noise.draw import clean_pairing, clean_record
 from ncl_bench.npy import map_npy, read_header
@@ -59,8 +59,7 @@ def load_prepared(
     manifest = read_manifest(folder)
     _check_facts(manifest, spec, folder)
     check_sizes(folder, manifest.files)
-    if split not in manifest.splits:
-        raise DataError(unknown_name(f"split of {spec.name}", split, manifest.splits))
+    known_name(f"split of {spec.name}", split, manifest.splits)
     tokenization = _tokenization(manifest, spec, language, tokenizer)
     n_images, each = spec.images[split], spec.captions_per_image
     features = _mapped(
@@ -112,19 +111,13 @@ def _check_facts(manifest: Manifest, spec: DatasetSpec, folder: Path) -> None:
         "feature_dim": (manifest.feature_dim, spec.feature_dim),
         "images": ({split: record.images for split, record in manifest.splits.items()}, dict(spec.images)),
     }
-    for fact, (found, expected) in facts.items():
-        if found != expected:
-            raise DataError(
-                f"{folder / MANIFEST}: {fact} is {found}, {spec.name} has {expected}; {how_to_prepare(folder)}"
-            )
+    refuse_difference(folder / MANIFEST, facts, how_to_prepare(folder))
 
 
 def _tokenization(
     manifest: Manifest, spec: DatasetSpec, language: str | None, tokenizer: str | None
 ) -> Tokenization:
-    language = language or spec.languages[0]
-    if language not in spec.languages:
-        raise DataError(unknown_name(f"language of {spec.name}", language, spec.languages))
+    language = known_name(f"language of {spec.name}", language or spec.languages[0], spec.languages)
     # a tokenization without a language serves all of them
     found = {own.tokenizer: own for own in manifest.tokenizations if own.language in (None, language)}
     tokenizer = tokenizer or spec.tokenizers[language]

@@ -17,7 +17,7 @@ from ncl_bench.data.encoding import Encoding
 from ncl_bench.data.judgements import Judgements
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.tokenizers import default_tokenizer
-from ncl_bench.errors import DataError, unknown_name
+from ncl_bench.errors import DataError, NoiseError, known_name
 from ncl_bench.foreign import whole_number
 from ncl_bench.noise import unit_of
 from ncl_bench.noise.draw import Noise, NoiseUnit, clean_pairing, inject_noise, record_of
@@ -95,8 +95,7 @@ class Origin:
         dtypes: number types that the published features may have.
         ids_span_splits: ids of all splits come from one list, so no image may be in two splits.
         vocabulary: published vocabulary of the captions, or None.
-        archive: published archive, or None if its hash is unknown; ``prepare --download`` fetches a
-            :class:`HubFile`.
+        archive: published archive, which ``prepare --download`` fetches, or None.
     """
 
     files: tuple[str, ...]
@@ -119,7 +118,7 @@ class Origin:
     dtypes: tuple[str, ...] = ("float32",)
     ids_span_splits: bool = True
     vocabulary: KnownFile | None = None
-    archive: KnownFile | None = None
+    archive: HubFile | None = None
 
     def split_files(self, split: str) -> tuple[str, ...]:
         """File names of a split."""
@@ -377,10 +376,6 @@ class DatasetSpec:
         """Read the vocabularies of shipped token ids: json bytes of each, and their source (default: none)."""
         return {}
 
-    def load_embedded(self, split: str, language: str | None, tokenizer: str | None) -> PairedDataset:
-        """Open one split of an embedded dataset."""
-        raise NotImplementedError(f"{type(self).__name__} is not embedded")
-
     def picture(self, image_id: str, features: FloatArray) -> bytes | None:
         """Return an image as PNG, or None if there is none to show.
 
@@ -401,9 +396,15 @@ def dataset_spec(name: str) -> DatasetSpec:
     Raises:
         DataError: the name is not in ``DATASETS``.
     """
-    if name not in DATASETS:
-        raise DataError(unknown_name("dataset", name, DATASETS))
-    return DATASETS[name]
+    return DATASETS[known_name("dataset", name, DATASETS)]
+
+
+def refuse_noise(spec: DatasetSpec, *given: object) -> None:
+    """Refuse noise that is asked for, if it would come on top of natural noise: the protocol has no such setting."""
+    if spec.noise == "natural" and any(given):
+        raise NoiseError(
+            f"{spec.name} carries natural noise, and the protocol adds none to it; leave the noise out"
+        )
 
 
 @checked_arguments(DataError)

@@ -11,7 +11,7 @@ from pathlib import Path
 from ncl_bench.data.languages import language_tag
 from ncl_bench.data.scripts import UNSPACED, marks
 from ncl_bench.data.vocabulary import SPECIAL_WORDS
-from ncl_bench.errors import DataError, unknown_name
+from ncl_bench.errors import DataError, known_name
 from ncl_bench.extras import require
 from ncl_bench.foreign import readable, reading
 
@@ -57,9 +57,7 @@ def tokenizer(name: str, *, file: Path | None = None) -> Tokenizer:
     Raises:
         DataError: the name is unknown, or a needed file is missing or damaged.
     """
-    if name not in TOKENIZERS:
-        raise DataError(unknown_name("tokenizer", name, TOKENIZERS))
-    if name not in _PIECES:
+    if known_name("tokenizer", name, TOKENIZERS) not in _PIECES:
         return _WITHOUT_FILE[name]()
     if file is None:
         raise DataError(f"tokenizer {name} needs a tokenizer.json; give its path")

@@ -4,14 +4,21 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, cast
 
-from ncl_bench.data.download import features_folder, find_file, open_download, read_text, require
+from ncl_bench.data.download import (
+    Download,
+    features_folder,
+    find_file,
+    open_download,
+    read_text,
+    require,
+)
 from ncl_bench.data.encoding import ENCODING_FILE, parse_encoding
 from ncl_bench.data.features import FeatureFile, open_features, scan
 from ncl_bench.data.layout import Dtype, FileRecord
 from ncl_bench.data.spec import SPLITS, DatasetSpec, KnownFile, Material, Origin, Split
-from ncl_bench.errors import DataError
+from ncl_bench.errors import DataError, named
 from ncl_bench.files import Journal, sha256_of_file
 from ncl_bench.progress import Progress
 
@@ -19,7 +26,28 @@ NAMED = 5
 """Images that a warning names."""
 
 
-def inspect(spec: DatasetSpec, place: Path) -> Material:
+def download_of(spec: DatasetSpec, place: Path | None) -> Download:
+    """Open the download of a dataset.
+
+    Args:
+        spec: the dataset.
+        place: the downloaded folder, the folder above it, or a zip file of either.
+
+    Raises:
+        DataError: there is none, or the dataset has none: its files would be taken for what is prepared or checked.
+    """
+    if place is None or spec.embedded:
+        kind = "embedded and has no download" if spec.embedded else "made from downloaded files"
+        fix = (
+            f"leave {named('place')} and {named('check')} out"
+            if spec.embedded
+            else f"name them with {named('place')}"
+        )
+        raise DataError(f"{spec.name} is {kind}; {fix}")
+    return open_download(place)
+
+
+def inspect(spec: DatasetSpec, place: Path | None) -> Material:
     """Open a download, and check everything except the features' numbers.
 
     Args:
@@ -30,7 +58,7 @@ def inspect(spec: DatasetSpec, place: Path) -> Material:
         DataError: a file is missing, damaged, or its size or content differs from the published one.
     """
     origin = spec.origin
-    download = open_download(place)
+    download = download_of(spec, place)
     # the user may name the folder, the one above it, or a zip file: the features of train tell where the files lie
     folder = features_folder(download, origin.split_files("train")[0], origin.folders)
     paths = {split: [f"{folder}{name}" for name in origin.split_files(split)] for split in SPLITS}
@@ -39,15 +67,10 @@ def inspect(spec: DatasetSpec, place: Path) -> Material:
         require(download, path)
     # headers and sizes only; verify() reads the numbers later, with a progress bar
     features = {s: open_features(download, paths[s][0], spec, s, origin.dtypes) for s in SPLITS}
-    splits = {
-        s: replace(
-            _fitting(spec, s, spec.read_captions(download, paths[s], s), place), image_features=features[s]
-        )
-        for s in SPLITS
-    }
+    splits = {s: replace(read_split(spec, download, paths[s], s), image_features=features[s]) for s in SPLITS}
     # some releases count images anew in each split, so equal ids mean nothing there
     if origin.ids_span_splits:
-        _check_disjoint(splits, place)
+        _check_disjoint(splits, download.place)
     # every small file is hashed and listed in the manifest, so that the sources of a folder can be told
     texts = [path for split in SPLITS for path in paths[split][1:]]
     texts += [find_file(download, name) for name in origin.extra_files]
@@ -74,8 +97,16 @@ def inspect(spec: DatasetSpec, place: Path) -> Material:
     )
 
 
-def _fitting(spec: DatasetSpec, split: str, content: Split, place: Path) -> Split:
-    """The content of a split, which a dataset's own class may have read."""
+def read_split(spec: DatasetSpec, download: Download, paths: Sequence[str], split: str) -> Split:
+    """Read the texts of a split by the dataset's class, which may be a user's, and count them.
+
+    Args:
+        spec, download, paths, split: see :meth:`ncl_bench.data.spec.DatasetSpec.read_captions`.
+
+    Raises:
+        DataError: a file is missing or damaged, or there are more or fewer ids or captions than the protocol says.
+    """
+    content = spec.read_captions(download, paths, split)
     counts = {"image_ids": len(content.image_ids)}  # published files may repeat an id, which is a warning
     expected = {"image_ids": spec.images[split]}
     texts: Mapping[Any, Sized] = content.tokens or content.captions
@@ -84,7 +115,7 @@ def _fitting(spec: DatasetSpec, split: str, content: Split, place: Path) -> Spli
     # one line too few, and every later caption would belong to another image
     if counts != expected:
         raise DataError(
-            f"{place}: {spec.name}/{split} has {counts}, expected {expected}: an id for each image, and "
+            f"{download.place}: {spec.name}/{split} has {counts}, expected {expected}: an id for each image, and "
             f"{spec.captions_per_image} captions of each image in a row, in every language; download it again, "
             "or correct read_captions of its class"
         )
@@ -102,18 +133,18 @@ def _check_disjoint(splits: Mapping[str, Split], place: Path) -> None:
                 )
 
 
-def find_vocabulary(spec: DatasetSpec, place: Path) -> Path | None:
+def find_vocabulary(spec: DatasetSpec, place: Path | None) -> Path | None:
     """Find the published vocabulary near a download: in its folder, in ``vocab/``, or one folder up.
 
     Args:
-        spec: a dataset that is not embedded.
-        place: the downloaded folder, the folder above it, or a zip file of either.
+        spec: the dataset.
+        place: the downloaded folder, the folder above it, or a zip file of either; None for an embedded dataset.
 
     Returns:
         The file, or None.
     """
     origin = spec.origin
-    if origin.vocabulary is None:
+    if origin.vocabulary is None or place is None:
         return None
     # absolute, because the parent of `.` is `.` itself
     folders = [place, *(place / name for name in origin.folders), place.absolute().parent]
@@ -180,8 +211,7 @@ def verify(
 
 def _feature_files(material: Material) -> Iterator[tuple[str, FeatureFile]]:
     for split, content in material.splits.items():
-        assert isinstance(content.image_features, FeatureFile)  # of a download
-        yield split, content.image_features
+        yield split, cast(FeatureFile, content.image_features)  # of a download
 
 
 def has_known_hash(sha256: str, known: KnownFile | None) -> bool | None:

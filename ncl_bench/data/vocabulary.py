@@ -145,12 +145,11 @@ def parse_vocabulary(content: bytes, name: str) -> Vocabulary:
         "".join(word_to_id).encode()
         by_id = {i: word for word, i in word_to_id.items()}
         # not isinstance, because true and false are whole numbers to it
-        if not all(type(i) is int for i in (size, *by_id)) or size > LARGEST_VOCABULARY:
-            raise ValueError(f"its ids and idx are no whole numbers up to {LARGEST_VOCABULARY}")
+        whole = all(type(i) is int for i in (size, *by_id)) and all(0 <= i < size for i in by_id)
+        if not whole or size > LARGEST_VOCABULARY:
+            raise ValueError(f"its ids are no whole numbers below idx, or idx is above {LARGEST_VOCABULARY}")
         if {str(i): word for i, word in by_id.items()} != data["idx2word"]:
             raise ValueError("word2idx and idx2word disagree")
-        if not all(0 <= i < size for i in by_id):
-            raise ValueError(f"an id is not below idx, which is {size}")
         if missing := [word for word in SPECIAL_WORDS[1:] if word not in word_to_id]:
             raise ValueError(f"it lacks {', '.join(missing)}")
     # published vocabularies have gaps: an id without a word stays empty, so that the others keep their place

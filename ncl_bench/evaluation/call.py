@@ -8,7 +8,16 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
-from ncl_bench.arguments import AnyPath, Count, NoiseUnit, Seed, as_path, checked_arguments, warn_of_former
+from ncl_bench.arguments import (
+    AnyPath,
+    Count,
+    NoiseUnit,
+    Seed,
+    as_list,
+    as_path,
+    checked_arguments,
+    warn_of_former,
+)
 from ncl_bench.errors import ScoresError, SubmissionError, named
 from ncl_bench.progress import Progress, bar, silent
 
@@ -286,8 +295,7 @@ def compare(
     """
     from ncl_bench.evaluation.compare import compared
 
-    sides = [[given] if isinstance(given, str | PathLike) else given for given in (first, second)]
-    return compared(sides, split, as_path(plot), as_path(root), progress)
+    return compared([as_list(first), as_list(second)], split, as_path(plot), as_path(root), progress)
 
 
 @checked_arguments(SubmissionError)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ncl_bench.data.spec import DatasetSpec
-from ncl_bench.errors import SubmissionError
+from ncl_bench.errors import SubmissionError, known_name, refuse_difference
 from ncl_bench.evaluation.difference import Hits, difference_interval
 from ncl_bench.evaluation.evaluate import Opened, open_submission
 from ncl_bench.evaluation.metrics import CUTOFFS, Float64Array, bootstrap_recalls, hits_per_image, intervals
@@ -115,11 +115,10 @@ class Comparison(Record):
 
         from rich.console import Console
 
-        console = Console(file=StringIO(), width=80, color_system=None)
-        console.print(self)
+        table = StringIO()
+        Console(file=table, width=80, color_system=None).print(self)
         lines = [*self.lines(), *(f"note: {note}" for note in self.notes)]
-        assert isinstance(console.file, StringIO)
-        return console.file.getvalue() + "\n".join(lines)
+        return table.getvalue() + "\n".join(lines)
 
     def _repr_html_(self) -> str:
         """HTML table for notebooks, followed by the notes."""
@@ -250,17 +249,11 @@ def check_comparable(sides: Sequence[Sequence[Opened]], split: Split) -> list[st
     """Refuse submissions on different queries; note every other difference besides the method."""
     first, *others = [opened for side in sides for opened in side]
     for other in others:
-        if first.spec.name != other.spec.name:
-            raise SubmissionError(
-                f"{first.folder} is about {first.spec.name}, {other.folder} about {other.spec.name}; "
-                "only results on one dataset can be compared"
-            )
+        dataset = {"dataset": (other.spec.name, first.spec.name)}
+        refuse_difference(other.folder, dataset, "compare results on one dataset", SubmissionError)
     seen: dict[tuple[object, ...], Path] = {}
     for opened in (first, *others):
-        if split not in opened.sources:
-            raise SubmissionError(
-                f"{opened.folder} has no scores of {split}; it has: {', '.join(opened.sources)}"
-            )
+        known_name(f"split of {opened.folder}", split, opened.sources, SubmissionError)
         # a run given twice would look like two that agree, or like two methods that do not differ
         scores = opened.submission.scores[split]
         same = getattr(scores, "similarity", ""), *(file.sha256 for file in scores.files)

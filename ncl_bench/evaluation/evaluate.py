@@ -4,6 +4,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from ncl_bench import __version__
 from ncl_bench.arguments import AnyPath, as_path
 from ncl_bench.data import DATASETS
 from ncl_bench.data.spec import DatasetSpec
-from ncl_bench.errors import ScoresError, SubmissionError
+from ncl_bench.errors import ScoresError, SubmissionError, refuse_difference
 from ncl_bench.evaluation.detection import separation
 from ncl_bench.evaluation.protocol import (
     PROTOCOL_VERSION,
@@ -31,7 +32,6 @@ from ncl_bench.evaluation.results import RESULT_FILE, CorrespondenceResult, Resu
 from ncl_bench.evaluation.submission import (
     SUBMISSION_FILE,
     ArrayFile,
-    MatrixScores,
     Scores,
     StatedNoise,
     Submission,
@@ -101,7 +101,7 @@ def open_submission(folder: str | Path, *, root: Path | None = None) -> Opened:
                 "correspondence is given, but which training pairs are true is not known here, or all are; "
                 "state noise.seed, or add the noise file as noise.index"
             )
-    if any(isinstance(scores, MatrixScores) for scores in submission.scores.values()):
+    if any(scores.form == "matrix" for scores in submission.scores.values()):
         notes += square_note(spec)
     return Opened(
         folder, submission, spec, sources, probabilities, correspondence, (*notes, *noise_notes), root
@@ -121,12 +121,8 @@ def _inside(folder: Path, entry: ArrayFile) -> Path:
 
 
 def _compare_sha256(path: Path, entry: ArrayFile) -> None:
-    found = sha256_of_file(path)
-    if found != entry.sha256:
-        raise SubmissionError(
-            f"{path} has sha256 {found}, submission.yaml states {entry.sha256}; "
-            "correct the statement if this is the right file"
-        )
+    fix = "correct the statement if this is the right file"
+    refuse_difference(path, {"sha256": (sha256_of_file(path), entry.sha256)}, fix, SubmissionError)
 
 
 def _open_probabilities(folder: Path, entry: ArrayFile, spec: DatasetSpec) -> NDArray[np.floating]:
@@ -226,16 +222,14 @@ def evaluated_folder(
 
 def peak_memory_mb() -> float | None:
     """Largest resident memory of this process so far, in MiB; None if the system does not report it (Windows)."""
-    try:
+    with suppress(OSError, StopIteration):
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
         peak = next(line.split()[1] for line in lines if line.startswith("VmHWM"))
         return round(int(peak) / 1024, 1)
-    except (OSError, StopIteration):
-        pass
-    try:
-        import resource
-    except ModuleNotFoundError:
+    if sys.platform == "win32":
         return None
+    import resource
+
     unit = 1 if sys.platform == "darwin" else 1024  # macOS reports bytes, others KiB
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20, 1)
 
@@ -255,9 +249,10 @@ def check_order(submission: Submission, spec: DatasetSpec, root: Path | None) ->
                 f"the {name} was recorded but not checked, because the dataset is not prepared here; name its folder "
                 "with --root"
             )
-        elif ours != stated:
-            raise SubmissionError(
-                f"{name} is {stated}, ours is {ours}; put the scores into the dataset's order"
+        else:
+            fix = "put the scores into the dataset's order"
+            refuse_difference(
+                f"{spec.name}/{split}", {"order_fingerprint": (stated, ours)}, fix, SubmissionError
             )
     return notes
 
@@ -285,14 +280,9 @@ def check_noise(
             "facts do not draw it here; add its file as noise.index"
         ]
     caption_to_image, record = drawn
-    if noise.sha256 != record.sha256:
-        source = (
-            "its file" if noise.index else f"unit {noise.unit}, ratio {noise.ratio} and seed {noise.seed}"
-        )
-        raise SubmissionError(
-            f"noise.sha256 is {noise.sha256}, but {source} of {spec.name} give {record.sha256}; "
-            "state the noise that was trained on"
-        )
+    source = "its file" if noise.index else f"unit {noise.unit}, ratio {noise.ratio} and seed {noise.seed}"
+    facts = {"noise.sha256": (noise.sha256, record.sha256)}
+    refuse_difference(f"noise of {source}", facts, "state the noise that was trained on", SubmissionError)
     stated = noise.realised_ratio
     if stated is not None and abs(stated - record.realised_ratio) > RATIO_TOLERANCE:
         raise SubmissionError(
@@ -301,11 +291,8 @@ def check_noise(
     if noise.published is not None:
         known = find_known_noise(record.sha256, spec)
         name = record.published or (known.title if known else None)
-        if noise.published != name:
-            raise SubmissionError(
-                f"noise.published is {noise.published!r}, but the noise of unit {noise.unit}, ratio {noise.ratio} and "
-                f"sha256 {record.sha256} is {name or 'no shared file'}; correct it or leave it out"
-            )
+        title = {"noise.published": (noise.published, name)}
+        refuse_difference(f"noise of {source}", title, "correct it or leave it out", SubmissionError)
     notes = []
     standard = spec.standard_seed(noise.unit, noise.ratio or 0.0)
     if record.seed != standard:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from ncl_bench.errors import SubmissionError
+from ncl_bench.errors import SubmissionError, known_name
 from ncl_bench.evaluation.detection import Separation
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.extras import require
@@ -237,9 +237,7 @@ class Result(Record):
     @property
     def test(self) -> Evaluation:
         """Result of the test split."""
-        if "test" not in self.splits:
-            raise SubmissionError(f"the submission holds no test split; it holds: {', '.join(self.splits)}")
-        return self.splits["test"]
+        return self.splits[known_name("split of the submission", "test", self.splits, SubmissionError)]
 
     @property
     def r_sum(self) -> float:
@@ -360,14 +358,14 @@ def as_text(evaluation: Evaluation) -> str:
     from rich.console import Console
 
     # no colours and a fixed width: the text goes to files and tests, too
-    console = Console(file=StringIO(), width=120, color_system=None)
+    text = StringIO()
+    console = Console(file=text, width=120, color_system=None)
     console.print(evaluation)
     for line in lines_of_labels(evaluation):
         console.print(line)
     for note in evaluation.notes:
         console.print(f"note: {note}")
-    assert isinstance(console.file, StringIO)
-    return console.file.getvalue().rstrip("\n")
+    return text.getvalue().rstrip("\n")
 
 
 def _rows(evaluation: Evaluation, with_interval: str) -> list[tuple[str, ...]]:

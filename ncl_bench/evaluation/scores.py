@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ncl_bench.arguments import checked_arguments
 from ncl_bench.decoding import decode
-from ncl_bench.errors import ScoresError, first_line
+from ncl_bench.errors import ScoresError
 from ncl_bench.extras import require
 from ncl_bench.files import AnyPath, atomic_path
 from ncl_bench.foreign import readable, reading
@@ -52,12 +52,9 @@ def as_array(given: Any) -> NDArray[Any]:
     # by its mask: numpy loads its module of masked arrays only when that is named, which takes as long as to rank
     if isinstance(getattr(given, "mask", None), np.ndarray | np.bool_):
         raise ScoresError("a masked array is given, expected a score for every pair; fill the mask")
-    try:
+    # a list of lists of unequal length; a torch tensor without data
+    with reading("what is given", ScoresError, fix="give a numpy array, a tensor, or the path of a file"):
         return np.asanyarray(_on_the_cpu(given))
-    except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: a torch tensor without data
-        raise ScoresError(
-            f"what is given is no array ({first_line(error)}); give a numpy array, a tensor, or the path of a file"
-        ) from None
 
 
 def _on_the_cpu(given: Any) -> Any:
@@ -130,13 +127,10 @@ def _read_text(path: Path) -> NDArray[Any]:
 
 def _read_torch(path: Path) -> NDArray[Any]:
     require("baselines", "torch", needed_by=str(path))
-    import torch
-
     content = load_torch(path, ScoresError)
     tensors = content if isinstance(content, dict) else {"tensor": content}
-    if not all(isinstance(value, torch.Tensor) for value in tensors.values()):
-        raise ScoresError(f"{path} holds more than tensors; save the tensor alone with torch.save")
-    return as_array(tensors[_only({name: value.shape for name, value in tensors.items()}, path)])
+    with reading(path, ScoresError, fix="save the tensor alone with torch.save"):
+        return as_array(tensors[_only({name: value.shape for name, value in tensors.items()}, path)])
 
 
 def _only(shapes: Mapping[Any, Sequence[int]], path: Path) -> Any:

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_v
 
 from ncl_bench.data import DATASETS
 from ncl_bench.data.spec import DatasetSpec
-from ncl_bench.errors import SubmissionError, unknown_name
+from ncl_bench.errors import SubmissionError, known_name
 from ncl_bench.evaluation.detection import Division, Share
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
 from ncl_bench.files import write_text
@@ -17,7 +17,7 @@ from ncl_bench.names import Link, LongText, Name, ShownText, Text
 from ncl_bench.noise import UNITS
 from ncl_bench.noise.draw import Noise, in_words
 from ncl_bench.schema import FileName, Matching, Precision, Record, Sha256, checked
-from ncl_bench.yaml import read_yaml
+from ncl_bench.yaml import leaves, read_yaml
 
 SUBMISSION_FILE = "submission.yaml"
 PAIRS_FILE = "pairs.npz"
@@ -68,10 +68,7 @@ class ArrayFile(_Described):
 
 
 def _is_unit(name: str) -> str:
-    known = ("none", *UNITS, "natural")
-    if name not in known:
-        raise ValueError(f"expected one of: {', '.join(known)}")
-    return name
+    return known_name("noise unit", name, ("none", *UNITS, "natural"), ValueError)
 
 
 class StatedNoise(_Described):
@@ -271,17 +268,12 @@ class Statement(_Described):
     @field_validator("dataset")
     @classmethod
     def _is_known(cls, value: str) -> str:
-        if value not in DATASETS:
-            raise ValueError(unknown_name("dataset", value, DATASETS))
-        return value
+        return known_name("dataset", value, DATASETS, ValueError)
 
     @model_validator(mode="after")
     def _agrees_with_the_dataset(self) -> Self:
         spec = DATASETS[self.dataset]
-        if self.language not in spec.languages:
-            raise ValueError(
-                f"language {self.language!r} of {spec.name}; choose one of: {', '.join(spec.languages)}"
-            )
+        known_name(f"language of {spec.name}", self.language, spec.languages, ValueError)
         if (self.noise.unit == "natural") != (spec.noise == "natural"):
             raise ValueError(
                 f"noise unit {self.noise.unit!r} does not fit {spec.name}, whose noise is {spec.noise}"
@@ -396,19 +388,16 @@ def read_submission(folder: str | Path) -> Submission:
     folder = Path(folder)
     path = folder / SUBMISSION_FILE
     if not path.exists():
-        if (folder / "run.json").is_file():
-            raise SubmissionError(
-                f"{folder} is a training run; score it first: ncl-bench score {folder} --to submissions/{folder.name}"
-            )
         # the current folder is given by a script whose variable is empty
         problem = (
-            f"{folder.absolute()} holds no {SUBMISSION_FILE}"
-            if folder.is_dir()
-            else f"{folder} does not exist or is no folder"
+            f"{folder.absolute()} holds no {SUBMISSION_FILE}" if folder.is_dir() else f"{folder} is no folder"
         )
-        raise SubmissionError(
-            f"{problem}; give a submission; ncl-bench evaluate FILE --dataset NAME takes scores alone"
+        fix = (
+            f"give a submission; scores alone need their dataset: ncl-bench evaluate {folder} --dataset NAME"
         )
+        if (folder / "run.json").is_file():
+            fix = f"score the run first: ncl-bench score {folder} --to submissions/{folder.name}"
+        raise SubmissionError(f"{problem}; {fix}")
     content = read_yaml(path)
     left = unfilled(content)
     if left:
@@ -420,11 +409,7 @@ def read_submission(folder: str | Path) -> Submission:
 
 def unfilled(content: Any) -> list[str]:
     """Keys, joined by dots, that the submitter still has to fill in."""
-    if isinstance(content, list):
-        content = dict(enumerate(content))
-    if isinstance(content, dict):
-        return [f"{key}.{below}".rstrip(".") for key, value in content.items() for below in unfilled(value)]
-    return [""] * (content == FILL_IN)
+    return [key for key, value in leaves(content) if value == FILL_IN]
 
 
 def write_submission(folder: str | Path, submission: Submission) -> None:

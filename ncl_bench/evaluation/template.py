@@ -13,12 +13,12 @@ import yaml
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.load import train_noise
 from ncl_bench.data.order import order_of_download
-from ncl_bench.data.spec import DatasetSpec
-from ncl_bench.errors import NoiseError, SubmissionError, named, one_line
+from ncl_bench.data.spec import DatasetSpec, refuse_noise
+from ncl_bench.errors import SubmissionError, one_line
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION, expected_shape, known_order, open_scores
 from ncl_bench.evaluation.scores import Similarity, as_array
 from ncl_bench.evaluation.submission import FILL_IN, ORDER, SUBMISSION_FILE, Submission, noise_of, unfilled
-from ncl_bench.files import atomic_path, sha256_of_file, sole_owner, write_text
+from ncl_bench.files import atomic_path, refuse_existing, sha256_of_file, sole_owner, write_text
 from ncl_bench.noise.draw import Noise
 from ncl_bench.progress import as_typed
 
@@ -89,10 +89,7 @@ def begin_submission(
     path, targets = folder / SUBMISSION_FILE, [folder / name for name in files.values()]
     # two processes that begin the same folder would mix their files
     with sole_owner(folder, nested=False):
-        if path.exists():
-            raise SubmissionError(
-                f"{path} exists already; remove it or choose another folder with {named('to')}"
-            )
+        refuse_existing(path)
         # without scores there is nothing to copy: they lie in the folder already, or follow later
         for source, target in zip(scores, targets, strict=False):
             _copy(source, target)
@@ -194,12 +191,8 @@ def _noise(
     spec: DatasetSpec, ratio: float | None, unit: str | None, seed: int | None, root: Path | None
 ) -> tuple[dict[str, Any], str]:
     """The section on noise, and its source; the source is empty if no noise was requested."""
+    refuse_noise(spec, ratio, unit, seed is not None)
     if spec.noise == "natural":
-        if ratio or (unit, seed) != (None, None):
-            raise NoiseError(
-                f"{spec.name} carries natural noise, and the protocol adds no synthetic noise to it; "
-                f"leave {named('noise_ratio')}, {named('noise_unit')} and {named('noise_seed')} out"
-            )
         return {"unit": "natural", "ratio": None}, f"a fact of {spec.name}"
     asked = Noise.asked(ratio, unit, seed)
     if asked.unit is None:

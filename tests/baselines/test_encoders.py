@@ -109,9 +109,9 @@ def test_weights_that_do_not_fit_are_refused(weights, tmp_path):
     tensors = torch.load(weights(MAPS, ".pth"), weights_only=True)
     torch.save(tensors | {"more": torch.zeros(1)}, tmp_path / "more.pth")
     for name, file, problem in (
-        (MAPS, weights(TOKENS, ".pth"), r"test_vit\.pth is of another network .*\(Missing key"),
-        (MAPS, tmp_path / "more.pth", r"more\.pth is of another network .*\(Unexpected key.* \"more\""),
-        (LITE0, weights(MAPS), "is of another network than --encoder says"),
+        (MAPS, weights(TOKENS, ".pth"), r"test_vit\.pth cannot be read .* Missing key"),
+        (MAPS, tmp_path / "more.pth", r"more\.pth cannot be read .* Unexpected key.* \"more\""),
+        (LITE0, weights(MAPS), "cannot be read .* of the network that --encoder says"),
     ):
         with pytest.raises(NclBenchError, match=problem):
             load_encoder(name, file)
@@ -125,7 +125,7 @@ class Hostile:
 @pytest.mark.parametrize("content", [Hostile(), {"a": Hostile()}, [1, 2], {"a": 1}])
 def test_nothing_is_unpickled_but_tensors(content, timm, tmp_path, capsys):
     torch.save(content, tmp_path / "weights.pth")
-    with pytest.raises(NclBenchError, match=r"weights\.pth (cannot be read|holds no state dict)"):
+    with pytest.raises(NclBenchError, match=r"weights\.pth cannot be read"):
         load_encoder(MAPS, tmp_path / "weights.pth")
     assert "never printed" not in capsys.readouterr().out
 
@@ -155,12 +155,9 @@ def test_without_a_network_weights_are_asked_for(timm, monkeypatch):
 
     monkeypatch.setattr(timm, "create_model", no_network)
     with pytest.raises(
-        NclBenchError, match=r"timm cannot make resnet18 \(the hub cannot be reached\); without a network"
+        NclBenchError, match=r"resnet18 cannot be read \(the hub cannot be reached and so on\); without a net"
     ):
         load_encoder("resnet18")
-    monkeypatch.setattr(timm, "is_model", lambda name: True)
-    with pytest.raises(NclBenchError, match="timm has no weights for resnet18_nobody; give a file"):
-        load_encoder("resnet18_nobody")
 
 
 def test_published_weights_are_named_and_hashed(timm, monkeypatch):

@@ -127,10 +127,12 @@ def test_the_same_command_again_does_nothing_and_another_is_refused(photos, tmp_
         ("tiny", replace(OPTIONS, seed=1)),
         ("other", OPTIONS),
     ):
-        with pytest.raises(DataError, match="holds features of other images or with other settings"):
+        with pytest.raises(DataError, match="exists with other images or settings"):
             extract(photos, tiny_encoder(weights), tmp_path / "out", other)
     (tmp_path / "full").mkdir()
-    with pytest.raises(DataError, match="full exists and holds no features; choose another --to"):
+    with pytest.raises(
+        DataError, match="full exists with other images or settings; delete it or choose another --to"
+    ):
         extract(photos, tiny_encoder(), tmp_path / "full", OPTIONS)
 
 

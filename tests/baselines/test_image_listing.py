@@ -129,8 +129,8 @@ def test_other_sources_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("lists", "problem"),
     [
-        (["train=one.txt"], "is missing for dev and test"),
-        (["val=one.txt"], "val=one.txt is no SPLIT=FILE with one of train, dev, test"),
+        (["train=one.txt"], "names train=one.txt, expected SPLIT=FILE for each of train, dev, test"),
+        (["val=one.txt"], "names val=one.txt, expected SPLIT=FILE"),
         (["train=gone.txt", "dev=b.txt", "test=c.txt"], r"gone\.txt does not exist"),
         (["train=x.txt", "dev=b.txt", "test=c.txt"], r"x\.txt names x, which photos does not hold; fetch it"),
         (["train=b.txt", "dev=b.txt", "test=c.txt"], r"b\.txt: b is in dev here and in train above; choose"),

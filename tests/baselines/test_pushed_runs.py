@@ -69,5 +69,7 @@ def test_a_token_is_not_printed(run, tmp_path):
 def test_what_is_no_run_on_the_hub_is_refused(tmp_path):
     with pytest.raises(TrainingError, match="expected USER/NAME"):
         baselines.hub.fetch("hub:ada")
-    with pytest.raises(TrainingError, match=r"holds no run\.json"):
-        baselines.hub.fetch("hub:ada/other", download=lambda *_, **__: tmp_path)
+    with pytest.raises(TrainingError, match=r"run\.json does not exist, expected that of a finished run"):
+        baselines.score(
+            baselines.hub.fetch("hub:ada/other", download=lambda *_, **__: tmp_path), to=tmp_path / "to"
+        )

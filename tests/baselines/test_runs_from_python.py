@@ -40,7 +40,7 @@ def test_a_run_is_trained_resumed_scored_and_plotted(recipe, tmp_path):
     folder = run.score()
     assert folder == run.path / "submission" == run.score(), "test is read once"
     with pytest.raises(
-        NclBenchError, match="submission holds similarities already; give to=DIR for embeddings"
+        NclBenchError, match="submission was scored with another hubs= or embeddings=; give to=DIR"
     ):
         run.score(embeddings=True)
     assert ncl_bench.evaluate_submission(folder).r_sum > 0

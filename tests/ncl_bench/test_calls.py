@@ -131,7 +131,7 @@ def test_a_name_that_is_nearly_right_is_suggested(name, words):
 @pytest.mark.parametrize(
     ("holds", "words"),
     [
-        ("run.json", "is a training run; score it first"),
+        ("run.json", "score the run first: ncl-bench score"),
         ("", r"holds no submission\.yaml; give a submission"),
     ],
 )

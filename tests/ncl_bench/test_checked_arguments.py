@@ -187,7 +187,7 @@ def scored(**options):
         (lambda: scored(similarity="l2"), "similarity is 'l2', expected one of: cosine, dot"),
         (lambda: scored(similarity=None), "similarity is None, expected one of: cosine, dot"),
         (lambda: baselines.Execution(precision="half"), "precision is 'half', expected one of: 32-true"),
-        (lambda: TEST.subset([[1], [2, 3]]), r"rows are \[\[1\], \[2, 3\]\], expected one list"),
+        (lambda: TEST.subset([[1], [2, 3]]), r"rows \[\[1\], \[2, 3\]\] cannot be read .*; give one list"),
         (lambda: TEST.read("ab"), "rows are .* of shape"),
         (lambda: ncl_bench.evaluate(SCORES, dataset="digits", t2i=5), "t2i has shape"),
         (lambda: ncl_bench.evaluate((), dataset="digits"), r"scores has shape \(0,\)"),

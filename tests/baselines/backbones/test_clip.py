@@ -271,7 +271,7 @@ def test_weights_that_do_not_fit_are_refused_with_a_sentence(damage, tmp_path):
     elif damage == "absent":
         path.unlink()
     of_file = {"bytes": "safetensors cannot be read", "absent": "does not exist"}
-    wanted = of_file.get(damage, "does not fit CLIP: ")
+    wanted = of_file.get(damage, r"cannot be read .* give weights of CLIP")
     with pytest.raises(TrainingError, match=wanted):
         tiny_clip(weights=str(path)).load_pretrained()
 
@@ -283,7 +283,7 @@ def test_weights_that_do_not_fit_are_refused_with_a_sentence(damage, tmp_path):
         ({"model": "ViT-B-16-SigLIP"}, "whose text tower or tokenizer is not CLIP's own"),
         (
             {"model": {**MODEL, "vision_cfg": {"with": 3}}},
-            "backbone.model does not describe a CLIP of OpenCLIP",
+            "backbone.model cannot be read .* describe a CLIP of OpenCLIP",
         ),
         ({"model": "ViT-B-32", "pretrained": "opanai"}, "opanai, which OpenCLIP does not know .* openai"),
         ({"pretrained": "openai", "model": MODEL}, "does not know for this model; leave it out"),
@@ -303,7 +303,7 @@ def test_named_weights_bring_their_activation_and_normalisation(monkeypatch):
     assert CLIP.title_of(CLIPConfig(model="ViT-B-32-quickgelu")) == "CLIP ViT-B/32"
     monkeypatch.setattr(open_clip, "download_pretrained", refuse)
     with pytest.raises(
-        TrainingError, match=r"openai of ViT-L-14-336 cannot be fetched \(no network\); fix: fetch them"
+        TrainingError, match=r"openai of ViT-L-14-336 cannot be read \(no network\); fetch them"
     ):
         CLIP.pretrained_encoder(config)
 

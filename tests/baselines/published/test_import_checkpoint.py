@@ -267,7 +267,7 @@ def test_imported_weights_are_neither_trained_on_nor_overwritten(tmp_path):
     before = (tmp_path / "run" / "best.safetensors").read_bytes()
     result = CliRunner().invoke(app, ["train", "ncr/digits_vse_infinity", "--to", str(tmp_path / "run")])
     assert "holds imported weights" in str(result.exception)
-    with pytest.raises(TrainingError, match="exists; choose a new folder"):
+    with pytest.raises(TrainingError, match="exists already; choose a new folder"):
         import_checkpoint(tmp_path / "model_best.pth.tar", statement("ncr"), tmp_path / "run")
     assert (tmp_path / "run" / "best.safetensors").read_bytes() == before
 
@@ -316,7 +316,7 @@ REFUSED = {
     "plain networks as MSCN": (lambda: twice(list_of("sgr")), "mscn", "only MSCN has meta networks"),
     "no network": (lambda: {"weights": torch.ones(2)}, "gsc", "no network in a known layout (found: weights)"),
     "a size too few": (lambda: without("img_enc.fc.weight"), "gsc", "lack 'img_enc.fc.weight'"),
-    "another vocabulary": (lambda: with_rows(10), "gsc", "a vocabulary size of 10, digits has"),
+    "another vocabulary": (lambda: with_rows(10), "gsc", "vocabulary size is 10, expected"),
 }  # fmt: skip
 
 

@@ -51,7 +51,7 @@ def test_a_setting_is_typed_and_what_it_changes_is_known(given, changed):
         ("steps=true", "steps is True"),
         ("method.name=nrc", "unknown method 'nrc'"),
         ("method.epochs", "method.epochs: expected NAME=VALUE"),
-        ("method.epochs=&a [*a]", "aliases are not allowed"),
+        ("method.epochs=&a [*a]", "aliases and tags are not allowed"),
         ("method.epochs=!!python/object:os.x 1", "tags are not allowed"),
         ("method.epochs={a: 1, a: 2}", "the key 'a' occurs twice"),
         ("batch_size=[", r"batch_size=\[ cannot be read"),

@@ -104,7 +104,7 @@ def test_a_job_gets_the_options_and_gives_its_result_or_a_sentence(queue, tmp_pa
         with pytest.raises(NclBenchError, match=r"^x is refused; fix: give another$"):
             future.result()
     with (
-        pytest.raises(NclBenchError, match=r"--slurm: .*colour"),
+        pytest.raises(NclBenchError, match=r"--slurm cannot be read .*colour"),
         job_pool({"colour": "red"}, tmp_path, 1, nothing),
     ):
         pass
@@ -115,7 +115,9 @@ def test_what_sbatch_refuses_is_one_sentence(queue, tmp_path):
         "#!/bin/bash\necho 'invalid partition specified: gpu' >&2; exit 1\n"
     )
     with (
-        pytest.raises(NclBenchError, match=r"^--slurm: invalid partition specified: gpu; fix: "),
+        pytest.raises(
+            NclBenchError, match=r"^--slurm cannot be read .*invalid partition specified: gpu.*; see "
+        ),
         job_pool({"partition": "gpu"}, tmp_path / "sweep" / "jobs", 1, nothing) as jobs,
     ):
         jobs.submit("refused", nothing).result()

@@ -135,22 +135,12 @@ def test_nothing_is_said_about_cuda_without_torch(monkeypatch):
     assert list(baselines.doctor.cuda_devices()) == []
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (["--profile"], "^--profile profiles steps on a GPU; give --gpu too$"),
-        (["--gpu", "--profile"], "^`doctor --gpu` needs a CUDA device"),
-        (
-            ["--gpu"],
-            r"^`doctor --gpu` needs a CUDA device, and torch finds none; run it on a machine with a GPU",
-        ),
-        (["--gpu", "--json"], r"^--gpu prints a table of its own; leave --root, --deep and --json out$"),
-    ],
-)
-def test_without_a_gpu_one_sentence_says_so(options, sentence, monkeypatch):
+@pytest.mark.parametrize("options", [["--profile"], ["--gpu", "--profile"], ["--gpu"]])
+def test_without_a_gpu_one_sentence_says_so(options, monkeypatch):
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     found = CliRunner().invoke(app, ["doctor", *options])
     assert found.exit_code != 0
     assert found.output == ""
-    assert re.search(sentence, str(found.exception))
+    sentence = "`doctor --gpu` needs a CUDA device, and torch finds none; run it on a machine with a GPU"
+    assert str(found.exception).startswith(sentence)

@@ -43,6 +43,6 @@ def test_lack_of_memory_is_one_sentence(command, run, monkeypatch):
 def test_the_reason_of_a_damaged_file_holds_no_advice_to_unpickle_it():
     advice = "Weights only load failed. Re-running `torch.load` with `weights_only` set to `False` will likely succeed"
     assert reason_of(UnpicklingError(advice)) == "no file of torch.save"
-    assert reason_of(ValueError("cut\nmore")) == "cut"
+    assert reason_of(ValueError("cut:\n\tmore")) == "cut: more"
     with pytest.raises(RuntimeError, match="allocate"):
         reason_of(RuntimeError("DefaultCPUAllocator: can't allocate memory"))

@@ -47,12 +47,6 @@ BOTH = {
         "settings='method.epochs=3' has no effect, as nothing is trained",
         "--set method.epochs=3 has no effect, as nothing is trained",
     ),
-    "sweep, draws without noise": (
-        lambda: baselines.Sweep.of(RECIPE, noises=["none"], draws=True),
-        ["sweep", RECIPE, "--noise", "none", "--draws"],
-        "draws= has no effect without noise; fix: leave it out, or add noises='caption-40'",
-        "--draws has no effect without noise; fix: leave it out, or add --noise caption-40",
-    ),
     "sweep, too many at once": (
         lambda: baselines.sweep(RECIPE, to="x", jobs=2**31),
         ["sweep", RECIPE, "--to", "x", "--jobs", str(2**31)],
@@ -68,8 +62,8 @@ BOTH = {
     "prepare, no files": (
         lambda: ncl_bench.prepare("flickr30k", to="x"),
         ["prepare", "flickr30k", "--to", "x"],
-        "give their folder with place=",
-        "give their folder with --from",
+        "name them with place=",
+        "name them with --from",
     ),
     "prepare, no folder": (
         lambda: ncl_bench.prepare("digits"),
@@ -110,15 +104,15 @@ def test_each_door_has_its_words(case, run, tmp_path, monkeypatch):
     ("command", "sentence"),
     [
         (("noise", "make", "digits", "--ratio", "0.4", "--seed", "-1", "--to", "x.npy"), "--seed is -1, expected"),
-        (("score", "--to", "x"), "either finished runs, or --zero-shot and a recipe"),
-        (("score", "run", "--to", "x", "--set", "steps=3"), "--set and --precision need --zero-shot:"),
+        (("score", "--to", "x"), "or --zero-shot and a recipe, with --set"),
+        (("score", "run", "--to", "x", "--set", "steps=3"), "or --zero-shot and a recipe, with --set and --precision"),
         (("sweep", "--to", "x"), "name some, or add --table NAME"),
         (("sweep", RECIPE, "--to", "x", "--dataset", "digits"), "--dataset moves a table to another dataset; fix: add"),
         (("sweep", RECIPE, "--paper", "NCR"), "--paper selects rows of a table; fix: add --table NAME"),
         (("sweep", RECIPE, "--time"), "--time times the steps of a plan; fix: add --plan, or leave it out"),
         (("sweep", RECIPE, "--slurm", "partition=gpu"), "--slurm partition=gpu only applies to SLURM jobs; fix:"),
         (("tune", "--table", "pictograms", "--trials", "3"), "--table pictograms already sets --trials"),
-        (("features", ".", "--split", "train=a", "--split-column", "part", "--to", "x"), "--split-column is 'part'"),
+        (("features", ".", "--split", "train=a", "--to", "x"), "--split names train=a, expected SPLIT=FILE for each"),
     ],
 )  # fmt: skip
 def test_a_command_names_its_own_options(

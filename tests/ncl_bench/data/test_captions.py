@@ -51,11 +51,6 @@ def test_ids_repeated_out_of_order_are_refused(ids):
             unique_ids(ids, 3, 2, "x")
 
 
-def test_an_empty_file_of_ids_is_refused():
-    with pytest.raises(DataError, match="x is empty"):
-        read_token_ids(b"", "x", start=1, end=2, size=9)
-
-
 def test_damaged_text_files_are_read_or_refused():
     readers = (
         lambda content: read_lines(content, "lines"),

@@ -47,12 +47,12 @@ NOISY = {"name": "digits", "noise_ratio": 0.4}
 @pytest.mark.parametrize(
     ("options", "stated", "ids", "message"),
     [
-        ({"name": "digits"}, {}, IDS, "another noise"),
-        (NOISY | {"noise_seed": 1}, {}, IDS, "another noise"),
-        (NOISY | {"name": "pictograms"}, {}, IDS, "another dataset .'digits' there, 'pictograms' here"),
+        ({"name": "digits"}, {}, IDS, "belongs to other data: noise is"),
+        (NOISY | {"noise_seed": 1}, {}, IDS, "noise is"),
+        (NOISY | {"name": "pictograms"}, {}, IDS, "dataset is 'digits', expected 'pictograms'"),
         ({"name": "digits", "split": "dev"}, {}, IDS, "keep lists pairs of train, not of dev"),
         (NOISY | {"keep": 3}, {}, IDS, "keep is 3"),
-        (NOISY, {"fingerprint": "0123456789abcdef" * 4}, IDS, "another fingerprint"),
+        (NOISY, {"fingerprint": "0123456789abcdef" * 4}, IDS, "fingerprint is"),
         (NOISY, {"sha256": "0" * 64}, IDS, "keep.csv does not hold the pairs"),
         (NOISY, {}, [1, "four"], "keep.csv line 3: 'four'"),
         (NOISY, {"dataset": None}, IDS, "keep.json cannot be read .*dataset"),

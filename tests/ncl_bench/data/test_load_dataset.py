@@ -80,8 +80,8 @@ REFUSED = {
     "digits noise_file=absent.npy": r"absent\.npy does not exist",
     "digits noise_file=[0,1]": "noise_file is .*expected a path",
     "flickr30k": "must be prepared.*root= or NCL_BENCH_DATA",
-    "flickr30k root=.": "is not a prepared dataset",
-    "flickr30k root=absent": "is not a prepared dataset",
+    "flickr30k root=.": "expected a prepared dataset",
+    "flickr30k root=absent": "expected a prepared dataset",
 }
 
 

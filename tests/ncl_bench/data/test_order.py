@@ -79,7 +79,7 @@ def test_what_is_known_needs_no_files(tmp_path):
     spec = miniatures.SPECS["flickr30k"]
     assert known_order(spec, "test", None) is None
     assert known_order(replace(spec, order_fingerprints={"test": "known"}), "test", None) == "known"
-    with pytest.raises(DataError, match="embedded, so its order is known"):
+    with pytest.raises(DataError, match="embedded and has no download"):
         order_of_download(DATASETS["digits"], tmp_path, "test")
     with pytest.raises(DataError, match=r"holds no test_caps\.txt"):
         order_of_download(DATASETS["flickr30k"], tmp_path, "test")

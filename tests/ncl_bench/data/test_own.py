@@ -285,15 +285,6 @@ def test_a_protocol_is_named_after_the_images_of_test():
             protocol_images(wrong)
 
 
-def test_what_encodes_pictures_has_no_effect_beside_features():
-    split_files(arrays(4))
-    table("image,caption", english)
-    for name, value in {"encoder": "x", "device": "tpu", "skip_damaged": True}.items():
-        with pytest.raises(DataError, match=r"^features are given, so no picture is encoded"):
-            new_dataset("pets", "captions.csv", features="features", to="data", **{name: value})
-    assert not Path("data").exists()
-
-
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

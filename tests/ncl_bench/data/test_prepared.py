@@ -78,8 +78,8 @@ def array(change):
         ("manifest.json", manifest(dtype="int8"), r"manifest.json cannot be read \(dtype"),
         ("manifest.json", manifest(more=1), r"manifest.json cannot be read \(unknown key 'more'"),
         ("manifest.json", manifest(layout_version=1), r"layout version 1, this version reads 2.; delete"),
-        ("manifest.json", manifest(name="coco"), "name is coco, flickr30k has flickr30k"),
-        ("manifest.json", manifest(feature_dim=5), "feature_dim is 5, flickr30k has 4"),
+        ("manifest.json", manifest(name="coco"), "name is 'coco', expected 'flickr30k'"),
+        ("manifest.json", manifest(feature_dim=5), "feature_dim is 5, expected 4"),
         ("features/train.npy", lambda path: path.unlink(), r"train\.npy is missing, expected \d+ bytes"),
         ("tokens/train/word.npy", lambda path: os.truncate(path, 200), r"word\.npy has 200 bytes, expected"),
         (

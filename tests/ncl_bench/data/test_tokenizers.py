@@ -227,7 +227,7 @@ def test_published_ids_stay_as_they_are(tmp_path):
         (lambda v: [1], "cannot be read"),
         (lambda v: {**v, "idx": "9"}, "no whole numbers"),
         (lambda v: {**v, "idx2word": {**v["idx2word"], "4": "cat"}}, "disagree"),
-        (lambda v: {**v, "idx": 4}, "an id is not below idx, which is 4"),
+        (lambda v: {**v, "idx": 4}, "no whole numbers below idx"),
         (lambda v: {"word2idx": {"a": 0}, "idx2word": {"0": "a"}, "idx": 1}, "lacks <start>, <end>, <unk>"),
     ],
 )
@@ -259,7 +259,7 @@ def test_damaged_vocabularies_are_read_or_refused():
     assert_damage_is_refused([good], read, JSON)
     words = {"<pad>": 0, "<start>": 1, "<end>": 2, "<unk>": 3, "dog": 10**12}
     large = {"word2idx": words, "idx2word": {str(10**12): "dog"}, "idx": 10**12 + 1}
-    assert_refused(read, json.dumps(large).encode(), "no whole numbers up to 2000000")
+    assert_refused(read, json.dumps(large).encode(), "idx is above 2000000")
     assert_refused(read, good.replace(b'"dog"', b'"\\ud800"'), "surrogates not allowed")
 
 

@@ -119,7 +119,7 @@ replace_bytes("cannot be read", zip_bomb, "zip_bomb")
 replace_bytes("cannot be read", lambda _: header("__import__('os').mkdir('exploited')"), "code_in_header")
 replace_bytes("it was cut short", lambda _: header("(1000000000000, 1000000000000)"), "huge_shape")
 replace_bytes("shape", lambda _: header("(-200, -1000)") + bytes(800_000), "negative_shape")
-replace_bytes("has sha256", lambda content: content[:-1] + b"\x01", "another_hash")
+replace_bytes(": sha256 is", lambda content: content[:-1] + b"\x01", "another_hash")
 
 # A carriage return in ``notes`` was accepted and then ended every later `leaderboard diff` with a traceback.
 state("notes holds the control character U+000D; remove it", "carriage_return", notes="a\rb")
@@ -158,12 +158,12 @@ state("noise.sha256 is", "wrong_noise_seed", noise__seed=5)
 state("noise.realised_ratio is", "wrong_realised_ratio", noise__realised_ratio=0.3)
 state("noise unit 'natural'", "natural_noise_on_clean_data", noise={"unit": "natural", "ratio": None})
 state("does not fit unit 'none'", "ratio_without_noise", noise__unit="none")
-state("order_fingerprint of digits/test is", "other_order", order_fingerprint__test=ANOTHER_HASH)
+state("digits/test: order_fingerprint is", "other_order", order_fingerprint__test=ANOTHER_HASH)
 state("order_fingerprint of split 'test' is missing", "no_order", order_fingerprint={})
 state("not a real sha256: too few distinct digits", "order_of_letters", order_fingerprint__test="a" * 64)
 
 replace_yaml("it holds list", "- a\n- b\n", "yaml_list")
-replace_yaml("aliases are not allowed", "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n", "yaml_bomb")
+replace_yaml("aliases and tags are not allowed", "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n", "yaml_bomb")
 replace_yaml("tags are not allowed", "method: !!python/object/apply:os.mkdir [exploited]\n", "yaml_tag")
 replace_yaml("the key 'method' occurs twice", "method: a\nmethod: b\n", "yaml_key_twice")
 replace_yaml("cannot be read", "method: a\n\tb: c\n", "yaml_tab")
@@ -210,15 +210,13 @@ def sparse_giant_of_the_right_shape(folder, content):
     os.truncate(folder / "test.npy", 10_000_000_000)
 
 
-@case(
-    "holds no submission.yaml; give a submission; ncl-bench evaluate FILE --dataset NAME takes scores alone"
-)
+@case("holds no submission.yaml; give a submission; scores alone need their dataset: ncl-bench evaluate")
 def no_statement(folder, content):
     content.clear()
     (folder / "submission.yaml").unlink()
 
 
-@case("is not a prepared dataset")
+@case("expected a prepared dataset")
 def root_without_data(folder, content):
     matrix = write_array(folder, "test.npy", np.eye(1000, dtype=np.float32))
     content["scores"]["test"]["matrix"] = matrix
@@ -277,7 +275,7 @@ def noise_file(words, name, make):
 
 noise_file("noise file", "noise_file_of_another_length", lambda: np.arange(10))
 noise_file(
-    "but its file of digits give",
+    "noise of its file: noise.sha256 is",
     "noise_file_of_another_hash",
     lambda: DATASETS["digits"].draw_noise(noise_ratio=0.2, noise_unit="caption")[0],
 )
@@ -342,7 +340,7 @@ def test_bad_input_is_one_sentence(name, run, tmp_path, monkeypatch):
 def test_a_folder_or_a_dataset_is_needed(run, tmp_path):
     (tmp_path / "file").write_text("")
     assert "is no folder" in run("evaluate", tmp_path / "nowhere").err
-    assert "holds scores of an unknown dataset" in run("evaluate", tmp_path / "file").err
+    assert "scores alone need their dataset" in run("evaluate", tmp_path / "file").err
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes on another user's rights")

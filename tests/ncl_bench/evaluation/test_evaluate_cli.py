@@ -134,7 +134,7 @@ def test_a_noise_file_stands_for_a_seed(run, tmp_path):
     assert "studies of spread" in ran.out
     content["noise"]["published"] = "the digits 0.4 permutation of RCL and L2RM"
     write_statement(tmp_path, content)
-    assert f"sha256 {record.sha256} is no shared file" in run("submission", "check", tmp_path).err
+    assert "noise of its file: noise.published is" in run("submission", "check", tmp_path).err
     del content["noise"]["published"]
     del content["noise"]["index"]
     write_statement(tmp_path, content)
@@ -256,9 +256,9 @@ def test_a_run_counts_once_and_sides_are_told_by_vs(run, tmp_path):
         ((first, copy), "holds the scores of"),
         ((first, second, copy), "3 folder(s) given without vs"),
         ((first,), "1 folder(s) given without vs"),
-        (("vs", first), "expected one vs"),
-        ((first, "vs", second, "vs", copy), "expected one vs"),
-        ((first, second, "--split", "dev"), "has no scores of dev"),
+        (("vs", first), "a side of the comparison is empty"),
+        ((first, "vs", second, "vs", copy), "vs is no folder"),
+        ((first, second, "--split", "dev"), "unknown split of"),
     ):
         ran = run("compare", *arguments)
         assert (ran.code, ran.err.count("\n")) == (2, 1)

@@ -110,7 +110,7 @@ def held(matrix, monkeypatch):
 
 EVALUATE = {
     "two.pt --dataset digits": "two.pt holds 2 arrays (a (2,), b (3,))",
-    "mixed.pt --dataset digits": "mixed.pt holds more than tensors",
+    "mixed.pt --dataset digits": "mixed.pt cannot be read",
     "array.pt --dataset digits": "array.pt cannot be read",
     "cut.pt --dataset digits": "cut.pt cannot be read",
     "nowhere.pt --dataset digits": "nowhere.pt does not exist",
@@ -128,11 +128,11 @@ EVALUATE = {
     "scores.npy --t2i whole.npy --dataset digits": "has dtype int64",
     "scores.npy --t2i gone.npy --dataset digits": "gone.npy does not exist",
     "images.npy captions.npy --t2i scores.npy --dataset digits": "the first input is embeddings",
-    "bare --t2i scores.npy": "--t2i belongs to files of scores, and bare is no file",
-    "stated --bank scores.npy scores.npy": "--bank belongs to files",
+    "bare --t2i scores.npy": "bare names dataset, split and scores itself; leave --t2i out",
+    "stated --bank scores.npy scores.npy": "names dataset, split and scores itself; leave --bank out",
     "stated --dataset digits": "--dataset",
     "stated --split dev": "--split",
-    "stated stated": "one submission at a time",
+    "stated stated": "leave the other inputs out",
     "huge.npy captions.npy --dataset digits": "a vector of norm inf in row 3",
     "tiny.npy captions.npy --dataset digits": "a vector of norm 0 in row 3",
     "large.npy captions.npy --similarity dot --dataset digits": "the products exceed float32",

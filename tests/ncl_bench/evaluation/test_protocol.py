@@ -106,7 +106,7 @@ def test_folds_divide_the_test_split(name):
         (np.zeros((200, 1000), np.longdouble), "dtype float128"),
         (np.zeros((200, 1000), np.complex64), "dtype complex64"),
         (np.ma.masked_all((200, 1000), np.float32), "masked"),
-        ([[1.0], [1.0, 2.0]], "no array"),
+        ([[1.0], [1.0, 2.0]], "what is given cannot be read"),
     ],
 )
 def test_wrong_scores_are_refused(scores, words):

@@ -76,8 +76,6 @@ def _shown(text: str) -> str:
         return text.strip(" ")  # nothing below changes or refuses it
     text = "".join(" " if unicodedata.category(letter) == "Zs" else letter for letter in text)
     text = unicodedata.normalize("NFC", text).strip(" ")
-    if any(letter in "\n\r\t" for letter in text):
-        raise ValueError("it has a line break or a tab; write it in one line")
     found = unseen(text)
     if found:
         raise ValueError(f"it holds the {found}; remove it")

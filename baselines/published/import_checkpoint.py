@@ -60,7 +60,7 @@ def import_checkpoint(file: Path, statement: Provenance, to: Path) -> list[str]:
     refuse_existing(to)
     options = _backbone_options(statement.settings)
     checkpoint = read_checkpoint(file)
-    states = [_scoring_weights(state, file) for state in checkpoint.networks]
+    states = [_scoring_weights(state) for state in checkpoint.networks]
     _check_networks(states, statement.method, file)
     fix = "give a checkpoint of this method, and options that its backbone has"
     with reading(file, TrainingError, fix=fix):
@@ -112,26 +112,18 @@ def _measure_centres(network: VSEInfinity, train: PairedDataset) -> str:
     )
 
 
-def _scoring_weights(state: Mapping[str, Tensor], file: Path) -> dict[str, Tensor]:
-    scoring = {name: x for name, x in state.items() if name.startswith(SCORING)}
-    for name, x in scoring.items():
-        if not x.isfinite().all():
-            raise TrainingError(
-                f"{file}: weight {name} holds values that are not finite; fetch another checkpoint"
-            )
-    return scoring
+def _scoring_weights(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: x for name, x in state.items() if name.startswith(SCORING)}
 
 
 def _check_networks(states: Sequence[Mapping[str, Tensor]], method: str, file: Path) -> None:
     wanted = METHODS[method].n_networks
-    if len(states) != wanted:
+    meta = [any(name.startswith(META_PREFIX) for name in state) for state in states]
+    if meta != [method == "mscn"] * wanted:
         raise TrainingError(
-            f"{file} holds {len(states)} network{'s' * (len(states) > 1)}, {method} trains {wanted}; "
-            "is it of another method?"
+            f"{file} holds {len(meta)} network{'s' * (len(meta) > 1)}, {sum(meta)} with a meta network, and {method} "
+            f"trains {wanted}; only MSCN has meta networks, so is it of another method?"
         )
-    for state in states:
-        if any(name.startswith(META_PREFIX) for name in state) != (method == "mscn"):
-            raise TrainingError(f"only MSCN has meta networks; is {file} of {method}, or of another method?")
 
 
 def _left_out(checkpoint: Checkpoint) -> list[str]:

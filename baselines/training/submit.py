@@ -389,10 +389,6 @@ def _alike(each: FinishedRun) -> dict[str, object]:
 def check_vocabulary(finished: FinishedRun, split: PairedDataset) -> None:
     """Check that token ids mean the same words as in training."""
     trained, here = finished.run.vocabulary, split.vocabulary.sha256
-    if trained is not None and trained != here:
-        raise TrainingError(
-            f"{finished.folder.path} was trained with the vocabulary {trained[:8]}, but {split.name} was prepared here "
-            f"with {here[:8]}, so token ids differ; use the {named('root')} of the training, or prepare the "
-            "dataset with that "
-            "vocabulary (ncl-bench prepare --vocabulary)"
-        )
+    where = f"{split.name} has other token ids than {finished.folder.path} was trained with"
+    fix = f"use the {named('root')} of the training, or that vocabulary (ncl-bench prepare --vocabulary)"
+    refuse_difference(where, {"vocabulary": (here, trained or here)}, fix, TrainingError)

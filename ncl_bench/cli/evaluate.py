@@ -94,14 +94,16 @@ def evaluate(
             _print_result(result, written)
         return
     ranked: list[Any] = [*scores]
-    if bank is not None and (len(scores) > 1 or t2i is not None):  # one direction would stay uncorrected
-        raise ScoresError(f"{named('bank')} corrects one matrix of similarities, which ranks both directions")
+    # one direction would stay uncorrected, or uncorrected recalls be taken for corrected
+    if len(scores) > 1 or t2i is not None if bank else of_bank:
+        raise ScoresError(
+            f"{named('weight')} and {named('neighbours')} need {named('bank')}, which corrects one matrix of "
+            "similarities that ranks both directions"
+        )
     if bank is not None:
         from ncl_bench.evaluation.hubs import without_hubs
 
         ranked = [without_hubs(first, *bank, **of_bank)]
-    elif of_bank:  # uncorrected recalls would be taken for corrected
-        raise ScoresError(f"{named('weight')} and {named('neighbours')} need {named('bank')}")
     evaluation, written = evaluated_scores(
         ranked, dataset, split or "test", t2i=t2i, similarity=similarity, **given, progress=bar
     )

@@ -114,11 +114,9 @@ def features_folder(download: Download, wanted: str, folders: Sequence[str]) -> 
     if len(same) == 1:
         return "" if same[0].name == "" else f"{same[0]}/"
     names = " or ".join(f"{name}/" for name in folders)
-    if same:
-        both = ", ".join(map(str, same))
-        raise DataError(f"{download.place} holds {wanted} more than once ({both}); give one of these folders")
     where = f", neither itself nor in {names}" if folders else ""
-    raise DataError(f"{download.place} holds no {wanted}{where}; give its folder with {named('place')}")
+    state = f"{wanted} more than once ({', '.join(map(str, same))})" if same else f"no {wanted}{where}"
+    raise DataError(f"{download.place} holds {state}; give its folder with {named('place')}")
 
 
 def find_file(download: Download, name: str) -> str:

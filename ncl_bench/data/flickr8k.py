@@ -178,11 +178,9 @@ class Flickr8K(DatasetSpec):
     def _judged(self, line: str, row: Mapping[str, int], kind: str, where: str) -> tuple[int, ...]:
         """Row of the image, row of the caption, and what people said."""
         parts = _JUDGED[kind].fullmatch(line)
-        if parts is None:
-            raise DataError(f"{where}: expected {_EXPECTED[kind]}, got {shorten(line)}; download it again")
-        for name in (parts["image"], parts["of"]):
-            if name not in row:
-                raise DataError(f"{where}: {shorten(name)} is not in {LISTS['test']}; download it again")
+        if parts is None or parts["image"] not in row or parts["of"] not in row:
+            expected = f"{_EXPECTED[kind]}, of images in {LISTS['test']}"
+            raise DataError(f"{where}: expected {expected}, got {shorten(line)}; download it again")
         # the row of the caption in the split: captions of an image are consecutive
         caption = self.captions_per_image * row[parts["of"]] + int(parts["number"])
         if kind == "expert":

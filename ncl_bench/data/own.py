@@ -30,7 +30,7 @@ from ncl_bench.data.prepare import prepare
 from ncl_bench.data.spec import SPLITS, Origin
 from ncl_bench.data.tokenize import refuse_tokenizers
 from ncl_bench.data.tokenizers import default_tokenizer
-from ncl_bench.errors import DataError, NclBenchError, listed, named, unknown_name
+from ncl_bench.errors import DataError, NclBenchError, known_name, listed, named
 from ncl_bench.extras import require
 from ncl_bench.files import sole_owner, write_text
 from ncl_bench.foreign import readable
@@ -98,11 +98,6 @@ def made_dataset(
             place, remarks = features or work / FEATURES, list(table.remarks)
             if features is None or not any(files_of_splits(place).values()):
                 complete_splits(list(table.captions), table.splits, **vars(splits))
-            elif splits != SplitDraw():
-                given = next(key for key, value in vars(splits).items() if value != getattr(SplitDraw, key))
-                raise DataError(
-                    f"{named(given)} has no effect, as {features} has a file for each split; leave it out"
-                )
             skipped: Mapping[str, str] = {}
             if features is None:
                 _captions_each(table, table.captions, captions_per_image)  # before minutes of encoding
@@ -248,8 +243,8 @@ def _tokenizers(languages: Sequence[str], wanted: Sequence[str]) -> dict[str, st
     for each in wanted:
         language, separator, name = each.rpartition("=")
         language = language_tag(language) or language
-        if separator and language not in languages:
-            raise DataError(f"{named('tokenizers', each)}: {unknown_name('language', language, languages)}")
+        if separator:
+            known_name(f"language of {named('tokenizers', each)}:", language, languages)
         for own in [language] if separator else languages:
             if chosen.setdefault(own, name) != name:
                 raise DataError(

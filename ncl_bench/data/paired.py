@@ -469,13 +469,6 @@ def collate(pairs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """
     import torch
 
-    names = {"caption_tokens": None, **pairs[0]}.keys()
-    for place, pair in enumerate(pairs):
-        if differing := sorted(names ^ pair.keys()):
-            raise DataError(
-                f"pairs[{place}] {'has no' if differing[0] in names else 'alone has'} {differing[0]}, expected the "
-                f"same names in all: {', '.join(names)}; give pairs of one kind of dataset"
-            )
     found: dict[str, Any] = {}
     for name in pairs[0]:
         with reading(name, fix="give pairs of one dataset, or collate it on its own"):

@@ -168,16 +168,12 @@ def _name(given: Any, otherwise: str) -> str:
 def _captions_as_queries(given: Any, spec: DatasetSpec, split: str) -> ArrayRows:
     name = _name(given, "t2i")
     matrix, expected = as_array(given), expected_shape(spec, split)
-    if matrix.shape not in (expected, expected[::-1]):
-        raise ScoresError(
-            f"{name} has shape {matrix.shape}, {spec.name}/{split} needs {expected[::-1]}; give one row per caption "
-            "and one column per image of the split, in its order"
-        )
     remark = f"{name} has images as rows by its shape, and was taken so; captions as rows are expected"
     if matrix.shape == expected[::-1]:
         matrix, remark = matrix.T, ""
+    name = f"{name}, with images as rows"
     check_matrix(matrix.shape, matrix.dtype, spec, split, name)
-    return ArrayRows(matrix, f"{name}, with images as rows", remark)
+    return ArrayRows(matrix, name, remark)
 
 
 def _embeddings(

@@ -91,12 +91,12 @@ class StatedNoise(_Described):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
-        if (self.ratio is None) != (self.unit == "natural") or (self.ratio == 0) != (self.unit == "none"):
+        fits = (self.ratio is None) == (self.unit == "natural") and (self.ratio == 0) == (self.unit == "none")
+        if not fits or (self.unit not in ("none", "natural") and self.sha256 is None):
             raise ValueError(
-                f"ratio {self.ratio} does not fit unit {self.unit!r}; state 0 with none and null with natural"
+                f"ratio {self.ratio} and sha256 {self.sha256} do not fit unit {self.unit!r}; state ratio 0 with none, "
+                "null with natural, and with others a ratio and the hash of the noise index"
             )
-        if self.unit not in ("none", "natural") and self.sha256 is None:
-            raise ValueError("sha256 is missing; state the hash of the noise index")
         return self
 
     @property

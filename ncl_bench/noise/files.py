@@ -199,12 +199,6 @@ def is_constant_in_groups(index: NDArray[np.int64], captions_per_image: int) -> 
 
 def read_index(path: Path) -> NDArray[np.int64]:
     """Read a one-dimensional array of whole numbers from an ``.npy`` file as int64; nothing in it is executed."""
-    # numpy.save adds .npy without a word
-    suffixed = Path(f"{path}.npy")
-    if suffixed.exists() and not path.exists():
-        raise NoiseError(
-            f"noise file {path} does not exist, and no noise is drawn instead; did you mean {suffixed.name}?"
-        )
     header = read_header(readable(path, NoiseError, "a noise file (.npy)"), NoiseError)
     # a mask of bool is read too, and then refused as what it is
     if (

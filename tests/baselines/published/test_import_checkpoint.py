@@ -293,10 +293,6 @@ class Evaluated:
         return eval, ("open('pwned', 'w')",)
 
 
-def with_a_nan():
-    return published("sgr", tiny("sgr")) | {"sim_enc.sim_eval_w.bias": torch.tensor([torch.nan])}
-
-
 def without(name):
     return as_list({key: x for key, x in published("sgr", tiny("sgr")).items() if key != name})
 
@@ -312,7 +308,6 @@ REFUSED = {
     "eval": (lambda: {"model": Evaluated()}, "gsc", "eval, which is not loaded"),
     "a class": (lambda: {"opt": Fraction(1, 2)}, "gsc", "refers to fractions.Fraction"),
     "an array of objects": (lambda: crcl("sgr", move_gt=np.array([Malicious()])), "crcl", "refers to posix.system"),
-    "NaN": (lambda: as_list(with_a_nan()), "gsc", "sim_eval_w.bias holds values that are not finite"),
     "plain networks as MSCN": (lambda: twice(list_of("sgr")), "mscn", "only MSCN has meta networks"),
     "no network": (lambda: {"weights": torch.ones(2)}, "gsc", "no network in a known layout (found: weights)"),
     "a size too few": (lambda: without("img_enc.fc.weight"), "gsc", "lack 'img_enc.fc.weight'"),

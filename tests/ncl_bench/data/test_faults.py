@@ -129,7 +129,9 @@ def test_damaged_flickr30k_is_refused(fault, tmp_path, monkeypatch):
 def test_numbers_that_the_type_cannot_hold_are_refused(tmp_path):
     source = miniatures.make_scan(tmp_path / "from", "coco")
     value((3, 1, 2), 70_000.0)(source / TRAIN)
-    with pytest.raises(DataError, match=r"train_ims\.npy row 3 holds 70000\.0, more than float16 can"):
+    with pytest.raises(
+        DataError, match=r"train_ims\.npy row 3 holds 70000\.0, expected finite numbers that float16 can hold"
+    ):
         prepare("coco", source, tmp_path / "root", dtype="float16")
     prepare("coco", source, tmp_path / "root")
     source = miniatures.make_now(tmp_path / "now")

@@ -139,7 +139,11 @@ FEATURES, IDS, CAPTIONS = "features/features.json", "features/dev_ids.txt", "Fli
             lambda text: text.replace("3\t3\t2", "3\t3"),
             "Expert.* line 2: expected .* three ratings from 1 to",
         ),
-        (EXPERT, lambda text: "a.jpg" + text, r"Expert.* line 1: 'a.jpg.*' is not in Flickr_8k\.testImages"),
+        (
+            EXPERT,
+            lambda text: "a.jpg" + text,
+            r"Expert.* line 1: expected .* in Flickr_8k\.testImages.*, got 'a.jpg",
+        ),
         (
             CROWD,
             lambda text: text.replace("0.25", "0.3", 1),

@@ -349,14 +349,6 @@ def test_arguments_of_the_last_release_are_taken_with_a_warning():
     assert DATASETS["pets"].tokenizers == {"en": "word"}
 
 
-def test_what_draws_splits_has_no_effect_beside_splits():
-    split_files(arrays(4))
-    table("image,caption", english)
-    with pytest.raises(DataError, match=r"^seed= has no effect, as features has a file for each"):
-        new(seed=3)
-    assert not Path("data/pets").exists()
-
-
 def command(*options):
     arguments = ["datasets", "new", "pets", "--features", "features", "--captions", "captions.csv"]
     return CliRunner().invoke(app, [*arguments, "--to", "data", *options])
@@ -425,7 +417,7 @@ def test_features_of_zeros_and_ones_that_differ_are_not_called_equal():
     ("options", "words"),
     [
         (("--tokenizer", "wrod"), "unknown tokenizer 'wrod'"),
-        (("--tokenizer", "zh=jieba"), "unknown language 'zh'; choose one of: en"),
+        (("--tokenizer", "zh=jieba"), "unknown language of --tokenizer zh=jieba: 'zh'; choose one of: en"),
         (("--tokenizer", "word", "--tokenizer", "bpe"), "--tokenizer gives word and bpe for en; give one"),
         (("--tokenizer", "bert"), "needs a tokenizer.json"),
         (("--tokenizer", "ids"), "has text; choose another"),

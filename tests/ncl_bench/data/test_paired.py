@@ -184,9 +184,8 @@ def changed(**values):
     [
         (None, "expected a list of which each is names with values"),
         ("a dog", "expected a list of which each is names with values"),
-        ({}, r"pairs\[1\] has no caption_lengths, expected the same names in all: caption_tokens, "),
-        (changed(caption_tokens=...), r"pairs\[1\] has no caption_tokens, expected the same names in all"),
-        (changed(weight=0.5), r"pairs\[1\] alone has weight, expected the same names in all"),
+        ({}, "image_features cannot be read .*KeyError"),
+        (changed(caption_tokens=...), "caption_tokens cannot be read .*KeyError"),
         (changed(caption_tokens=None), "caption_tokens cannot be read"),
         (changed(caption_tokens=np.ones((2, 3))), "caption_tokens cannot be read"),
         (changed(pair_ids="seven"), "pair_ids cannot be read"),

@@ -124,7 +124,7 @@ EVALUATE = {
     "scores.npy scores.npy scores.npy --dataset digits": "3 files of scores",
     "scores.npy scores.npy --dataset digits": "give the one of the captions as --t2i",
     "short.npy captions.npy --dataset digits": "all of one length",
-    "scores.npy --t2i square.npy --dataset digits": "has shape (1000, 1000), digits/test needs (1000, 200)",
+    "scores.npy --t2i square.npy --dataset digits": "has shape (1000, 1000), digits/test needs (200, 1000)",
     "scores.npy --t2i whole.npy --dataset digits": "has dtype int64",
     "scores.npy --t2i gone.npy --dataset digits": "gone.npy does not exist",
     "images.npy captions.npy --t2i scores.npy --dataset digits": "the first input is embeddings",

@@ -261,7 +261,7 @@ def test_one_caption_per_image_has_both_units(tmp_path):
     [
         ("", "is a folder, expected"),
         ("/", "is a folder, expected"),
-        ("f30k_precomp_0.4", r"no noise is drawn instead; did you mean f30k_precomp_0\.4\.npy\?"),
+        ("f30k_precomp_0.4", r"does not exist, expected a noise file \(\.npy\)"),
         ("absent.npy", "does not exist"),
     ],
 )

@@ -101,7 +101,7 @@ def test_texts_have_every_script_and_names_of_methods_are_latin(text):
     [
         *((f"NC{odd}R", "it holds") for odd in "^†[\\<ↁ\u0441\u0391\u041c\u13dfɴꓠ中\u0338\u0335\u20dd\u0347"),
         *((name, "a name begins with a letter") for name in ("=1+1", ".x", "(x)")),
-        *(("ＮＣＲ", "write 'NCR'"), ("NCR²", "write 'NCR2'"), ("𝐍𝐂𝐑", "write 'NCR'")),
+        *((name, "a name has Latin letters") for name in ("ＮＣＲ", "NCR²", "𝐍𝐂𝐑", "NCRſ", "NCŉR")),
         ("N" + "\u0301" * 3, "stacks several marks"),
         ("  ", "it is empty"),
         ("x" * 200_000, "at most 80"),

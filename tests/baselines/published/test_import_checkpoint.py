@@ -24,7 +24,7 @@ from baselines.training.scoring import score
 from baselines.training.submit import submit
 from ncl_bench.cli import app
 from ncl_bench.data.load import load_dataset
-from ncl_bench.errors import TrainingError
+from ncl_bench.errors import NclBenchError
 
 SIZES = {"embed_size": 8, "word_dim": 6}
 ENCODERS = ("img_enc.", "txt_enc.", "sim_enc.")
@@ -267,7 +267,7 @@ def test_imported_weights_are_neither_trained_on_nor_overwritten(tmp_path):
     before = (tmp_path / "run" / "best.safetensors").read_bytes()
     result = CliRunner().invoke(app, ["train", "ncr/digits_vse_infinity", "--to", str(tmp_path / "run")])
     assert "holds imported weights" in str(result.exception)
-    with pytest.raises(TrainingError, match="exists already; choose a new folder"):
+    with pytest.raises(NclBenchError, match="exists already; choose a new folder"):
         import_checkpoint(tmp_path / "model_best.pth.tar", statement("ncr"), tmp_path / "run")
     assert (tmp_path / "run" / "best.safetensors").read_bytes() == before
 

@@ -319,7 +319,7 @@ def test_what_only_a_gpu_has_is_refused_on_a_cpu_before_anything_is_written(
 
 def test_foreign_folder_is_refused_and_untouched(tmp_path):
     (tmp_path / "thesis.txt").write_text("precious")
-    with pytest.raises(TrainingError, match="exists already"):
+    with pytest.raises(NclBenchError, match="exists already"):
         train(digits_job(TRIPLET), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 

@@ -124,7 +124,7 @@ replace_bytes(": sha256 is", lambda content: content[:-1] + b"\x01", "another_ha
 # A carriage return in ``notes`` was accepted and then ended every later `leaderboard diff` with a traceback.
 state("notes holds the control character U+000D; remove it", "carriage_return", notes="a\rb")
 state("hardware holds the control character U+202E; remove it", "text_turned_around", hardware="\u202eUPC")
-state("method is 'a\\nb': it has a line break", "name_of_two_lines", method="a\nb")
+state("method is 'a\\nb': it holds the control character", "name_of_two_lines", method="a\nb")
 state("pretrained_encoder is", "command_of_latex", pretrained_encoder="CLIP\n\\input{/etc/passwd}")
 state(
     "code is 'https://a:b@example.org': a link begins with http",
@@ -157,7 +157,7 @@ state("noise.sha256 is", "wrong_noise_hash", noise__sha256=ANOTHER_HASH)
 state("noise.sha256 is", "wrong_noise_seed", noise__seed=5)
 state("noise.realised_ratio is", "wrong_realised_ratio", noise__realised_ratio=0.3)
 state("noise unit 'natural'", "natural_noise_on_clean_data", noise={"unit": "natural", "ratio": None})
-state("does not fit unit 'none'", "ratio_without_noise", noise__unit="none")
+state("do not fit unit 'none'", "ratio_without_noise", noise__unit="none")
 state("digits/test: order_fingerprint is", "other_order", order_fingerprint__test=ANOTHER_HASH)
 state("order_fingerprint of split 'test' is missing", "no_order", order_fingerprint={})
 state("not a real sha256: too few distinct digits", "order_of_letters", order_fingerprint__test="a" * 64)

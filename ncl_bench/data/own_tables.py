@@ -14,7 +14,7 @@ import numpy as np
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.languages import language_tag
 from ncl_bench.data.pairs.columns import OwnPairs, columns_of, image_column_of, pairs_of, text_cells
-from ncl_bench.data.pairs.names import SPLIT_OF, column, known_columns, settled
+from ncl_bench.data.pairs.names import SPLIT_OF, column, known_columns, settled, split_of
 from ncl_bench.data.pairs.pictures import image_names, picture_files
 from ncl_bench.data.pairs.rows import read_rows, with_splits_of_folders
 from ncl_bench.data.pairs.rows import split_column as stated_in
@@ -299,14 +299,14 @@ def _gather(
         rows, split_column = with_names, stated_in(with_names.frame)
     texts = [pairs.captions, *(text_cells(rows, name) for name in [*chosen.values()][1:])] if chosen else []
     splits = text_cells(rows, split_column) if split_column else [""] * len(names)
-    stated = [SPLIT_OF.get(cell.casefold()) for cell in splits]
+    stated = [*map(split_of, splits)]
     settled_as = settled(stated)
     # two names of one file are one image, and two files of names that look alike are two
     first: dict[object, str] = {}
     first_of = {name: first.setdefault(files.get(name, name), name) for name in names}
     id_of = told_apart(first.values())
     captions: dict[str, list[tuple[str, ...]]] = {}
-    split_of: dict[str, str] = {}
+    split_for: dict[str, str] = {}
     for row in range(len(names)) if taken is None else taken.tolist():
         image, where = id_of[first_of[names[row]]], rows.place(row)
         # line ends within a cell become blanks: prepared captions are one line each
@@ -324,9 +324,9 @@ def _gather(
             raise DataError(
                 f"{where}: {split_column} is {shorten(splits[row])}, expected one of {', '.join(SPLIT_OF)}; correct it"
             )
-        note_split(split_of, image, split, where)
+        note_split(split_for, image, split, where)
         captions.setdefault(image, []).append(own)
-    by_split = {split: [image for image, own in split_of.items() if own == split] for split in SPLITS}
+    by_split = {split: [image for image, own in split_for.items() if own == split] for split in SPLITS}
     used = (pairs.image_column, split_column, *chosen.values())
     return CaptionTable(
         name,

@@ -27,6 +27,8 @@ NO_CAPTION = {
     ),
     "are printed bytes, such as b'a dog'": r"b'.*'|b\".*\"",
     "are printed dictionaries": r"\{['\"].*\}",
+    "hold marks of HTML, such as &amp;": r".*(&(amp|quot|lt|gt|nbsp|#\d+);|<br ?/?>).*",
+    "were decoded wrongly, such as Caf\u00c3\u00a9": r".*(\u00e3[\x80-\xbf]|\u00e2\u20ac).*",
     "name a file or an address": r"https?://\S+|\S+\.(jpe?g|png|webp|gif|bmp|tiff?)",
 }
 """What captions may be that describe no picture, to the pattern of such a caption in small letters."""
@@ -243,7 +245,7 @@ def image_column_of(rows: UserRows, given: str | None, remarks: list[str] | None
         given: column that was asked for.
         remarks: gets a sentence if several columns fit.
     """
-    columns, pictures = columns_of(rows), rows.pictures
+    columns, pictures, remarks = columns_of(rows), rows.pictures, [] if remarks is None else remarks
     paths = known_columns(columns, "image")
     if given is None and pictures:
         # a picture that is there is better than a path that may lead nowhere
@@ -258,11 +260,22 @@ def image_column_of(rows: UserRows, given: str | None, remarks: list[str] | None
             f"{rows.name} holds pictures in {listed(dict.fromkeys([*pictures, *paths]))}; choose one with "
             f"{named('image_column')}"
         )
+    # image beside file_name may hold numbers or URLs
+    if given is None:
+        files = [name for name in paths if rows.frame[name].head(100).map(_is_file).all()]
+        others = [name for name in paths if name not in files]
+        if files and others[:1] == paths[:1]:
+            remarks.append(f"The image column is {files[0]}, not {listed(others)}.")
+            return files[0]
     urls = known_columns(columns, "url")
     # a URL says where a picture came from; a path where it lies
     if given is None and urls and not paths:
         return urls[0]
-    return column(rows.name, columns, "image", given, [] if remarks is None else remarks)
+    return column(rows.name, columns, "image", given, remarks)
+
+
+def _is_file(cell: object) -> bool:
+    return str(cell).lower().endswith(PICTURE_ENDINGS) and not URL.match(str(cell))
 
 
 def text_cells(rows: UserRows, column: str) -> list[str]:

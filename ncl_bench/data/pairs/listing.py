@@ -131,10 +131,13 @@ def row_files(folder: Path) -> tuple[str, list[Path]]:
     kinds = [kind for kind in ("metadata", ".tar", ".parquet") if kind in inside]
     if kinds[1:] == [".parquet"]:
         kinds.pop()  # img2dataset writes a table of the same rows beside each shard
+    pictures = [path for path in every if path.suffix.lower() in PICTURE_ENDINGS]
+    stems = {path.with_suffix("") for path in pictures}
     tops = [
         each
         for each in every
         if each.parent == folder and ending_of(each) in _TABLES and not _FACTS.fullmatch(each.name)
+        if each.with_suffix("") not in stems  # facts of a picture beside it
     ]
     if len(kinds) > 1:
         both = listed([inside[kind][0].relative_to(folder).as_posix() for kind in kinds])
@@ -148,8 +151,7 @@ def row_files(folder: Path) -> tuple[str, list[Path]]:
         ):
             return "tables", _whole(folder, tops)
         texts = {path.with_suffix("") for ending in TEXT_ENDINGS for path in inside[ending]}
-        pictures = [path for path in every if path.suffix.lower() in PICTURE_ENDINGS]
-        if not tops and any(path.with_suffix("") in texts for path in pictures):
+        if not tops and texts & stems:
             return "texts", pictures
         return "", tops
     return "tables", _whole(folder, inside[kinds[0]])

@@ -36,14 +36,7 @@ from ncl_bench.data.pairs.listing import (
     part_numbers,
     row_files,
 )
-from ncl_bench.data.pairs.names import (
-    SPLIT_OF,
-    TOGETHER,
-    captions_in_columns,
-    known_columns,
-    settled,
-    split_of,
-)
+from ncl_bench.data.pairs.names import TOGETHER, captions_in_columns, known_columns, plain, settled, split_of
 from ncl_bench.errors import DataError, listed, named, shorten, shown
 from ncl_bench.foreign import readable, reading
 from ncl_bench.tables import MARK, separator_of
@@ -282,8 +275,7 @@ def with_splits_of_folders(rows: UserRows, paths: Sequence[str]) -> UserRows:
 def split_column(frame: pd.DataFrame) -> str | None:
     """The column ``split``, or one of another name, such as ``subset``, whose cells are all names of splits."""
     for name in known_columns([str(each) for each in frame], "split"):
-        cells = {str(cell).strip().casefold() for cell in frame[name].unique()}
-        if name.strip().casefold() == "split" or cells <= SPLIT_OF.keys():
+        if plain(name) == "split" or all(split_of(str(cell)) for cell in frame[name].unique()):
             return name
     return None
 

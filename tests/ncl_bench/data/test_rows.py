@@ -366,6 +366,13 @@ CASES = {
         n=35,
         remarks=("The captions are those of caption_0, caption_1, caption_2",),
     ),
+    "numbers beside names of files": Case(
+        table("image,file_name,caption\n" + "".join(f"{N - 1 - n},{n}.png,{TEXTS[n]}\n" for n in range(N))),
+        remarks=("The image column is file_name, not image",),
+    ),
+    "splits of COCO in a column": Case(
+        split_column({"train": "train2014", "dev": "val_unseen", "test": "Test set"}), splits=OFFICIAL
+    ),
     "columns with blanks": Case(table(csv(range(N)).replace("image,caption", "Image Path,Caption Text"))),
     "columns of a spreadsheet without names": Case(table(csv(range(N)).replace("\n", ",,\n"))),
     "a comma in a header of semicolons": Case(
@@ -438,6 +445,13 @@ CASES = {
         table("image,caption\n" + "".join(f"{n}.png,{n}.png\n" for n in range(N))),
         remarks=("12 of 12 captions name a file",),
     ),
+    "HTML": Case(
+        table(csv(range(N)).replace("the", "a &amp; the")), remarks=("12 of 12 captions hold marks of HTML",)
+    ),
+    "mojibake": Case(
+        table(csv(range(N)).replace("the", "Caf\u00c3\u00a9")),
+        remarks=("12 of 12 captions were decoded wrongly",),
+    ),
     "bytes": Case(
         table(re.sub("(the .*)", r"b'\1'", csv(range(N)))), remarks=("12 of 12 captions are printed bytes",)
     ),
@@ -473,7 +487,12 @@ CASES = {
     ),
     ".caption": Case(
         lambda folder: written(
-            folder, {f"{n}.{e}": c for n in range(N) for e, c in (("png", picture(n)), ("caption", TEXTS[n]))}
+            folder,
+            {
+                f"{n}.{e}": c
+                for n in range(N)
+                for e, c in (("png", picture(n)), ("caption", TEXTS[n]), ("json", "{}"))
+            },
         )
     ),
     "base64": Case(

@@ -385,19 +385,23 @@ def gains(lines: Sequence[Line], content: Content) -> list[Gain]:
 
     Two averaged networks are compared with the mean of two seeds of the base loss, one network with one. Under a noise
     where that mean has too few results they are compared with one network, in a gain of their own. A base loss on the
-    clean pairs is compared with the same loss on all pairs. A tuned method is compared with the tuned base loss. A
-    collapsed control adds nothing, and nothing is compared with it.
+    clean pairs is compared with the same loss on all pairs. A tuned method is compared with the base loss tuned on the
+    same data. A collapsed control adds nothing, and nothing is compared with it.
     """
-    titles = {(line.first.method, line.first.tuned): line for line in lines if line.first.comparable}
+    titles = {
+        (line.first.method, line.first.tuned and line.first.recipe): line
+        for line in lines
+        if line.first.comparable
+    }
     found = []
     for line in lines:
         first = line.first
         averaged = first.networks == "ensemble"
-        name = _base_of(first, content.families)
+        name, options = _base_of(first, content.families), first.tuned and first.recipe
         missing = dict(line.rows)
         for base, alone in (
-            (titles.get((name + MEAN_OF_TWO, first.tuned)) if averaged else None, False),
-            (titles.get((name, first.tuned)), averaged),
+            (titles.get((name + MEAN_OF_TWO, options)) if averaged else None, False),
+            (titles.get((name, options)), averaged),
         ):
             by_slug = {}
             for slug, row in missing.items():

@@ -338,8 +338,9 @@ def entry_of(
     """
     setup, training = header.training, record.training
     condition, ablation = condition_of(header, protocol), ablation_of(header)
-    kind = "ablation" if ablation is not None and ablation[1].settings else "method"
-    kind = "corrected" if header.correction and kind == "method" else kind
+    kind = "clean" if header.method.endswith(CLEAN_SUFFIX) else "method"
+    kind = "corrected" if header.correction else kind
+    kind = "ablation" if ablation is not None and ablation[1].settings else kind
     family, backbone = family_of(header.method, families), header.backbone.replace("-infinity", "∞")
     networks = "single" if header.networks == 1 else "ensemble"
     command: tuple[str, ...] = ()
@@ -357,7 +358,7 @@ def entry_of(
         "encoder": header.pretrained_encoder,
         "networks": networks,
         "extra": header.extra_clean_data,
-        "kind": "clean" if header.method.endswith(CLEAN_SUFFIX) else kind,
+        "kind": kind,
         "ablation": () if ablation is None else (ablation[0], ablation[1].title),
         "condition": condition,
         "recalls": {name: recalls[name] for name in RECALLS},

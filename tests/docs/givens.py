@@ -69,16 +69,21 @@ def filled_in(folder, patch):
 
 def other(folder, patch):
     """A second submission, ``other``."""
-    shutil.copytree(folder / "my_submission", folder / "other")
+    with_random_scores(folder, "other")
 
 
 def three_seeds(folder, patch):
     """Submissions of three training runs of two methods, with random scores."""
+    with_random_scores(folder, *(f"{method}-seed{seed}" for method in ("ncr", "crcl") for seed in range(3)))
+
+
+def with_random_scores(folder, *names):
+    """Copies of ``my_submission`` with scores of their own."""
     text = (folder / "my_submission" / "submission.yaml").read_text()
     spec = DATASETS[re.search(r"^dataset: (\w+)", text, re.MULTILINE)[1]]
     stated = re.search(r"file: test.npy\n +sha256: (\w+)", text)[1]
     random = np.random.default_rng(0)
-    for name in (f"{method}-seed{seed}" for method in ("ncr", "crcl") for seed in range(3)):
+    for name in names:
         (folder / name).mkdir()
         scores = folder / name / "test.npy"
         np.save(scores, random.random(expected_shape(spec, "test"), np.float32))

@@ -12,7 +12,7 @@ SHOWN_ONLY = Counter(
         "README.md": 1,  # installs packages
         "docs/add-a-dataset.md": 1,
         "docs/audit.md": 2,
-        "docs/audit-judge.md": 6,
+        "docs/audit-judge.md": 7,
         "docs/audit-runs.md": 6,
         "docs/beyond-one-machine.md": 3,
         "docs/clip.md": 5,

@@ -361,6 +361,9 @@ def score_zero_shot(
         precision: arithmetic of the networks.
         settings: recipe options to override, such as ``backbone.pretrained=openai``. Also a mapping.
     """
+    from baselines.recipes import refuse_unknown
+
+    refuse_unknown(str(recipe))  # before torch is imported
     from baselines.training.job import TrainingJob
     from baselines.training.submit import submit_zero_shot
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from io import StringIO
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -109,7 +110,18 @@ def live_bar(console: "Console | None" = None) -> "rich.progress.Progress":
     class Reported(RichProgress):
         """Reports what rich cannot draw: text in a notebook, where rich needs ipywidgets, and lines in a log."""
 
+        ended = Event()
         next_time = time.monotonic() + (0.0 if seen.is_jupyter else LINE_EVERY)
+
+        def start(self) -> None:
+            super().start()
+            if not seen.is_jupyter:  # a step that advances seldom has its lines too
+                Thread(target=self.watch, daemon=True).start()
+
+        def watch(self) -> None:
+            while not self.ended.wait(LINE_EVERY):
+                for task_id in self.task_ids[-1:]:
+                    self.report(task_id)
 
         def update(self, task_id: TaskID, **options: Any) -> None:
             super().update(task_id, **options)
@@ -120,6 +132,7 @@ def live_bar(console: "Console | None" = None) -> "rich.progress.Progress":
             self.report(task_id)
 
         def stop(self) -> None:
+            self.ended.set()
             super().stop()
             if seen.is_jupyter and self.tasks:
                 self.display()  # the end, which may come before its time

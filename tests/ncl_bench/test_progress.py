@@ -1,8 +1,10 @@
 """Progress is drawn on a terminal alone."""
 
+import re
 import subprocess
 import sys
 from io import StringIO
+from time import sleep
 
 from rich.console import Console
 
@@ -39,12 +41,15 @@ def test_a_notebook_shows_one_line_without_widgets(monkeypatch):
 
 
 def test_a_line_a_minute_is_printed_without_a_terminal(monkeypatch):
-    monkeypatch.setattr("ncl_bench.progress.LINE_EVERY", 0.0)
-    console = Console(file=StringIO())
-    with bar("encode", 4, console) as advance:
+    monkeypatch.setattr("ncl_bench.progress.LINE_EVERY", 0.01)
+    log = StringIO()
+    with bar("encode", 4, Console(file=log)) as advance:
+        while "\n" not in log.getvalue():  # also while nothing advances
+            sleep(0.01)
         advance(1)
-    assert isinstance(console.file, StringIO)
-    assert console.file.getvalue().startswith("encode: 25 %, 0 min, 0 min left")
+        while log.getvalue().count("25 %") < 2:
+            sleep(0.01)
+    assert re.match(r"(encode: 0 %, 0 min\n)+encode: 25 %, 0 min, 0 min left\n", log.getvalue())
 
 
 def test_quiet_prints_no_line(monkeypatch, capsys):

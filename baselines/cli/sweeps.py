@@ -50,6 +50,7 @@ def sweep(
 
     Example: ncl-bench sweep ncr/digits_vse_infinity --noise caption-60 --seed 0 --seed 1 --to sweep
     """
+    plan = plan or given["time"]
     doing = _taken(given, executor, plan)
     made = Sweep.of(recipes, table=table, **given)
     if plan:
@@ -78,6 +79,7 @@ def tune(recipes: Sequence[str], executor: Executor = "here", plan: Plan = False
 
     Example: ncl-bench tune ncr/digits_vse_infinity --set steps=1500 --to tuning
     """
+    plan = plan or given["time"]
     doing = _taken(given, executor, plan)
     made = Search.of(recipes, **given)
     if plan:
@@ -105,10 +107,6 @@ def _taken(given: dict[str, Any], executor: str, plan: bool) -> dict[str, Any]:
     """Take out of the options what :meth:`Planned.plan` or ``run`` does with the runs."""
     time, slurm, jobs = (given.pop(name) for name in ("time", "slurm", "jobs"))
     how = {name: given.pop(name) for name in ("device", "features") if name in given}
-    if time and not plan:
-        raise NclBenchError(
-            f"{named('time')} times the steps of a plan; fix: add {named('plan')}, or leave it out"
-        )
     if executor != "slurm" and slurm:
         raise NclBenchError(
             f"{named('slurm', slurm[0])} only applies to SLURM jobs; fix: add {named('executor', 'slurm')}"

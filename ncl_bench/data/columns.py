@@ -78,18 +78,14 @@ def row_numbers(rows: Any, n: int) -> Int64Array:
     # lists of unequal length; a tensor without data
     with reading(f"rows {shorten(rows)}", RowError, fix="give one list of row numbers, such as [3, 0]"):
         chosen = np.asarray(rows)
-    if chosen.dtype == np.bool_:
-        if chosen.shape != (n,):
-            raise RowError(
-                f"the mask has shape {chosen.shape}, expected ({n},), an entry for each of {n} rows"
-            )
+    if chosen.dtype == np.bool_ and chosen.shape == (n,):
         return np.flatnonzero(chosen)
     if chosen.shape == (0,):  # an empty list becomes an array of float64
         return np.empty(0, np.int64)
     if chosen.ndim != 1 or chosen.dtype.kind not in "iu":
         raise RowError(
             f"rows are {chosen.dtype} of shape {chosen.shape}, expected one list of whole numbers, such as [3, 0], "
-            "or a mask of bool"
+            f"or a mask of {n} bools"
         )
     low, high = int(chosen.min()), int(chosen.max())
     if low < -n or high >= n:

@@ -109,23 +109,26 @@ def check_pairing(index: NDArray[Any], size: tuple[int, int], unit: Unit, where:
         where: what holds the array, as the sentence names it.
     """
     n_images, each = size
-    named = f"{where} is no noise of unit {unit.name}:"
+    if fault := _fault(index, n_images, each, unit):
+        raise NoiseError(f"{where} is no noise of unit {unit.name}: {fault}")
+
+
+def _fault(index: NDArray[Any], n_images: int, each: int, unit: Unit) -> str:
     if index.shape != (n_images * each,) or index.dtype != np.int64:
-        raise NoiseError(
-            f"{named} it holds {index.dtype} of shape {index.shape}, expected int64 of shape ({n_images * each},)"
-        )
+        return f"it holds {index.dtype} of shape {index.shape}, expected int64 of shape ({n_images * each},)"
     # In silence a mask, labels, positions or counting from 1 would be trained on as noise of nearly every caption.
     inside = index.min() >= 0 and index.max() < n_images  # counts of a value far beyond would fill the memory
     counts = np.bincount(index if inside else index[:0], minlength=n_images)
     if not ((counts == each).all() if unit.exchanges else np.count_nonzero(counts) > n_images / 2):
-        raise NoiseError(f"{named} {_what_it_is(index, n_images, each, unit)}")
+        return _what_it_is(index, n_images, each, unit)
     right = np.count_nonzero(index == np.arange(len(index)) // each)
     # a shuffled order leaves `each` pairs right on average, nearly as a Poisson draws them
     if unit.draw is None and len(index) >= 100 and right <= each + 5 * each**0.5:
-        raise NoiseError(
-            f"{named} it leaves {right:,} of {len(index):,} pairs right, as a shuffled order of rows does; "
-            "expected the image that each caption is paired with, many of them their own"
+        return (
+            f"it leaves {right:,} of {len(index):,} pairs right, as a shuffled order of rows does; expected the image "
+            "that each caption is paired with, many of them their own"
         )
+    return ""
 
 
 def _what_it_is(index: NDArray[np.int64], n_images: int, each: int, unit: Unit) -> str:

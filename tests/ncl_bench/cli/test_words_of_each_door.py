@@ -109,7 +109,6 @@ def test_each_door_has_its_words(case, run, tmp_path, monkeypatch):
         (("sweep", "--to", "x"), "name some, or add --table NAME"),
         (("sweep", RECIPE, "--to", "x", "--dataset", "digits"), "--dataset moves a table to another dataset; fix: add"),
         (("sweep", RECIPE, "--paper", "NCR"), "--paper selects rows of a table; fix: add --table NAME"),
-        (("sweep", RECIPE, "--time"), "--time times the steps of a plan; fix: add --plan, or leave it out"),
         (("sweep", RECIPE, "--slurm", "partition=gpu"), "--slurm partition=gpu only applies to SLURM jobs; fix:"),
         (("tune", "--table", "pictograms", "--trials", "3"), "--table pictograms already sets --trials"),
         (("features", ".", "--split", "train=a", "--to", "x"), "--split names train=a, expected SPLIT=FILE for each"),

@@ -163,13 +163,8 @@ def refuse_links_out(folder: Path, inside: Path | None = None) -> None:
             )
 
 
-def is_unfinished(path: Path) -> bool:
-    """Whether a path is output of :func:`atomic_path` or its folders that has not taken its name, and may never."""
-    return _TEMPORARY.fullmatch(path.name) is not None
-
-
 def is_leftover(path: Path) -> bool:
-    """Whether a path is unfinished, and of a process that no longer runs: only this may be removed."""
+    """Whether a path is unfinished output of :func:`atomic_path`, of a process that no longer runs: it may be removed."""
     owner = _TEMPORARY.fullmatch(path.name)
     return owner is not None and not _is_alive(int(owner[1]))
 

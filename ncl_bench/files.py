@@ -164,7 +164,7 @@ def refuse_links_out(folder: Path, inside: Path | None = None) -> None:
 
 
 def is_leftover(path: Path) -> bool:
-    """Whether a path is unfinished output of :func:`atomic_path`, of a process that no longer runs: it may be removed."""
+    """Whether a path is unfinished output of :func:`atomic_path` by a process that no longer runs: it may go."""
     owner = _TEMPORARY.fullmatch(path.name)
     return owner is not None and not _is_alive(int(owner[1]))
 

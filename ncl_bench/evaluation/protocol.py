@@ -171,9 +171,8 @@ def _captions_as_queries(given: Any, spec: DatasetSpec, split: str) -> ArrayRows
     remark = f"{name} has images as rows by its shape, and was taken so; captions as rows are expected"
     if matrix.shape == expected[::-1]:
         matrix, remark = matrix.T, ""
-    name = f"{name}, with images as rows"
-    check_matrix(matrix.shape, matrix.dtype, spec, split, name)
-    return ArrayRows(matrix, name, remark)
+    check_matrix(matrix.shape, matrix.dtype, spec, split, f"{name} (images as rows)")
+    return ArrayRows(matrix, f"{name}, with images as rows", remark)
 
 
 def _embeddings(

@@ -189,7 +189,7 @@ def scored(**options):
         (lambda: baselines.Execution(precision="half"), "precision is 'half', expected one of: 32-true"),
         (lambda: TEST.subset([[1], [2, 3]]), r"rows \[\[1\], \[2, 3\]\] cannot be read .*; give one list"),
         (lambda: TEST.read("ab"), "rows are .* of shape"),
-        (lambda: ncl_bench.evaluate(SCORES, dataset="digits", t2i=5), "t2i has shape"),
+        (lambda: ncl_bench.evaluate(SCORES, dataset="digits", t2i=5), r"t2i \(images as rows\) has dtype int64"),
         (lambda: ncl_bench.evaluate((), dataset="digits"), r"scores has shape \(0,\)"),
         (lambda: ncl_bench.write_scores("x.npy", 5), r"similarities have shape \(\)"),
         (lambda: ncl_bench.write_scores("x.npy", [[object()]]), "similarities have shape .* and dtype object"),

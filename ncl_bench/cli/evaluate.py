@@ -94,8 +94,9 @@ def evaluate(
             _print_result(result, written)
         return
     ranked: list[Any] = [*scores]
+    is_one_matrix = len(scores) == 1 and t2i is None
     # one direction would stay uncorrected, or uncorrected recalls be taken for corrected
-    if len(scores) > 1 or t2i is not None if bank else of_bank:
+    if (bank is not None and not is_one_matrix) or (bank is None and of_bank):
         raise ScoresError(
             f"{named('weight')} and {named('neighbours')} need {named('bank')}, which corrects one matrix of "
             "similarities that ranks both directions"

@@ -52,20 +52,27 @@ _REFUSALS = _joined(r"""
     (?:^|[^e] )(unable|not able|not possible|cannot|can't|failed) (to )?(be )?(view|see|
     access|describ|identif|provid|assist|process|analy[sz]|determin|generat|load|display|comply|fulfil|
     interpret|help|creat)|(sure|certainly|absolutely|of course)[!,] (here|i|the|this|let)|
-    here('s| is| are) (a|an|the|some|your|one) (possible |short |brief |detailed |suggested |
-    concise )*(caption|description|alt|summary|sentence)|
+    here('s| is| are) (a|an|the|some|your|one|two|three|few) (possible |short |brief |detailed |suggested |
+    concise )*(caption|description|alt|summary|sentence)|(caption|description)s? (above|below|would|could|can|will|
+    must|should|is (based|not))|(no|any|possible|following) (caption|description)s? |(usage|privacy) polic|
+    (blocked|flagged) by the (moderation|content|safety|filter)|i (can )?only see|nothing (was|is|
+    has been) (attached|uploaded|provided|shared|received)|
+    there (doesn't|does not) (appear|seem) to be|training data|
 
     tut mir leid|ich kann|ich könnte|kann ich|ich bin nicht|ich sehe|ich habe kein|leider|als (ki|
     sprachmodell)|sprachmodell|entschuldigung|ich entschuldige|bitte (lade|laden|gib|geben|teile|teilen|
-    stell|stellen|senden)|nicht möglich|kein(en)? (bild|foto|zugriff)|ich darf|darf ich|
+    stell|stellen|senden)|nicht möglich|kein(en)? (bild|foto|zugriff)|ich darf|darf ich|nicht (angezeigt|
+    geladen|gefunden|beschrieben|verarbeitet)|(ki|sprach)[- ]?(assistent|modell)|richtlinien|
 
     désolée?|je ne (peux|suis|vois|dispose|parviens)|je n'ai|je m'excuse|je regrette|malheureusement|
     en tant qu'(ia|assistant|intelligence|un modèle)|modèle de langage|veuillez|aucune (image|photo)|
-    n'est pas possible|impossible d|pas accès|merci de (fournir|charger|partager)|
+    n'est pas possible|impossible d|nos règles|enfreint|n'a pas (pu|été)|pas accès|merci de (fournir|charger|
+    partager)|
 
     lo siento|no puedo|no veo|no tengo|no me es posible|lamento|lamentablemente|desafortunadamente|
     disculpa|como (ia|modelo|asistente|una ia)|modelo de lenguaje|por favor,? (proporcion|sub|compart|
     adjunt|env)|no (es|fue|ha sido) posible|no se (pudo|puede|ha|proporcion)|ninguna (imagen|foto)|
+    nuestras (normas|políticas)|no ha (adjuntado|sido)|
     sin acceso|no dispongo|
 
     mi dispiace|mi scuso|non posso|non riesco|non vedo|non sono in grado|purtroppo|come (ia|modello|
@@ -113,10 +120,12 @@ _REFUSALS = _joined(r"""
     не могу|не вижу|не способ|извините|простите|сожале|увы|языков(ая|ой) модел|пожалуйста|невозможно|
     не удалось|нет доступа|не имею|не загрузил|не могла?|
 
-    抱歉|对不起|對不起|不好意思|我无法|我無法|我不能|无法(识别|查看|描述|提供|处理|生成|访问)|作为(一个|一名)?(人工|AI|语言)|语言模型|語言模型|很遗憾|请(上传|提供)|
+    抱歉|对不起|對不起|不好意思|我无法|我無法|我不能|无法(识别|查看|描述|提供|处理|生成|访问)|作为(一个|
+    一名)?(人工|AI|语言)|语言模型|語言模型|很遗憾|请(上传|提供)|
     作为.{0,4}(助手|模型)|(没有|沒有|未).{0,4}(能力|图片|图像|圖片|上传|提供)|看不到|
 
-    申し訳|すみません|ごめんなさい|できません|できかねます|言語モデル|残念ながら|提供してください|ありません|(添付|提供|読み込|アップロード)され(て|ま)|ありかねます|ことはできず|
+    申し訳|すみません|ごめんなさい|できません|できかねます|言語モデル|残念ながら|提供してください|ありません|(添付|
+    提供|読み込|アップロード)され(て|ま)|ありかねます|ことはできず|
 
     죄송|미안|할 수 없|수 없습니다|불가능합니다|언어 모델|유감|할 수가 없|수 없어|수가 없|올려 주세요|제공해|
 
@@ -146,8 +155,8 @@ _PICTURED = _joined(r"""
     kép|imagine|resim|görsel|fotoğraf|gambar|изображени|картин|фото|图|圖|画像|写真|이미지|사진|صورة|ภาพ|चित्र|तस्वीर
     """)
 _ORDERED = _joined(r"""
-    describe|write|generate|create|provide|give|summari[sz]e|list|explain|translate|answer|complete|return|
-    identify|produce|caption|rewrite|you are|your task|beschreibe?n?|schreibe?|erstelle?|décri\w+|écri\w+|
+    describe|write|generate|create|respond|reply|provide|give|summari[sz]e|list|explain|translate|answer|complete|
+    return|identify|produce|caption|rewrite|you are|your task|beschreibe?n?|schreibe?|erstelle?|décri\w+|écri\w+|
     génér\w+|descri\w+|escrib\w+|gener\w+|scriv\w+|escrev\w+|beschrijf|schrijf|beskriv|skriv|kuvaile|
     kirjoita|opisz|napisz|popiš\w*|napiš\w*|írd? le|írj|descrie|scrie|açıkla|tanımla|yaz|jelaskan|
     deskripsikan|tulis|опиши\w*|напиши\w*|描述|生成|写|説明|설명|صف|อธิบาย|वर्णन
@@ -165,7 +174,8 @@ _TEMPLATE = re.compile(
     descripción|didascalia|legenda|bijschrift|opis|kuvateksti)\s*\d*\s*[:=>]|<(?!/?(?:p|b|i|u|em|br|a|div|
     span|li|ul|ol|h[1-6]|strong|img|td|tr|table|small|sup|sub)\b)[a-z_]{3,20}>|\bgoes here\b|^(?:sample|
     insert|placeholder|dummy|default|example) (?:text|description|caption|title|image|alt)\b|^here (?:is|
-    are)\b|_{3,}|\.{4,}|\bX{3,}\b|\bxxx+\b
+    are)\b|\bthis is an? (?:template|placeholder|test|sample|dummy)\b|\B\$[a-z]\w+|#(?:REF|N/A|VALUE|NAME|DIV)\b|
+    _{3,}|\.{4,}|\bX{3,}\b|\bxxx+\b
     """),
     re.IGNORECASE,
 )
@@ -189,7 +199,8 @@ _CODE = re.compile(
     apt(?:-get)?|brew|yarn|cargo|chmod|mkdir|rm|cp|mv|ssh|grep|cat|python3?|node|make|java|gcc|conda|
     tar)\s+(?:[-+]{1,2}\w|[a-z]+(?:\s+-|\s+\S*[./_=-])|\S*[./~])|(?:^|\s)--[a-z][\w-]+|<\w+\s[^<>]*=[^<>]*>|
     \bat\s+[\w$.]+\([\w.]+:\d+\)|\bfor\s+\w+\s+in\s+range\b|^\W*[\w.]+\([^()]*\)|\w\([\"']|
-    \blambda\s+\w+\s*:|^\W*[\"']\w+[\"']\s*:|^(?:while|if|for|else|try|except)\b[^.]*:|^@\w+|
+    \blambda\s+\w+\s*:|^import \w+(?:,\s*\w+)+$|\b0x[0-9a-fA-F]{4,}|^(?:(?:export|set|env)\s+\w+|[A-Z_]{2,})=\S|
+    ^end (?:if|sub|for|while)$|^\W*[\"']\w+[\"']\s*:|^(?:while|if|for|else|try|except)\b[^.]*:|^@\w+|
     ^\w+\s+[\"'][\w./-]+[\"'];?$|\w\.\w+\(|\b(?:public|private|protected|static|async|const|
     final)\s+(?:static|void|class|int|function|async)\b|\bif\s*\(.*\)|\\(?:frac|begin|text|sum|alpha)\b
     """)
@@ -224,7 +235,9 @@ _CREDIT = re.compile(
     \bstaff photographer|\b(?:image|photo|picture) via\b|\bcredit line\b|posted (?:on|by)|published|
     uploaded|last updated|\bvia @|摄影|攝影|版权|圖片來源|图片来源|图源|
     撮影|提供元|사진\s*[=:]|제공|تصوير|حقوق|ภาพโดย|साभार|
-    фотограф|все права
+    фотограф|все права|\b\d+ (?:second|minute|min|hour|day|week|month|year)s? ago|\bmin(?:ute)? read\b|\blast (?:
+    edited|updated|modified)|^by(?-i:(?: [A-Z]\w+\.?){2,})|\bpublic domain\b|\bused (?:with|by) permission|
+    ^(?:submitted|archive|file|stock|handout) (?:photo|image|picture)s?\W*$
     """),
     re.IGNORECASE,
 )
@@ -234,8 +247,10 @@ _MONEY = (
 )
 _PRICE = re.compile(
     _joined(rf"""
-    \b(?:only \d+ left|(?:qty|quantity|size|price|preis|prix|precio|prezzo|preço|prijs|pris|hinta|cena|ár|
-    preț|fiyat|harga|цена)\s*:?\s*\d)|(?<!\w){_MONEY}\s?\d|\d\s?(?:,-|{_MONEY})(?!\w)|\d+\s?%\s*(?:off|
+    \bbuy \d|^free (?:shipping|delivery|returns)|\bpack of \d|\b\d for \d\b|\bon sale\b|\bsale[!:]|\bprice on\b|
+    \d\s?(?:dollars?|euros?|pounds|cents|[GMTK]B|mAh|[GM]?Hz|ml|cl|oz|dpi)\b|
+    \b\d+[.,]\d\d\b(?![.,:]\d)|\b(?:only \d+ left|(?:qty|quantity|size|price|preis|prix|precio|prezzo|preço|prijs|
+    pris|hinta|cena|ár|preț|fiyat|harga|цена)\s*:?\s*\d)|(?<!\w){_MONEY}\s?\d|\d\s?(?:,-|{_MONEY})(?!\w)|\d+\s?%\s*(?:off|
     rabatt|de (?:réduction|descuento|desconto)|discount|sale|korting|sconto)|\b(?:sku|isbn|ean|upc|gtin|
     asin|mpn|art(?:ikel|icle|ículo|icolo)?|item|model|modell?o?|part|prod(?:uct|ukt)?|order|bestell|
     ref(?:erence|erencia|erentie)?|réf(?:érence)?|código|codice|catalog(?:ue)?|lot|serial|style|no|nr|cód|
@@ -248,6 +263,7 @@ _PRICE = re.compile(
 )
 _MONEYED = re.compile(rf"(?<!\w){_MONEY}\s?\d")
 _CALLED = re.compile("[^\\w\\s.,'’\"“”!?:&()\\-–—#/;|\N{DEGREE SIGN}]")
+_STUTTER = re.compile(r"([^\W\d_]{1,4})\1{5,}", re.IGNORECASE)
 _SEPARATOR = re.compile(r"\s*(?:[,;|/·•、，؛،>\t\n]|\s[-–—]\s|\s(?=#))\s*")
 FEWEST_SIGNS, MOST_OF_SIGNS, MOST_OF_DIGITS = 3, 0.06, 0.3
 """Part of the letters, digits and signs of a caption."""
@@ -303,7 +319,7 @@ def junk_of(
         PRODUCT: lambda row: (
             _is_product(texts[row], function[row]) if spoken else _MONEYED.search(texts[row]) is not None
         ),
-        LOOP: lambda row: _is_loop(terms(texts[row]), spoken),
+        LOOP: lambda row: _is_loop(texts[row], spoken),
         KEYWORDS: lambda row: spoken and _is_list(texts[row], split[row], stops, usage),
     }
     return {kind: np.array([rule(row) for row in range(len(captions))], bool) for kind, rule in rules.items()}
@@ -331,18 +347,24 @@ def _is_product(text: str, function: float) -> bool:
     return digits >= MOST_OF_DIGITS or (_PRICE.search(text) is not None and function <= 0.35)
 
 
-def _is_loop(words: Sequence[str], spoken: bool) -> bool:
-    """Whether a run of words follows itself twice, or once where it is nearly all that the caption says."""
+def _is_loop(text: str, spoken: bool) -> bool:
+    """Whether a run of words follows itself to the end, or several times, or letters do in one word."""
+    if _STUTTER.search(text):
+        return True
+    words = terms(text)
     n = len(words)
-    for size in range(1, n // 2 + 1):
+    for size in range(1, n):
+        run, whole = 0, 0
         # lists of names may repeat one, and people say "very very very"
-        whole = spoken and size > 2 and 2 * size >= 0.8 * n
-        least = size * (1 if whole else 2 if size > 1 and spoken else 3)
-        run = 0
+        least = 3 * size if not spoken or size == 1 else 4 if size == 2 else 2 * size - 1
         for word, later in zip(words, words[size:], strict=False):
             run = run + 1 if word == later else 0
-            if run >= least:
-                return True
+            whole = max(whole, run)
+        if whole >= least:
+            return True
+        # the last turn ends in its middle where the captioner stopped
+        if spoken and (run >= max(size, 2) + (size == 2) or (run + size == n and run >= max(4, size / 3))):
+            return True
     return False
 
 

@@ -63,11 +63,39 @@ _FILE = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _OF_A_PAGE = re.compile(
-    r"click (here|to|on the (link|image|photo))|add to (cart|basket|bag|wish|favou?rites)|(read|learn|view) more\W*$"
+    r"click (here|to|on the (link|image|photo))|add to (cart|basket|bag|wish|favou?rites)"
     r"|subscribe (to|now)|sign up (now|today|here)|(enable|accept|allow|uses?) (all )?(javascript|cookies)"
     r"|skip to (main )?content|^\W*log ?in (to|or|with|here)|shop now|follow us on|share (this|on) (post|page|article"
-    r"|facebook|twitter|pinterest)|(privacy|cookie) policy|terms of (use|service)|may contain:|image may contain"
-    r"|may be an image of|^\W*advertisement\W*$|scroll down|page not found",
+    r"|facebook|twitter|pinterest)|(privacy|cookie) policy|terms (of (use|service)|and conditions)|may contain:"
+    r"|image may contain|may be an image of|^\W*advertisement\W*$|scroll down|page not found|you (may|might) also"
+    r"|(subscri\w+|sign up|join)\b.*newsletter|forgot(ten)? your password|^\W*continue (reading|shopping)"
+    r"|download (the|our) app|leave a (comment|reply)"
+    r"|^\W*((read|learn|show|view|see|load|find out|discover|get) (more|all|less|details)( about\b.*)?"
+    r"|(view|show|see) (larger|full|original|details|the gallery)( \w+){0,3}|(sign|log) (in|out|up)( (to|with|here"
+    r"|now|for|or)\b.*)?"
+    r"|(back|return) to (top|home|results|list|blog|search|shop|menu|overview)|(next|previous|prev) (page|post"
+    r"|article|slide)"
+    r"|(buy|shop|order|book|call|donate|apply|register|download) (it )?(now|here|today)|free download"
+    r"|\d+ (comments?|likes?|shares?|views?|replies|reviews?|ratings?)"
+    r"|(related|recommended|popular|recent|latest|similar|trending) (articles?|posts?|products?|items?|stories"
+    r"|news|videos)"
+    r"|(write|add|post) (a|your) (comment|review|reply)|(pin|tweet|post|share|like|follow) (it|this|us)"
+    r"|toggle \w+|(sort|filter) by\b.*|contact us|about us|(in|out of) stock|sold out|quick view)\W*$"
+    r"|^\W*(share|follow|like|find|join|visit|tweet|pin|save|teil|folg|partag|suiv|compart|condivid|segui|partilh"
+    r"|compartilh|del"
+    r"|följ|jaa|seuraa|udostępnij|sdílet|megoszt|distribui|bagi|поделиться)\w*\W+(?:\w+\W+){0,3}(facebook|twitter"
+    r"|instagram|pinterest|whatsapp|linkedin|telegram|reddit|tiktok)\W*$"
+    r"|(verwend|nutz|akzept|zustimm|utilis|accept|acept|aceit|accett|gebruik|använd|brug|bruk|käytt|hyväksy|używ"
+    r"|použív"
+    r"|haszn|folos|kullan|guna|использ)\w* (?:\w+ ){0,3}(cookies?|cookie\w+|plik\w+ cookie)"
+    r"|in den warenkorb|ajout\w+ au panier|(añad|agreg)\w+ (al carrito|a la cesta)|aggiungi al carrello|(adicion"
+    r"|coloc)\w+"
+    r" (ao|no) carrinho|in (de |het )?winkel(wagen|mand)|lägg i \w*(korg|vagn)|læg i (indkøbs)?kurv|legg i handlekurv"
+    r"|lisää ostoskoriin|do koszyka|do koš[ií]ku|\bkosárba\b|în coș|sepete ekle|ke keranjang|в корзину|加入(购物车"
+    r"|購物車)"
+    r"|カートに|장바구니에|إلى السلة|ใส่ตะกร้า|कार्ट में"
+    # a path through a site, or an arrow that leads on
+    r"|^[^<>]{1,30}(\s[>»›→▸]\s[^<>]{1,30}){2,}$|[»›→▸▾☰]\s*$|^\s*[«‹←☰]",
     re.IGNORECASE,
 )
 """What stands beside pictures on web pages."""
@@ -79,7 +107,47 @@ _GENERIC_TEXT = (
     "photo of,picture of,product image,product photo,featured image,foto,fotos,bild,bilder,kein bild,ohne titel,"
     "imagen,imágenes,sin título,imagem,sem título,immagine,senza titolo,sans titre,afbeelding,zonder titel"
 )
-_GENERIC = frozenset(_GENERIC_TEXT.split(","))
+# the buttons of a page: go on, back, search, menu, buy, log in, share
+_BUTTONS = (
+    "home,menu,search,tweet,share,next,previous,prev,close,cancel,submit,send,continue,download,upload,reply,login,"
+    "logout,register,help,faq,contact,cookies,loading,sponsored,promoted,subscribe,unsubscribe,checkout,wishlist,"
+    "settings,"
+    "startseite,suche,weiterlesen,mehr erfahren,mehr lesen,mehr anzeigen,mehr dazu,jetzt kaufen,anmelden,"
+    "registrieren,"
+    "einloggen,nächste seite,zurück,nach oben,teilen,impressum,datenschutz,merken,drucken,"
+    "accueil,rechercher,lire la suite,lire plus,en savoir plus,voir plus,voir tout,acheter,se connecter,connexion,"
+    "s inscrire,page suivante,suivant,précédent,retour,haut de page,partager,mentions légales,télécharger,"
+    "inicio,buscar,leer más,seguir leyendo,ver más,ver todo,saber más,comprar,comprar ahora,iniciar sesión,"
+    "registrarse,"
+    "siguiente,anterior,volver,volver arriba,compartir,descargar,contacto,"
+    "leggi tutto,leggi di più,continua a leggere,scopri di più,vedi tutto,acquista,acquista ora,accedi,registrati,"
+    "avanti,"
+    "indietro,torna su,condividi,scarica,contatti,"
+    "início,leia mais,ler mais,saiba mais,ver mais,ver tudo,comprar agora,entrar,iniciar sessão,próxima,voltar,"
+    "voltar ao topo,compartilhar,partilhar,baixar,contato,"
+    "zoeken,lees meer,lees verder,meer lezen,meer weergeven,meer info,koop nu,inloggen,aanmelden,volgende,vorige,"
+    "terug naar boven,delen,sök,läs mer,läs vidare,visa mer,visa alla,köp nu,logga in,nästa,tillbaka,dela,"
+    "søg,læs mere,læs videre,vis mere,vis alle,køb nu,log ind,næste,forrige,tilbage,søk,les mer,vis mer,kjøp nå,"
+    "logg inn,"
+    "neste,tilbake,hae,lue lisää,näytä lisää,osta nyt,kirjaudu,kirjaudu sisään,seuraava,edellinen,takaisin,jaa,"
+    "szukaj,czytaj więcej,czytaj dalej,zobacz więcej,dowiedz się więcej,kup teraz,zaloguj się,następna,poprzednia,"
+    "powrót,"
+    "udostępnij,hledat,číst dále,číst více,zobrazit více,více informací,koupit,přihlásit se,další,předchozí,zpět,"
+    "sdílet,"
+    "keresés,tovább,bővebben,olvass tovább,részletek,bejelentkezés,következő,előző,vissza,megosztás,"
+    "căutare,citește mai mult,citeste mai mult,vezi mai mult,cumpără,autentificare,înapoi,distribuie,"
+    "devamını oku,daha fazla,satın al,giriş yap,sonraki,önceki,geri dön,paylaş,"
+    "cari,baca selengkapnya,lihat semua,lihat lainnya,beli sekarang,masuk,daftar,selanjutnya,sebelumnya,kembali,"
+    "bagikan,"
+    "главная,поиск,читать далее,подробнее,показать еще,купить,войти,регистрация,далее,назад,поделиться,"
+    "首页,搜索,阅读更多,阅读全文,查看更多,了解更多,更多,立即购买,登录,注册,下一页,上一页,返回,分享,分享到微博,"
+    "検索,続きを読む,もっと見る,詳細を見る,今すぐ購入,ログイン,次へ,前へ,戻る,シェア,홈,검색,더 보기,더보기,"
+    "자세히 보기,구매하기,"
+    "로그인,다음,이전,공유하기,اقرأ المزيد,عرض المزيد,المزيد,بحث,تسجيل الدخول,التالي,السابق,مشاركة,"
+    "อ่านต่อ,อ่านเพิ่มเติม,ดูเพิ่มเติม,ค้นหา,ซื้อเลย,เข้าสู่ระบบ,ถัดไป,और पढ़ें,और देखें,खोजें,खरीदें,लॉग इन,"
+    "साझा करें"
+)
+_GENERIC = frozenset(f"{_GENERIC_TEXT},{_BUTTONS}".split(","))
 _DANGLING = frozenset(["a", "an", "the", "and", "or", "with", "to", "of", "are", "his", "their", "its", "as"])
 _STRANDED = re.compile(
     r"\b(?:an?|the|his|her|their) \w+ (?:that |which |whom? )?(?:an?|the|his|her|their|he|she|they|it) "

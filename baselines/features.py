@@ -41,7 +41,6 @@ from ncl_bench.data.own_tables import (
     note_split,
     read_images,
 )
-from ncl_bench.data.pairs.listing import TABLE_ENDINGS
 from ncl_bench.data.pairs.pictures import FileIndex
 from ncl_bench.data.pairs.rows import UserRows, rows_in, with_splits_of_folders
 from ncl_bench.data.pictures import picture_path, read_picture
@@ -118,7 +117,7 @@ def list_images(
     Raises:
         DataError: there is no image, a list or table is malformed, or an image is in two splits.
     """
-    if rows_in(source):
+    if not source.is_dir() or rows_in(source):
         table = read_images(
             source,
             images=images,
@@ -131,7 +130,7 @@ def list_images(
         for name in table.captions if work is None else ():
             picture_path(folder, name, str(source))
         found = ImageList(folder, list(table.captions), table.splits, table.files, table.remarks)
-    elif source.is_dir():
+    else:
         files = FileIndex(source).paths
         names = sorted(files)
         rows = UserRows("", pd.DataFrame({"image": names}, dtype=object))
@@ -141,10 +140,6 @@ def list_images(
             of = rows.frame.groupby("split")["image"].apply(list)
             splits = {split: of.get(split, []) for split in SPLITS}
         found = ImageList(source, names, splits, files, rows.remarks)
-    else:
-        raise DataError(
-            f"{source} is neither a folder nor a table ({', '.join(TABLE_ENDINGS)}); give the images' folder or table"
-        )
     if lists:
         splits = _read_lists(lists, source, set(found.names))
         found = replace(found, names=[name for names in splits.values() for name in names], splits=splits)

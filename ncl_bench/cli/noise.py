@@ -62,6 +62,7 @@ def make(
     import numpy as np
 
     from ncl_bench.data import dataset_spec
+    from ncl_bench.data.load import prepared_root
     from ncl_bench.data.similar_noise import draw_from_captions, similar_file
     from ncl_bench.data.spec import refuse_noise
     from ncl_bench.files import sole_owner, write_bytes
@@ -80,12 +81,8 @@ def make(
         )
     reads_captions = chosen.reads_captions and not spec.embedded
     if reads_captions:
-        if root is None:
-            raise NoiseError(
-                f"{named('noise_unit', chosen.name)} reads the captions of {spec.name}; name the prepared folder "
-                f"with {named('root')}"
-            )
-        caption_to_image, record = draw_from_captions(root, spec, chosen.name, noise_ratio, seed, bar)
+        place = prepared_root(root, spec)
+        caption_to_image, record = draw_from_captions(place, spec, chosen.name, noise_ratio, seed, bar)
     else:
         caption_to_image, record = spec.draw_noise(noise_ratio=noise_ratio, noise_unit=chosen.name, seed=seed)
     units = caption_to_image[:: spec.captions_per_image] if chosen.whole_images else caption_to_image

@@ -180,7 +180,7 @@ def train_noise(
         NoiseError: a setting is refused, or the noise file must be made first.
     """
     if unit_of(unit).reads_captions and not spec.embedded:
-        place = _needed(root, spec)
+        place = prepared_root(root, spec)
         if unit == "similar":
             return load_similar(place, spec, ratio, seed)
         return draw_from_captions(place, spec, unit, ratio, seed)
@@ -209,7 +209,8 @@ def _is_embedded(spec: DatasetSpec, root: Path | None) -> bool:
     return spec.embedded and not (root and (root / spec.name / "manifest.json").exists())
 
 
-def _needed(root: Path | None, spec: DatasetSpec) -> Path:
+def prepared_root(root: Path | None, spec: DatasetSpec) -> Path:
+    """The folder of prepared datasets, where a dataset needs one."""
     if not root:
         raise DataError(
             f"{spec.name} must be prepared: run `ncl-bench prepare {spec.name}`, then name its {named('to')} "
@@ -229,5 +230,5 @@ def _open_clean(
     if _is_embedded(spec, root):
         return cast("EmbeddedDataset", spec).load_embedded(split, language, tokenizer)
     return load_prepared(
-        _needed(root, spec), spec, split, language=language, tokenizer=tokenizer, preload=preload
+        prepared_root(root, spec), spec, split, language=language, tokenizer=tokenizer, preload=preload
     )

@@ -150,11 +150,10 @@ def _tokens(folder: Path, tokenization: Tokenization, split: str, n: int, size: 
     ids = _mapped(folder, names[0], "int32", (None,))
     offsets = _mapped(folder, names[1], "int64", (n + 1,))
     # offsets that run backwards would read another caption's tokens
-    if offsets[0] != 0 or offsets[-1] != len(ids) or (np.diff(offsets) < 0).any():
-        raise DataError(f"{folder / names[1]} does not fit {names[0]}; {how_to_prepare(folder)}")
-    if len(ids) and not 0 <= ids.min() <= ids.max() < size:
+    fits = offsets[0] == 0 and offsets[-1] == len(ids) and (np.diff(offsets) >= 0).all()
+    if not fits or (len(ids) and not 0 <= ids.min() <= ids.max() < size):
         raise DataError(
-            f"{folder / names[0]} holds token ids outside {tokenization.vocabulary}, which has {size} words; "
+            f"{folder / names[1]} does not fit {names[0]}, or its ids not {tokenization.vocabulary} with {size} words; "
             f"{how_to_prepare(folder)}"
         )
     return TokenTable(ids, offsets)

@@ -119,7 +119,7 @@ def test_other_sources_are_refused(tmp_path):
     (tmp_path / "latin.csv").write_bytes("image\nä.jpg\n".encode("latin-1"))
     with pytest.raises(DataError, match=r"latin\.csv line 2: byte 0xe4 is not UTF-8"):
         list_images(tmp_path / "latin.csv")
-    with pytest.raises(DataError, match=r"is neither a folder nor a table"):
+    with pytest.raises(DataError, match=r"gone does not exist, expected a table"):
         list_images(tmp_path / "gone")
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="empty holds no image"):

@@ -150,7 +150,7 @@ def test_a_prepared_dataset_draws_it_or_reads_its_file(prepared, monkeypatch):
 
 def test_the_command_names_what_is_missing(tmp_path):
     for options, expected in (
-        (["flickr30k", "--to", str(tmp_path / "a.npy")], "name the prepared folder with --root"),
+        (["flickr30k", "--to", str(tmp_path / "a.npy")], "then name its --to folder with --root"),
         (["digits"], "--to is missing"),
     ):
         done = CliRunner().invoke(app, ["noise", "make", *options, "--unit", "similar", "--ratio", "0.4"])

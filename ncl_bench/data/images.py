@@ -5,12 +5,12 @@ They are copied into the prepared folder, which is then self-contained.
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ncl_bench.data.layout import IMAGE_FILES, ImageFiles, records_of, save_table, write_manifest
 from ncl_bench.data.own_tables import read_images
-from ncl_bench.data.pairs.pictures import FileIndex
+from ncl_bench.data.pairs.pictures import FileIndex, refuse_shared
 from ncl_bench.data.pairs.rows import rows_in
 from ncl_bench.data.pictures import check_picture, picture_bytes, picture_path
 from ncl_bench.data.prepared import load_prepared
@@ -68,7 +68,7 @@ def add_images(
                 f"{named('names')} which file holds it"
             )
         paths = {split: [file_of[image_id] for image_id in ids[split]] for split in ids}
-        _check_one_image_each(ids, paths)
+        refuse_shared(file_of, f", or say with {named('names')} which file holds it")
         journal, result = journal or Journal(work, ids), work / "result"
         with progress("copying images", sum(map(len, ids.values()))) as advance:
             parts = {
@@ -103,18 +103,6 @@ def _named_files(
     if missing is not None and names is not None:
         raise DataError(f"{source} holds no {missing}; fetch the image, or correct {names}")
     return {image_id: found[name] for image_id, name in name_of.items() if name in found}
-
-
-def _check_one_image_each(ids: Mapping[str, Sequence[str]], paths: Mapping[str, Sequence[Path]]) -> None:
-    serves: dict[Path, str] = {}
-    for split in ids:
-        for image_id, path in zip(ids[split], paths[split], strict=True):
-            # an id may lack the ending of its file, so the ids a and a.jpg find one file
-            if serves.setdefault(path, image_id) != image_id:
-                raise DataError(
-                    f"{path} would be the image of {serves[path]} and of {image_id}; name every file by the whole id "
-                    f"of its image, or say with {named('names')} which file holds it"
-                )
 
 
 def _write_split(

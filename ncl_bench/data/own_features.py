@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ncl_bench.data.captions import read_lines
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.own_tables import CaptionTable, Splits, complete_splits
-from ncl_bench.data.pairs.pictures import ENDINGS, FileIndex
+from ncl_bench.data.pairs.pictures import ENDINGS, FileIndex, refuse_shared
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError, listed, named
 from ncl_bench.foreign import told_apart
@@ -164,14 +164,7 @@ def _from_image_files(folder: Path, table: CaptionTable, splits: Splits) -> dict
             f"images of {table.name}; the folder holds {listed(sorted(index.paths), most=3)}: name the files by the "
             f"images' ids, or give another {named('features')}"
         )
-    # a.jpg and a.png both find a.npy: neither may get the other's features silently
-    served: dict[Path, str] = {}
-    for image, file in files.items():
-        if file and served.setdefault(file, image) != image:
-            raise DataError(
-                f"{file} would give its features to {served[file]} and to {image}; name every file by the whole id of "
-                f"its image, such as {image}.npy"
-            )
+    refuse_shared({image: file for image, file in files.items() if file})
     # the first file decides shape and dtype for all
     first = _mapped(next(file for file in files.values() if file))
     if first.ndim not in (1, 2):

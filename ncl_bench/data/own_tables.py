@@ -184,10 +184,8 @@ def read_captions(
     """
     rows = read_rows(source)
     columns = columns_of(rows)
-    if split_column is not None and split_column not in columns:
-        raise DataError(
-            f"{rows.name} has no column {shown(split_column)}, only {listed(columns)}; correct {named('split_column')}"
-        )
+    if split_column is not None:
+        column(rows.name, columns, "split", split_column, [])
     split_column = split_column or stated_in(rows.frame)
     chosen: dict[str, str] = {}
     if languages is not None:

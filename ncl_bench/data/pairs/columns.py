@@ -101,8 +101,6 @@ def read_pairs(
 def columns_of(rows: UserRows) -> list[str]:
     """Names of all columns; refused if the first line is a row already, which would be lost."""
     columns = [*rows.table.columns.map(str), *rows.pictures]
-    if not columns:
-        raise DataError(f"{rows.name} has no rows; expected {EXPECTED}")
     # a file or a URL is no name of a column, and a number beside a sentence is a row, such as 17,a dog
     seen = any(each.lower().endswith(PICTURE_ENDINGS) or URL.fullmatch(each.strip()) for each in columns)
     numbered = any(" " in each.strip() for each in columns) and any(
@@ -116,6 +114,8 @@ def columns_of(rows: UserRows) -> list[str]:
         raise DataError(
             f"{rows.name}: {where} no names of columns but {listed(columns, 5)}; {fix}, such as image,caption"
         )
+    if not columns or not len(rows.frame):
+        raise DataError(f"{rows.name} has no rows; expected {EXPECTED}")
     return columns
 
 
@@ -151,8 +151,6 @@ def pairs_of(
         for told_of, pattern in NO_CAPTION.items():
             if n := sum(re.fullmatch(pattern, text.casefold()) is not None for text in captions):
                 told.append(f"{n:,} of {len(captions):,} captions {told_of}.")
-    if not len(rows.frame):
-        raise DataError(f"{rows.name} has no rows; expected {EXPECTED}")
     by_row = False
     if image in rows.pictures:
         # pictures in the rows have no name; the row is one until their content is hashed

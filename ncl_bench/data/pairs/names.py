@@ -91,7 +91,7 @@ def column(name: str, columns: Sequence[str], role: str, given: str | None, rema
     Args:
         name: of the rows, for messages.
         columns: their columns.
-        role: ``image`` or ``caption``.
+        role: ``image`` or ``caption``; ``split`` if a column was asked for.
         given: column that was asked for.
         remarks: gets a sentence if several columns fit.
     """

@@ -292,6 +292,17 @@ class FileIndex:
         return left[0] if left else None
 
 
+def refuse_shared(file_of: Mapping[str, Path], fix: str = "") -> None:
+    """Refuse a file that several images find, as ``rex.jpg`` and ``rex.png`` find ``rex.npy``."""
+    serves: dict[Path, str] = {}
+    for image, file in file_of.items():
+        if serves.setdefault(file, image) != image:
+            raise DataError(
+                f"{file} would be that of {serves[file]} and of {image}; name every file by the whole id of its image, "
+                f"such as {image}{file.suffix}{fix}"
+            )
+
+
 def image_names(pairs: OwnPairs, images: Path | None) -> list[str]:
     """Name of each row's image: of its file, or a hash of the picture that the row holds; empty where it has none.
 

@@ -447,8 +447,8 @@ VERSIONS = [f"v1.{n}" for n in range(20)]
     [
         (VERSIONS, ["v1"], "no file for 20 of 20 images"),
         (VERSIONS, [*VERSIONS[1:], "v1"], "no file for 1 of 20 images"),
-        (["rex.jpg", "rex.png", *VERSIONS], ["rex", *VERSIONS], r"to rex\.jpg and to rex\.png; name every"),
-        (["rex", "rex.jpg", *VERSIONS], ["rex", *VERSIONS], r"to rex and to rex\.jpg; name every"),
+        (["rex.jpg", "rex.png", *VERSIONS], ["rex", *VERSIONS], r"of rex\.jpg and of rex\.png; name every"),
+        (["rex", "rex.jpg", *VERSIONS], ["rex", *VERSIONS], r"of rex and of rex\.jpg; name every"),
     ],
 )
 def test_one_file_serves_one_image(images, files, words):

@@ -390,7 +390,9 @@ def read_submission(folder: str | Path) -> Submission:
     if not path.exists():
         # the current folder is given by a script whose variable is empty
         problem = (
-            f"{folder.absolute()} holds no {SUBMISSION_FILE}" if folder.is_dir() else f"{folder} is no folder"
+            f"{folder.absolute()} holds no {SUBMISSION_FILE}"
+            if folder.is_dir()
+            else f"{folder} does not exist or is no folder"
         )
         fix = (
             f"give a submission; scores alone need their dataset: ncl-bench evaluate {folder} --dataset NAME"

@@ -257,7 +257,7 @@ def test_a_run_counts_once_and_sides_are_told_by_vs(run, tmp_path):
         ((first, second, copy), "3 folder(s) given without vs"),
         ((first,), "1 folder(s) given without vs"),
         (("vs", first), "a side of the comparison is empty"),
-        ((first, "vs", second, "vs", copy), "vs is no folder"),
+        ((first, "vs", second, "vs", copy), "vs does not exist or is no folder"),
         ((first, second, "--split", "dev"), "unknown split of"),
     ):
         ran = run("compare", *arguments)

@@ -215,7 +215,7 @@ class Entry(Record):
 
     def flat(self) -> dict[str, Any]:
         """The entry as one flat row: its condition's fields, its own, the six recalls, and ``r_sum``."""
-        return {**dict(self.condition), **dict(self), **self.recalls.values, "r_sum": self.r_sum}
+        return {**vars(self.condition), **vars(self), **self.recalls.values, "r_sum": self.r_sum}
 
     @property
     def category(self) -> str:

@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import lru_cache
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -106,6 +107,7 @@ def _name(text: str) -> str:
     return text
 
 
+@lru_cache  # a leaderboard spells thousands of names in some sixty letters
 def _is_latin(letter: str) -> bool:
     """Whether it is a digit or a Latin letter, also with an accent; small capitals look like other names' letters.
 

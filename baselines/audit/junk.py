@@ -390,7 +390,7 @@ class _Usage:
         # numerals and the like begin a caption, before a noun and without an article
         self.counts = {
             word
-            for word, n in first.items()
+            for word, n in Counter(each[0] for each in spoken).items()
             if n >= max(2, 0.25 * self.n[word])
             and self.follows[word] - before[word] >= 0.8 * self.n[word]
             and behind[word] <= 0.25 * self.n[word]
@@ -426,10 +426,10 @@ class _Usage:
             return True
         if doing:
             return False
-        new = self.n[here] < FEWEST_SEEN <= self.n[word]
         if word.endswith("s") or word in ("people", "men", "women", "children"):
-            return new or bool((self.n[f"{here}s"] or self.n[f"{here}es"]) and self._acted(here))
-        return (new and here.endswith("s")) or self._is_third(here)
+            return bool((self.n[f"{here}s"] or self.n[f"{here}es"]) and self._acted(here))
+        new = here.endswith("s") and self.n[here] < FEWEST_SEEN <= self.n[word]
+        return new or self._is_third(here)
 
     def _is_third(self, word: str) -> bool:
         """Whether a word is a verb of the third person, such as "runs"."""

@@ -86,7 +86,7 @@ def test_without_a_belief_there_are_curves_alone(tmp_path):
 
 
 def test_a_folder_without_history_is_refused(tmp_path):
-    with pytest.raises(TrainingError, match=r"is .* a finished run"):
+    with pytest.raises(TrainingError, match=r"expected that of a finished run"):
         plot_run(RunFolder(tmp_path))
 
 

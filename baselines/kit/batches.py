@@ -246,7 +246,8 @@ class TrainingBatches:
 
     def endless(self, *purpose: object, pair_ids: Tensor) -> Iterator[Batch]:
         """Visit the pairs again and again, each time in another random order; needs at least two pairs."""
-        assert len(pair_ids) >= 2, "an endless pass of less than two pairs gives no batch"
+        if len(pair_ids) < 2:  # it would look for a batch for ever
+            raise ValueError("an endless pass needs at least two pairs")
         rows, key = pair_ids.cpu().numpy(), self.epoch_key
         return self._read(
             (chosen, derive_seed(self.seed, "images", *key, *purpose, turn))

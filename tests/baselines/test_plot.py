@@ -51,8 +51,8 @@ def test_curves_separation_and_histograms_hold_what_the_history_says(tmp_path):
     said = []
     written = plot_run(run(tmp_path, [[0.9, 0.2, 0.3, 0.5], [0.9, 0.8, 0.7, 0.1]]), say=said.append)
     assert said == [
-        f"The figures of single pairs are left out: {tmp_path / 'run.json'} does not exist; is {tmp_path} a "
-        "finished run of `ncl-bench train`?"
+        f"The figures of single pairs are left out: {tmp_path / 'run.json'} does not exist, expected that of a "
+        "finished run of `ncl-bench train`; train, or give another folder"
     ]
     assert {path.name for path in written} == {
         f"{name}.{kind}" for name in ("curves", "separation", "histograms") for kind in ("svg", "csv")

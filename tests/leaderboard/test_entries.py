@@ -35,7 +35,7 @@ MARKUP = [
     "N[",
 ]
 ODD_LETTERS = {
-    "ＮＣＲ": "write 'NCR'",
+    "ＮＣＲ": "it holds 'Ｎ'; a name has Latin letters",
     "N\u200dCR": "control character U\\+200D",
     "N\ufe0fCR": "invisible character U\\+FE0F",
     "N" + "\u0301" * 3 + "CR": "it stacks several marks on one letter",

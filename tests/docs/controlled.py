@@ -113,6 +113,12 @@ def with_and_without_hubs(content, slug):
     return sorted(found, key=lambda each: -mean(each[2]))
 
 
+def corrected(content, slug="flickr8k-1k-caption-40"):
+    """Rows whose correction for hubs dev chose, by method."""
+    rows = [row for row in content.rows if row.condition.slug == slug and row.correction == "CSLS"]
+    return {row.method: row for row in rows if row.closed_form or row.budget == BUDGET}
+
+
 def mean(entries):
     return float(np.mean([entry.r_sum for entry in entries]))
 

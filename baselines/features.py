@@ -384,9 +384,8 @@ def _splits_of_same(folder: Path, settings: Mapping[str, Any], options: FeatureO
 
 
 def _sha256_if_there(file: Path) -> str:
-    with suppress(
-        OSError
-    ):  # what is no file is reported when the image is read: opening a pipe would wait for ever
+    # what is no file is reported when the image is read: opening a pipe would wait for ever
+    with suppress(OSError):
         return sha256_of_file(file) if file.is_file() else ""
     return ""
 

@@ -170,11 +170,13 @@ def is_leftover(path: Path) -> bool:
 
 
 def _is_alive(process: int) -> bool:
-    with suppress(ProcessLookupError, OverflowError):
-        with suppress(PermissionError):  # another user's
-            os.kill(process, 0)
+    try:
+        os.kill(process, 0)
+    except PermissionError:  # another user's
         return True
-    return False
+    except (ProcessLookupError, OverflowError):
+        return False
+    return True
 
 
 def _remove(path: Path) -> None:

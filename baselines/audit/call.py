@@ -253,8 +253,15 @@ def find_wrong_embeddings(
 
     if pairs is None and (images is not None or columns != PairColumns()):  # they would be passed over
         raise DataError(f"{named('images')} and the columns are for a table of pairs; leave them out")
-    *arrays, parts = read_embeddings(image_embeddings, caption_embeddings)
-    by = Encoders(parts=parts)
+    x, y, parts = read_embeddings(image_embeddings, caption_embeddings)
     return find(
-        pairs, (arrays[0], arrays[1]), by, images=images, to=to, columns=columns, labels=labels, seed=seed
+        pairs,
+        (x, y),
+        Encoders(),
+        parts=parts,
+        images=images,
+        to=to,
+        columns=columns,
+        labels=labels,
+        seed=seed,
     )

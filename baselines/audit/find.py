@@ -73,17 +73,13 @@ Arrays = tuple[NDArray[np.floating], NDArray[np.floating]]
 
 @dataclass(frozen=True)
 class Encoders:
-    """How pictures and captions are read: arguments of :func:`baselines.find_wrong_pairs`.
-
-    Embeddings need none of them; ``parts`` are their files.
-    """
+    """How pictures and captions are read: arguments of :func:`baselines.find_wrong_pairs`."""
 
     encoder: str = ""
     text_encoder: str | None = None
     prior: Path | None = None
     device: str = "auto"
     strict: bool = False
-    parts: Parts = ()
 
     @property
     def projections(self) -> Path | None:
@@ -101,9 +97,13 @@ def find(
     columns: "PairColumns",
     labels: Path | str | None,
     seed: int,
+    parts: Parts = (),
 ) -> pd.DataFrame:
-    """Audit pairs by their pictures, or by embeddings; see :func:`baselines.find_wrong_pairs`."""
-    own = _opened(pairs, columns, arrays, by.parts)
+    """Audit pairs by their pictures, or by embeddings, whose files are ``parts``.
+
+    See :func:`baselines.find_wrong_pairs`.
+    """
+    own = _opened(pairs, columns, arrays, parts)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(to or Path(scratch, "audit"))
         key = _key(own, arrays, by, seed)

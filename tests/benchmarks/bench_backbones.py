@@ -25,8 +25,8 @@ pytestmark = [pytest.mark.benchmark, pytest.mark.timeout(3600)]
 PAIRS = {"sgr": 16, "saf": 16, "scan": 16, "imram": 8, "vsrn": 16}
 OF_A_RECIPE = {"sgr": 128, "saf": 128, "scan": 128}
 ROUNDS, NO_SLOWER = 5, 1.1
-LARGER = 1.5
-"""Few pairs fit one block, which SAF pays for: a loop holds one caption's attention, a block that of all 16."""
+LARGER = {"saf": 1.5}
+"""Memory of few pairs, in that of the loop, which holds one caption's attention at a time; others stay below 1."""
 REGIONS, DIM, WORDS = 36, 2048, 8481
 
 
@@ -78,7 +78,7 @@ def test_blocks_are_no_slower_and_no_larger_than_the_loop(name):
         assert ratio >= 1 / NO_SLOWER, kind
     found = [in_own_process("bench_backbones", name, side) for side in ("loop", "blocks")]
     print(f"{name}, step: {found[0]:.0f} MiB in a loop, {found[1]:.0f} MiB in blocks")
-    assert found[1] < LARGER * found[0]
+    assert found[1] < LARGER.get(name, 1) * found[0]
 
 
 @pytest.mark.parametrize("name", OF_A_RECIPE)

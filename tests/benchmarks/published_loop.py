@@ -49,7 +49,7 @@ class Loop(Backbone):
 
     def auxiliary_losses(self, images, batch):
         """Word by word with VSRN; as the other network otherwise."""
-        if not isinstance(self.network, VSRN):
+        if not isinstance(self.network, VSRN) or not self.network.training:  # scoring keeps no regions
             return self.network.auxiliary_losses(images, batch)
         losses = caption_losses(self.network.captioner, images.regions, batch)
         return self.network.config.caption_weight * losses

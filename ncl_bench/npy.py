@@ -24,7 +24,6 @@ from ncl_bench.foreign import reading
 _REMEDY = "write it with numpy.save from plain numbers, one array per file"
 _READERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
 LONGEST_HEADER = 10_000
-LARGEST_ARRAY = 2**62
 
 
 @dataclass(frozen=True)
@@ -55,40 +54,33 @@ def read_header(path: Path, error: type[NclBenchError] = ScoresError, fix: str =
         fix: what the user should do, in words that end the sentence.
     """
     with reading(path, error, fix=fix), path.open("rb") as stream:
-        size = os.fstat(stream.fileno()).st_size
-        shape, fortran_order, dtype = parse_header(stream)
-        header = NpyHeader(shape, dtype, fortran_order, stream.tell())
-        if dtype.kind not in "bfiuU" or dtype.itemsize == 0:
-            raise ValueError(f"it holds {dtype}, expected plain numbers")
-        promised = header.offset + dtype.itemsize * prod(shape)
-        # numpy maps a file that was added to, and takes a part of it for the array
-        if size != promised:
-            state = "cut short" if size < promised else "added to"
-            raise ValueError(f"it was {state}: it has {size:,} bytes, its header promises {promised:,}")
-    return header
+        return header_of(stream, os.fstat(stream.fileno()).st_size)
 
 
-def parse_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether columns are contiguous, and dtype, from the start of an ``.npy`` file.
+def header_of(stream: IO[bytes], size: int) -> NpyHeader:
+    """Read the header of ``.npy`` data of plain numbers or text, and check their size against it.
 
     Args:
-        stream: at its beginning; afterwards where the numbers start.
+        stream: at its beginning.
+        size: bytes of all of it.
     """
-    head = io.BytesIO(
-        stream.read(12 + LONGEST_HEADER)
-    )  # numpy reads as many bytes as the header claims to have
+    # numpy reads as many bytes as the header claims to have
+    head = io.BytesIO(stream.read(12 + LONGEST_HEADER))
     version = npy_format.read_magic(head)
     if version not in _READERS:
         raise ValueError(f"its format version is {version[0]}.{version[1]}, expected 1.0 or 2.0")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about files that Python 2 wrote
         shape, fortran_order, dtype = _READERS[version](head, LONGEST_HEADER)
-    # numpy takes these, and fails or reads other numbers later
-    whole = all(type(size) is int and size >= 0 for size in shape)
-    if not whole or (0 in shape and prod(size or 1 for size in shape) > LARGEST_ARRAY):
-        raise ValueError(f"no array has the shape {shape}")
-    stream.seek(head.tell())
-    return shape, fortran_order, dtype
+    if dtype.kind not in "bfiuU" or dtype.itemsize == 0:
+        raise ValueError(f"it holds {dtype}, expected plain numbers")
+    np.broadcast_to(np.zeros((), dtype), shape)  # refuses a shape that no array has
+    promised = head.tell() + dtype.itemsize * prod(shape)
+    # numpy maps a file that was added to, and takes a part of it for the array
+    if size != promised:
+        state = "cut short" if size < promised else "added to"
+        raise ValueError(f"it was {state}: it has {size:,} bytes, its header promises {promised:,}")
+    return NpyHeader(shape, dtype, fortran_order, head.tell())
 
 
 _NPZ_HEADER = 1_024
@@ -118,16 +110,14 @@ def read_npz_array(
     if member.file_size > largest:
         raise ValueError(f"{name} declares {member.file_size:,} bytes, expected at most {largest:,}")
     with archive.open(member) as stream:
-        content = io.BytesIO(stream.read(largest))
-    found, _, dtype = parse_header(content)
-    data = content.read()
-    if dtype not in dtypes or found != shape or len(data) != prod(shape) * dtype.itemsize:
+        content = stream.read(largest)
+    header = header_of(io.BytesIO(content), len(content))
+    if header.dtype not in dtypes or header.shape != shape:
         expected = " or ".join(str(each) for each in dtypes)
         raise ValueError(
-            f"{name} holds {dtype} of shape {found} in {len(data):,} bytes, expected {expected} of shape "
-            f"{shape}"
+            f"{name} holds {header.dtype} of shape {header.shape}, expected {expected} of shape {shape}"
         )
-    return np.frombuffer(data, dtype).reshape(shape)
+    return np.frombuffer(content, header.dtype, offset=header.offset).reshape(shape)
 
 
 def map_npy(path: Path, header: NpyHeader) -> NDArray[Any]:

@@ -5,6 +5,7 @@ import re
 import socket
 from pathlib import Path
 
+import huggingface_hub
 import numpy as np
 import pytest
 import yaml
@@ -82,8 +83,9 @@ def test_a_token_is_neither_written_nor_printed(tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     monkeypatch.setitem(DATASETS.data, "coco", miniatures.SPECS["coco"])
     folder = prepare("coco", miniatures.make(tmp_path / "from", "coco"), tmp_path / "data")
+    monkeypatch.setattr(huggingface_hub, "HfApi", Refusing)
     with pytest.raises(DataError, match="401 unauthorised") as refused:
-        push_to_hub(folder, "owner/name", api=Refusing())
+        push_to_hub(folder, "owner/name")
     written = [path for path in folder.rglob("*") if path.is_file()]
     assert len(written) > 5
     assert not any(b"hf_secret" in path.read_bytes() for path in written)

@@ -13,7 +13,7 @@ from ncl_bench.data.download import DOWNLOAD_AGAIN, Download, require
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import DataError, named
 from ncl_bench.foreign import reading
-from ncl_bench.npy import parse_header
+from ncl_bench.npy import header_of
 from ncl_bench.progress import Advance
 
 SCAN_ROWS = 60
@@ -83,10 +83,10 @@ def open_features(
     size = require(download, path)
     name = f"{download.place}/{path}"
     with reading(name, fix=DOWNLOAD_AGAIN), download.open(path) as stream:
-        shape, fortran_order, dtype = parse_header(stream)
-        header_bytes = stream.tell()
-    if dtype.str not in {np.dtype(d).newbyteorder("<").str for d in dtypes} or fortran_order:
-        order = ", column-major" if fortran_order else ""
+        header = header_of(stream, size)
+    shape, dtype = header.shape, header.dtype
+    if dtype.str not in {np.dtype(d).newbyteorder("<").str for d in dtypes} or header.fortran_order:
+        order = ", column-major" if header.fortran_order else ""
         raise DataError(
             f"{name} holds {dtype}{order} numbers, expected row-major little-endian {' or '.join(dtypes)}; "
             "use the published file as it is"
@@ -100,13 +100,7 @@ def open_features(
             f"{name} has shape {shape}, expected ({images}, {spec.n_regions}, {spec.feature_dim}) for "
             f"{spec.name}/{split}, or {spec.n_captions(split)} rows, one per caption; use its own file"
         )
-    expected = header_bytes + shape[0] * shape[1] * shape[2] * dtype.itemsize
-    if size != expected:
-        fault = "the download was cut short" if size < expected else "it is too long"
-        raise DataError(
-            f"{name} has {size} bytes, its header promises {expected}: {fault}; download it again"
-        )
-    return FeatureFile(download, path, (images * repeat, *sizes), dtype, header_bytes, repeat)
+    return FeatureFile(download, path, (images * repeat, *sizes), dtype, header.offset, repeat)
 
 
 def scan(file: FeatureFile, *, dtype: str, advance: Advance) -> tuple[str, list[int]]:

@@ -35,7 +35,7 @@ def check_upload(name: str) -> tuple[str, ...]:
     return origin.upload
 
 
-def push_to_hub(folder: Path, repository: str, *, api: Any = None) -> tuple[str, ...]:
+def push_to_hub(folder: Path, repository: str) -> tuple[str, ...]:
     """Upload a prepared folder to a dataset repository; a missing one is created as private.
 
     The tables become configurations of the repository: ``captions`` with token ids, and ``images`` with the features in
@@ -43,8 +43,7 @@ def push_to_hub(folder: Path, repository: str, *, api: Any = None) -> tuple[str,
 
     Args:
         folder: the prepared folder.
-        repository: ``owner/name`` on the Hub.
-        api: a ``huggingface_hub.HfApi`` (default: one with the user's stored token).
+        repository: ``owner/name`` on the Hub; the user's stored token opens it.
 
     Returns:
         The uploaded tables: those that the licence permits.
@@ -57,7 +56,7 @@ def push_to_hub(folder: Path, repository: str, *, api: Any = None) -> tuple[str,
 
     manifest = read_manifest(folder)
     names = check_upload(manifest.name)
-    api = HfApi() if api is None else api
+    api = HfApi()
     with on_the_hub(f"{folder} was not uploaded to {repository}"):
         # the first call tells whether the Hub answers; uploads may take as long as they need
         answered(partial(api.create_repo, repository, repo_type="dataset", private=True, exist_ok=True))
@@ -109,13 +108,11 @@ def _image_rows(folder: Path, split: str, each: int, sha256: str) -> Iterator[di
         yield {"image_id": image_id, "image_features": features[row]}
 
 
-def fetch_archive(name: str, *, api: Any = None, fetch: Any = None) -> Path:
-    """Fetch the archive of a dataset, pinned to its commit and verified by size and sha256.
+def fetch_archive(name: str) -> Path:
+    """Fetch the archive of a dataset, pinned to its commit and verified by size and sha256; resume a broken download.
 
     Args:
         name: a dataset with an ``origin.archive``.
-        api: a ``huggingface_hub.HfApi``.
-        fetch: ``huggingface_hub.hf_hub_download``, which resumes a broken download.
 
     Returns:
         The archive, in the Hub's cache.
@@ -130,10 +127,9 @@ def fetch_archive(name: str, *, api: Any = None, fetch: Any = None) -> Path:
             f"{named('download')} cannot fetch {name}; `ncl-bench datasets show {name}` says where to get it"
         )
     require("data", "huggingface_hub", needed_by=named("download"))
-    from huggingface_hub import HfApi, hf_hub_download
+    from huggingface_hub import HfApi
 
-    api = HfApi() if api is None else api
-    fetch = hf_hub_download if fetch is None else fetch
+    api = HfApi()
     by_hand = (
         f"fetch it by hand from https://huggingface.co/datasets/{archive.repository} ({archive.bytes} bytes, sha256 "
         f"{archive.sha256}) and run `ncl-bench prepare {name} --from {archive.name} --to DIR`"
@@ -143,7 +139,9 @@ def fetch_archive(name: str, *, api: Any = None, fetch: Any = None) -> Path:
         commits = [commit.commit_id for commit in listed]
         # the client takes whole hashes only
         revision = next(commit for commit in commits if commit.startswith(archive.revision))
-        path = Path(fetch(archive.repository, archive.name, repo_type="dataset", revision=revision))
+        path = Path(
+            api.hf_hub_download(archive.repository, archive.name, repo_type="dataset", revision=revision)
+        )
     refuse_difference(
         path, {"sha256": (sha256_of_file(path), archive.sha256)}, "delete it and download it again"
     )

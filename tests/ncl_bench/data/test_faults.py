@@ -74,8 +74,16 @@ class Bomb:
 
 TRAIN, DEV, TEST = "train_ims.npy", "dev_ims.npy", "test_ims.npy"
 FAULTS = {
-    "truncated": (TRAIN, content(lambda x: x[:-7]), "has 697 bytes, its header promises 704: the download"),
-    "too long": (TRAIN, content(lambda x: x + b"x"), "705 bytes, its header promises 704: it is too long"),
+    "truncated": (
+        TRAIN,
+        content(lambda x: x[:-7]),
+        "was cut short: it has 697 bytes, its header promises 704",
+    ),
+    "too long": (
+        TRAIN,
+        content(lambda x: x + b"x"),
+        "was added to: it has 705 bytes, its header promises 704",
+    ),
     "float64": (DEV, array(np.float64), "holds float64 numbers, expected row-major little-endian float32"),
     "big-endian": (DEV, array(lambda a: a.astype(">f4")), "holds >f4 numbers"),
     "column-major": (DEV, array(np.asfortranarray), "float32, column-major numbers"),
@@ -89,7 +97,11 @@ FAULTS = {
         array(lambda a: a[:14]),
         "expected (3, 3, 4) for flickr30k/test, or 15 rows",
     ),
-    "pickled array": (TRAIN, pickled_array, "train_ims.npy holds object numbers"),
+    "pickled array": (
+        TRAIN,
+        pickled_array,
+        "train_ims.npy cannot be read (it holds object, expected plain numbers)",
+    ),
     "pickle": (TRAIN, content(lambda _: pickle.dumps(Bomb())), "train_ims.npy cannot be read"),
     "no train": (TRAIN, Path.unlink, "holds no train_ims.npy, neither itself nor in f30k_precomp/"),
     "missing split": (DEV, Path.unlink, "dev_ims.npy is missing"),

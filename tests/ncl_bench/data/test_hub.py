@@ -5,6 +5,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import datasets
+import huggingface_hub
 import numpy as np
 import pytest
 from support import miniatures
@@ -17,10 +18,10 @@ from ncl_bench.files import sha256_of_file
 
 
 class PretendedHub:
-    """Records what would be uploaded."""
+    """Records what would be uploaded, and gives a file for a download."""
 
-    def __init__(self, fault=None):
-        self.fault = fault
+    def __init__(self, fault=None, archive=None):
+        self.fault, self.archive = fault, archive
         self.calls = []
 
     def create_repo(self, repo_id, **options):
@@ -40,13 +41,29 @@ class PretendedHub:
             SimpleNamespace(commit_id=now.ARCHIVE.revision + "0" * 33),
         ]
 
+    def hf_hub_download(self, repository, name, *, repo_type, revision):
+        assert (repository, name, repo_type) == ("NJUyued/NoW", "NoW.zip", "dataset")
+        assert revision == now.ARCHIVE.revision + "0" * 33
+        return str(self.archive)
+
+
+@pytest.fixture
+def on_a_hub(monkeypatch):
+    """Let this object answer in place of the Hub."""
+
+    def answer(api):
+        monkeypatch.setattr(huggingface_hub, "HfApi", lambda: api)
+        return api
+
+    return answer
+
 
 @pytest.mark.parametrize(
     ("name", "tables"), [("now", ("captions", "images")), ("coco", ("captions",)), ("cc152k", ("captions",))]
 )
-def test_only_what_the_licence_allows_is_uploaded(name, tables, tmp_path, monkeypatch):
+def test_only_what_the_licence_allows_is_uploaded(name, tables, tmp_path, monkeypatch, on_a_hub):
     folder = prepare(name, miniatures.make(tmp_path / "from", name), tmp_path / "root")
-    api, pushed = PretendedHub(), {}
+    api, pushed = on_a_hub(PretendedHub()), {}
 
     def push(table, repository, config, *, split, private):
         assert (repository, private) == ("someone/data", True)
@@ -54,7 +71,7 @@ def test_only_what_the_licence_allows_is_uploaded(name, tables, tmp_path, monkey
 
     monkeypatch.setattr(datasets.Dataset, "push_to_hub", push)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    assert hub.push_to_hub(folder, "someone/data", api=api) == tables
+    assert hub.push_to_hub(folder, "someone/data") == tables
     (_, made), *files = api.calls
     assert made["private"]
     assert "README.md" in [sent["path_in_repo"] for _, sent in files]
@@ -70,26 +87,16 @@ def test_only_what_the_licence_allows_is_uploaded(name, tables, tmp_path, monkey
         np.testing.assert_array_equal(images["image_features"][:], own.image_features)
 
 
-def test_an_upload_is_refused_by_the_licence_or_the_hub_in_one_sentence(tmp_path):
+def test_an_upload_is_refused_by_the_licence_or_the_hub_in_one_sentence(tmp_path, on_a_hub):
     folder = prepare("flickr30k", miniatures.make(tmp_path / "from", "flickr30k"), tmp_path / "root")
-    api = PretendedHub()
+    api = on_a_hub(PretendedHub())
     with pytest.raises(DataError, match="flickr30k cannot be uploaded: the Flickr terms allow"):
-        hub.push_to_hub(folder, "someone/data", api=api)
+        hub.push_to_hub(folder, "someone/data")
     assert api.calls == []
     folder = prepare("now", miniatures.make(tmp_path / "from", "now"), tmp_path / "root")
+    on_a_hub(PretendedHub(PermissionError("no token\nlong story")))
     with pytest.raises(DataError, match=r"was not uploaded to a/b: no token$"):
-        hub.push_to_hub(folder, "a/b", api=PretendedHub(PermissionError("no token\nlong story")))
-
-
-def fetching(path):
-    """A download function that checks what it is asked for."""
-
-    def fetch(repository, name, *, repo_type, revision):
-        assert (repository, name, repo_type) == ("NJUyued/NoW", "NoW.zip", "dataset")
-        assert revision == now.ARCHIVE.revision + "0" * 33
-        return str(path)
-
-    return fetch
+        hub.push_to_hub(folder, "a/b")
 
 
 def published_as(monkeypatch, archive):
@@ -98,19 +105,20 @@ def published_as(monkeypatch, archive):
     monkeypatch.setitem(DATASETS.data, "now", replace(DATASETS["now"], origin=origin))
 
 
-def test_download_is_pinned_and_verified(tmp_path, monkeypatch):
+def test_download_is_pinned_and_verified(tmp_path, monkeypatch, on_a_hub):
     archive = miniatures.zipped(miniatures.make_now(tmp_path / "from"), tmp_path / "NoW.zip")
+    on_a_hub(PretendedHub(archive=archive))
     with pytest.raises(DataError, match=f"expected '{now.ARCHIVE.sha256}'; delete it"):
-        hub.fetch_archive("now", api=PretendedHub(), fetch=fetching(archive))
+        hub.fetch_archive("now")
     published_as(monkeypatch, replace(now.ARCHIVE, sha256=sha256_of_file(archive)))
-    path = hub.fetch_archive("now", api=PretendedHub(), fetch=fetching(archive))
+    path = hub.fetch_archive("now")
     assert prepare("now", path, tmp_path / "root").name == "now"
 
 
-def test_offline_says_what_to_do_by_hand():
-    fault = OSError("Name or service not known\nmore")
+def test_offline_says_what_to_do_by_hand(on_a_hub):
+    on_a_hub(PretendedHub(OSError("Name or service not known\nmore")))
     with pytest.raises(DataError) as error:
-        hub.fetch_archive("now", api=PretendedHub(fault))
+        hub.fetch_archive("now")
     message = str(error.value)
     assert "cannot be downloaded: Name or service not known; fetch it by hand from" in message
     assert "https://huggingface.co/datasets/NJUyued/NoW" in message
@@ -119,10 +127,10 @@ def test_offline_says_what_to_do_by_hand():
     assert "\n" not in message
 
 
-def test_a_hub_that_does_not_answer_is_left(monkeypatch):
+def test_a_hub_that_does_not_answer_is_left(monkeypatch, on_a_hub):
     monkeypatch.setattr(hub, "PATIENCE", 0.01)
     never = threading.Event()
-    api = SimpleNamespace(list_repo_commits=lambda *_, **__: never.wait())
+    on_a_hub(SimpleNamespace(list_repo_commits=lambda *_, **__: never.wait()))
     with pytest.raises(DataError, match=r": TimeoutError; fetch it by hand"):
-        hub.fetch_archive("now", api=api)
+        hub.fetch_archive("now")
     never.set()

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from leaderboard.entries import anchor
 from leaderboard.evidence import read_pairs, read_ranks, write_ranks
-from leaderboard.results import check_header, condition_of, refuse_copies
+from leaderboard.read_entries import check_header, condition_of, refuse_copies
 from leaderboard.row_files import (
     REPRODUCED,
     Header,

@@ -309,7 +309,7 @@ def read_content(root: Path, *, published: bool, dataset: str = "", progress: Pr
         dataset: of the measured results, include only those on this dataset.
         progress: reports the rows read and evaluated.
     """
-    from leaderboard.results import read_measured, read_published
+    from leaderboard.read_entries import read_measured, read_published
 
     families = read_families()
     folder = published_folder(root)

@@ -17,8 +17,8 @@ from leaderboard.exports import (
     tables,
     with_tables,
 )
-from leaderboard.frame import FRAME, evidence_sha256, frame_text
 from leaderboard.measured import MeasuredTable, cost_chart, each_table, measured_pages, measured_tables
+from leaderboard.results_frame import FRAME, evidence_sha256, frame_text
 from leaderboard.site import site_files
 from ncl_bench.errors import SubmissionError
 from ncl_bench.files import sole_owner, write_text
@@ -40,7 +40,7 @@ class Built:
         rows: number of rows shown, seeds merged.
         files: pages and downloads, by path in the site's folder.
         readme: README.md with its tables written anew.
-        frame: the numbers (:mod:`leaderboard.frame`); empty without printed results, which belong to it.
+        frame: the numbers (:mod:`leaderboard.results_frame`); empty without printed results, which belong to it.
         chart: figure of rSum against cost as SVG; empty without measured rows of the noise that it shows.
         behind: whether rows changed since the tables of README.md were written.
     """

@@ -31,7 +31,7 @@ def load_results() -> "pd.DataFrame":
 
     from leaderboard.board import read_content
     from leaderboard.entries import Condition, Entry
-    from leaderboard.frame import read_frame
+    from leaderboard.results_frame import read_frame
     from ncl_bench.evaluation.metrics import RECALLS
 
     root = Path(__file__).parent

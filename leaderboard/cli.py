@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from leaderboard import calls
-from ncl_bench.cli.options import Json, Option, made_from
+from ncl_bench.cli.from_calls import Json, Option, made_from
 from ncl_bench.errors import SubmissionError, named
 from ncl_bench.extras import require
 

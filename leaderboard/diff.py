@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from leaderboard.copies import contradicts, correlated, near_copies
 from leaderboard.evidence import arrays_of, read_ranks
 from leaderboard.exports import RANKS, ROWS
-from leaderboard.results import DISAGREEMENT, changed_settings, noise_used, run_name
+from leaderboard.read_entries import DISAGREEMENT, changed_settings, noise_used, run_name
 from leaderboard.row_files import Header, SeedRecord, read_results
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError

@@ -19,8 +19,8 @@ from baselines.recipes import Ablation, AblationLine
 from leaderboard.board import Content, mean, ranked, with_rank_intervals
 from leaderboard.entries import SEEDS_FOR_A_RANK, UNIT_TITLES, Condition, Place, Row, grouped, title_of
 from leaderboard.figures import budget_curves, epoch_curves, forest, scatter
+from leaderboard.read_entries import CLEAN_SUFFIX, MEAN_OF_TWO, shipped_ablations
 from leaderboard.rendering import markup
-from leaderboard.results import CLEAN_SUFFIX, MEAN_OF_TWO, shipped_ablations
 from ncl_bench.data import DATASETS
 from ncl_bench.data.pair_labels import FEWEST, read_pair_labels
 from ncl_bench.evaluation.detection import Separation

@@ -14,7 +14,7 @@ import numpy as np
 from leaderboard.entries import Place, title_of
 from leaderboard.measured import MeasuredTable
 from leaderboard.own_rows import noise_name
-from leaderboard.results import MEAN_OF_TWO
+from leaderboard.read_entries import MEAN_OF_TWO
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.metrics import Float64Array
 

@@ -18,7 +18,7 @@ from leaderboard.board import (
     read_content,
 )
 from leaderboard.entries import Condition, Entry, Row
-from leaderboard.frame import read_frame, rows_of
+from leaderboard.results_frame import read_frame, rows_of
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError, named
 from ncl_bench.evaluation.metrics import RECALLS
@@ -88,7 +88,7 @@ def with_mine(
         The content, and ``file`` of the user's rows. A submission already on the board keeps its row there.
     """
     from leaderboard.add import RowStands, new_row
-    from leaderboard.results import entries_of
+    from leaderboard.read_entries import entries_of
     from ncl_bench.evaluation.people import agreement_of
 
     own: list[Entry] = []

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leaderboard.entries import anchor
-from ncl_bench.rendering import environment
+from ncl_bench.html import environment
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -21,8 +21,8 @@ from baselines.audit.labels import (
 )
 from baselines.audit.result import RESULT, write_table
 from ncl_bench.files import write_text
+from ncl_bench.html import environment
 from ncl_bench.progress import as_typed
-from ncl_bench.rendering import environment
 
 PAGE, MORE, TEMPLATE = "index.html", "more", Path(__file__).parent / "page.html.j2"
 SHOWN, MOST_SHOWN, OF_A_REASON, SUREST, OF_A_LIST = 200, 1_000, 200, 50, 20

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from baselines.audit.call import apply_audit, find_wrong_embeddings, find_wrong_pairs, write_audit
-from ncl_bench.cli.options import Json, Option, made_from
+from ncl_bench.cli.from_calls import Json, Option, made_from
 from ncl_bench.errors import NclBenchError, named
 from ncl_bench.extras import require
 from ncl_bench.options import PairColumns

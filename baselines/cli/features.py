@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from baselines.feature_options import FeatureOptions
-from ncl_bench.cli.options import made_from
+from ncl_bench.cli.from_calls import made_from
 from ncl_bench.errors import NclBenchError, named
 from ncl_bench.extras import require
 

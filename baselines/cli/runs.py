@@ -16,7 +16,7 @@ from baselines.calls import score as score_runs
 from baselines.calls import train as train_recipe
 from baselines.published.provenance import Provenance
 from ncl_bench.arguments import AnyPath, Precision
-from ncl_bench.cli.options import Option, made_from
+from ncl_bench.cli.from_calls import Option, made_from
 from ncl_bench.errors import NclBenchError, named
 from ncl_bench.progress import hint
 

@@ -9,7 +9,7 @@ import typer
 
 from baselines.calls import Planned, Search, Sweep
 from baselines.quickstart import quickstart as run_quickstart
-from ncl_bench.cli.options import Json, Option, made_from
+from ncl_bench.cli.from_calls import Json, Option, made_from
 from ncl_bench.errors import NclBenchError, named
 from ncl_bench.progress import hint
 

@@ -11,7 +11,7 @@ from ncl_bench.arguments import as_path
 from ncl_bench.calls import add_images as add_images_to
 from ncl_bench.calls import dataset_of_options, new_dataset, new_dataset_of_features
 from ncl_bench.calls import prepare as prepare_dataset
-from ncl_bench.cli.options import Option, made_from
+from ncl_bench.cli.from_calls import Option, made_from
 from ncl_bench.extras import require
 from ncl_bench.options import Columns, PictureEncoding, SplitDraw, Words
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ncl_bench.cli.options import Json, Option, made_from
+from ncl_bench.cli.from_calls import Json, Option, made_from
 from ncl_bench.errors import ScoresError, SubmissionError, named
 from ncl_bench.evaluation.call import begin_submission, evaluate_embeddings, evaluated_scores, is_submission
 from ncl_bench.evaluation.call import compare as compare_runs

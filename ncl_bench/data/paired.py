@@ -28,9 +28,9 @@ from ncl_bench.data.vocabulary import Vocabulary
 from ncl_bench.errors import DataError, RowError, known_name
 from ncl_bench.extras import require
 from ncl_bench.foreign import reading
+from ncl_bench.html import html_table
 from ncl_bench.noise import unit_of
 from ncl_bench.noise.draw import Noise
-from ncl_bench.rendering import html_table
 
 if TYPE_CHECKING:
     import pandas as pd

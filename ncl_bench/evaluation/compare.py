@@ -27,8 +27,8 @@ from ncl_bench.evaluation.results import Interval
 from ncl_bench.evaluation.submission import Split
 from ncl_bench.extras import require
 from ncl_bench.files import AnyPath
+from ncl_bench.html import html_table
 from ncl_bench.progress import Progress
-from ncl_bench.rendering import html_table
 from ncl_bench.schema import Record
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from ncl_bench.evaluation.protocol import Sides, local_split, protocols_of, rank
 from ncl_bench.evaluation.ranks import Counted, Ranks
 from ncl_bench.extras import require
 from ncl_bench.files import atomic_path, write_text
-from ncl_bench.rendering import environment
+from ncl_bench.html import environment
 
 SHOWN = 5
 THUMBNAIL = 240

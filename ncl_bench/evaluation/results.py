@@ -13,7 +13,7 @@ from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.extras import require
 from ncl_bench.files import write_text
 from ncl_bench.foreign import readable, reading
-from ncl_bench.rendering import html_table
+from ncl_bench.html import html_table
 from ncl_bench.schema import Record
 
 if TYPE_CHECKING:

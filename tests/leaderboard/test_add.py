@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from leaderboard.add import RowStands, add, new_row, write_rows
 from leaderboard.build import build
 from leaderboard.entries import Condition
-from leaderboard.results import noise_used, read_measured, recipe_commands
+from leaderboard.read_entries import noise_used, read_measured, recipe_commands
 from leaderboard.row_files import header_of, read_row_file
 from ncl_bench.cli import app
 from ncl_bench.errors import SubmissionError

@@ -5,7 +5,7 @@ import leaderboard
 
 def test_all_rows_stand_in_one_table(whole_board, monkeypatch):
     monkeypatch.setattr("leaderboard.board.read_content", lambda *_, **__: whole_board)
-    monkeypatch.setattr("leaderboard.frame.read_frame", lambda _: None)
+    monkeypatch.setattr("leaderboard.results_frame.read_frame", lambda _: None)
     table = leaderboard.load_results()
     assert len(table) == len(whole_board.seeds)
     assert set(table["status"]) == {"reported", "reproduced"}

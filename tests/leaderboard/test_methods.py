@@ -7,7 +7,7 @@ from baselines.methods import METHODS
 from baselines.recipes import recipe_names
 from baselines.training.recipe import Recipe, with_settings
 from leaderboard.entries import Condition
-from leaderboard.results import THE_CODES_FAULT, commands, own_key, read_measured, read_published
+from leaderboard.read_entries import THE_CODES_FAULT, commands, own_key, read_measured, read_published
 from leaderboard.site import family_recipes
 from ncl_bench.papers import read_families
 

@@ -5,7 +5,7 @@ from collections import defaultdict
 import pytest
 
 from leaderboard.board import board_of
-from leaderboard.results import read_published
+from leaderboard.read_entries import read_published
 from leaderboard.significance import SignificanceTest
 from ncl_bench.data import DATASETS
 from ncl_bench.evaluation.metrics import RECALLS

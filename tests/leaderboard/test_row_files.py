@@ -12,7 +12,7 @@ from support.damaged import YAML, ZIP, assert_damage_is_refused
 from leaderboard.add import add
 from leaderboard.build import build
 from leaderboard.evidence import read_ranks
-from leaderboard.results import features_of
+from leaderboard.read_entries import features_of
 from leaderboard.row_files import (
     REPRODUCED,
     header_of,

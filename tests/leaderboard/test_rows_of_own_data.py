@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from leaderboard.add import add
 from leaderboard.entries import Condition
-from leaderboard.results import recipe_commands
+from leaderboard.read_entries import recipe_commands
 from leaderboard.row_files import header_of
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS

@@ -10,7 +10,7 @@ import pytest
 
 from leaderboard.board import boards, compared
 from leaderboard.entries import Recalls
-from leaderboard.results import read_measured
+from leaderboard.read_entries import read_measured
 from leaderboard.significance import (
     SignificanceTest,
     largest_differences,

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 import leaderboard
 from leaderboard.board import board_of, boards, read_content
 from leaderboard.exports import cited, latex_text, markdown_text, paper_csv, paper_tables
-from leaderboard.frame import FRAME, frame_text
 from leaderboard.own_rows import boards_for, chosen_boards, only_mine, with_mine
+from leaderboard.results_frame import FRAME, frame_text
 from leaderboard.significance import SignificanceTest
 from ncl_bench.cli import app
 from ncl_bench.errors import NclBenchError, SubmissionError

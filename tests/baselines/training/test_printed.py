@@ -12,7 +12,7 @@ from baselines.recipes import recipe_names, split_name
 from baselines.training.grids import AND, Grid, grid_names
 from baselines.training.printed import comments, described, printed_row
 from baselines.training.recipe import Recipe
-from leaderboard.results import read_published
+from leaderboard.read_entries import read_published
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS
 from ncl_bench.noise.draw import Noise

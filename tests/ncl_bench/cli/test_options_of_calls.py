@@ -16,7 +16,7 @@ import leaderboard.cli
 import ncl_bench
 from ncl_bench.arguments import AnyPath, Seed
 from ncl_bench.cli import app
-from ncl_bench.cli.options import Option, made_from
+from ncl_bench.cli.from_calls import Option, made_from
 
 Words = Literal["one", "two"]
 

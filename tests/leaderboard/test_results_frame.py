@@ -9,7 +9,7 @@ import pytest
 
 import leaderboard
 from leaderboard.build import build, check
-from leaderboard.frame import FRAME, frame_text, read_frame, rows_of
+from leaderboard.results_frame import FRAME, frame_text, read_frame, rows_of
 from ncl_bench.errors import SubmissionError
 from ncl_bench.papers import PUBLISHED
 

@@ -79,13 +79,19 @@ def write_text(target: Path, content: str) -> None:
         temporary.write_bytes(content.encode("utf-8"))
 
 
-def sha256_of_file(path: Path) -> str:
-    """Compute the sha256 (hex) of a file, read in blocks, of as many bytes as the system says that it has."""
+def sha256_of_file(path: Path, advance: Callable[[int], None] = lambda _: None) -> str:
+    """Compute the sha256 (hex) of a file, read in blocks, of as many bytes as the system says that it has.
+
+    Args:
+        path: of the file.
+        advance: called with the bytes read.
+    """
     digest = hashlib.sha256()
     with path.open("rb") as stream:
         left = os.fstat(stream.fileno()).st_size  # a file of the kernel says 0, and may never end
         while left > 0 and (block := stream.read(min(left, 1 << 20))):
             digest.update(block)
+            advance(len(block))
             left -= len(block)
     return digest.hexdigest()
 

@@ -1,9 +1,9 @@
 """Read the user's download, a folder or a zip file, without trusting its names, links or sizes."""
 
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
-from typing import IO, Protocol
+from typing import IO
 
 from ncl_bench.errors import DataError, named
 from ncl_bench.foreign import reading
@@ -12,46 +12,22 @@ LARGEST_FILE_OF_TEXT = 512 * 2**20
 DOWNLOAD_AGAIN = "download it again"
 
 
-class Download(Protocol):
-    """Downloaded files by their path in a folder or zip file."""
+class Download:
+    """Downloaded files: those of a folder and its subfolders.
 
-    place: Path
-    sizes: Mapping[str, int]
-
-    def open(self, name: str) -> IO[bytes]:
-        """Open one of ``sizes`` for reading and seeking."""
-        ...
-
-    def changed_at(self, name: str) -> int:
-        """Modification time of one of ``sizes``, in nanoseconds."""
-        ...
-
-
-def open_download(path: Path) -> Download:
-    """Open a download: a folder or a zip file.
-
-    Raises:
-        DataError: it is neither, or the zip file is damaged or dangerous.
+    Attributes:
+        place: the folder, or the zip file of :class:`ZipDownload`.
+        sizes: bytes of each file, by its path there.
     """
-    if path.is_dir():
-        return FolderDownload(path)
-    if path.is_file() and zipfile.is_zipfile(path):
-        return ZipDownload(path)
-    state = "is neither a folder nor a zip file" if path.exists() else "does not exist"
-    raise DataError(f"{path} {state}; give the folder that holds the downloaded files")
-
-
-class FolderDownload:
-    """Files of a folder and its subfolders."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
         # two levels, as the published archives have; a home folder given by mistake is not walked
         below = [p for pattern in ("*", "*/*") for p in place.glob(pattern) if p.is_file()]
-        self.sizes: Mapping[str, int] = {p.relative_to(place).as_posix(): p.stat().st_size for p in below}
+        self.sizes = {p.relative_to(place).as_posix(): p.stat().st_size for p in below}
 
     def open(self, name: str) -> IO[bytes]:
-        """Open a file; a symbolic link that leads out of the folder is refused."""
+        """Open one of ``sizes`` for reading and seeking; a symbolic link that leads out of the folder is refused."""
         path = self.place / name
         target = path.resolve()
         # a link in a download may point at any file of the machine
@@ -63,11 +39,11 @@ class FolderDownload:
         return path.open("rb", buffering=0)
 
     def changed_at(self, name: str) -> int:
-        """Modification time of a file, in nanoseconds."""
+        """Modification time of one of ``sizes``, in nanoseconds."""
         return (self.place / name).stat().st_mtime_ns
 
 
-class ZipDownload:
+class ZipDownload(Download):
     """Members of a zip file, read in place."""
 
     def __init__(self, place: Path) -> None:
@@ -85,7 +61,7 @@ class ZipDownload:
             raise DataError(
                 f"{place} is compressed by LZMA, where a few bytes can require gigabytes; pack it anew"
             )
-        self.sizes: Mapping[str, int] = {info.filename: info.file_size for info in members}
+        self.sizes = {info.filename: info.file_size for info in members}
 
     def open(self, name: str) -> IO[bytes]:
         """Open a member."""
@@ -95,6 +71,20 @@ class ZipDownload:
     def changed_at(self, name: str) -> int:
         """Modification time of the zip file, in nanoseconds."""
         return self.place.stat().st_mtime_ns
+
+
+def open_download(path: Path) -> Download:
+    """Open a download: a folder or a zip file.
+
+    Raises:
+        DataError: it is neither, or the zip file is damaged or dangerous.
+    """
+    if path.is_dir():
+        return Download(path)
+    if path.is_file() and zipfile.is_zipfile(path):
+        return ZipDownload(path)
+    state = "is neither a folder nor a zip file" if path.exists() else "does not exist"
+    raise DataError(f"{path} {state}; give the folder that holds the downloaded files")
 
 
 def features_folder(download: Download, wanted: str, folders: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ncl_bench.data.columns import TokenTable
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.spec import SPLITS, DatasetSpec, Material, Split, TokenKey
-from ncl_bench.data.tokenizers import tokenizer
+from ncl_bench.data.tokenize import counted, tokenize_captions, with_ids
 from ncl_bench.data.vocabulary import Vocabulary, build_vocabulary, vocabulary_json
 from ncl_bench.errors import known_name
 from ncl_bench.noise.draw import clean_pairing, clean_record
@@ -128,22 +128,22 @@ class EmbeddedDataset(DatasetSpec):
 
 
 @lru_cache
-def _words(spec: EmbeddedDataset, split: str, language: str, tokenizer_name: str) -> list[list[str]]:
-    return [*map(tokenizer(tokenizer_name), spec.content(split).captions[language])]
+def _words(
+    spec: EmbeddedDataset, split: str, language: str, tokenizer: str
+) -> tuple[list[str], TokenTable]:
+    return tokenize_captions(spec.content(split).captions[language], tokenizer)
 
 
 @lru_cache
-def _vocabulary(spec: EmbeddedDataset, language: str, tokenizer_name: str) -> Vocabulary:
-    return build_vocabulary(_words(spec, "train", language, tokenizer_name), threshold=spec.word_threshold)
+def _vocabulary(spec: EmbeddedDataset, language: str, tokenizer: str) -> Vocabulary:
+    counts = counted(*_words(spec, "train", language, tokenizer))
+    return build_vocabulary(counts, threshold=spec.word_threshold)
 
 
 @lru_cache
-def _tokens(spec: EmbeddedDataset, split: str, language: str, tokenizer_name: str) -> TokenTable:
-    vocabulary = _vocabulary(spec, language, tokenizer_name)
-    encoded = [vocabulary.encode(words) for words in _words(spec, split, language, tokenizer_name)]
-    ids = np.array([token for caption in encoded for token in caption], np.int32)
-    offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
-    return TokenTable(frozen(ids), frozen(offsets))
+def _tokens(spec: EmbeddedDataset, split: str, language: str, tokenizer: str) -> TokenTable:
+    tokens = with_ids(*_words(spec, split, language, tokenizer), _vocabulary(spec, language, tokenizer))
+    return TokenTable(frozen(tokens.ids), frozen(tokens.offsets))
 
 
 def frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:

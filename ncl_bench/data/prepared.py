@@ -1,6 +1,5 @@
 """Open a prepared folder, and find damaged files in it."""
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -194,13 +193,7 @@ def _damage(
     records = [record for record in records if split is None or _belongs(record.name, split)]
     with progress(f"reading {place}", sum(record.bytes for record in records)) as advance:
         for record in records:
-            digest = hashlib.sha256()
-            with (place / record.name).open("rb") as stream:
-                # in blocks, because features have gigabytes
-                while block := stream.read(2**20):
-                    digest.update(block)
-                    advance(len(block))
-            if digest.hexdigest() != record.sha256:
+            if sha256_of_file(place / record.name, advance) != record.sha256:
                 yield sentence.format(place / record.name, remedy)
 
 

@@ -4,6 +4,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Literal
 
@@ -16,14 +17,13 @@ from ncl_bench.data.spec import DatasetSpec, Material, Split, TokenKey
 from ncl_bench.data.tokenizers import Tokenizer, tokenizer, train_bpe, turkic
 from ncl_bench.data.vocabulary import (
     Vocabulary,
+    build_vocabulary,
     load_vocabulary,
     parse_vocabulary,
-    vocabulary_from_counts,
     vocabulary_json,
 )
 from ncl_bench.errors import DataError, named
 from ncl_bench.files import write_bytes
-from ncl_bench.processes import worker_pool
 from ncl_bench.progress import Advance, Progress
 
 CAPTIONS_PER_CHUNK = 5_000
@@ -55,7 +55,10 @@ def with_ids(words: Sequence[str], tokens: TokenTable, vocabulary: Vocabulary) -
 
 
 def tokenize_captions(
-    captions: Sequence[str], tokenizer_name: str, file: Path | None, advance: Advance
+    captions: Sequence[str],
+    tokenizer_name: str,
+    file: Path | None = None,
+    advance: Advance = lambda _: None,
 ) -> tuple[list[str], TokenTable]:
     """Split captions into words; the result does not depend on the number of processes.
 
@@ -84,6 +87,11 @@ def tokenize_captions(
     return list(words), TokenTable(np.concatenate(ids), offsets)
 
 
+def counted(words: Sequence[str], tokens: TokenTable) -> dict[str, int]:
+    """Count the words of captions, given as from :func:`tokenize_captions`."""
+    return dict(zip(words, np.bincount(tokens.ids, minlength=len(words)).tolist(), strict=True))
+
+
 def _tokenize_chunks(chunks: list[list[str]], name: str, file: Path | None) -> Iterator[_Chunk]:
     # starting a process costs about as much as four chunks
     processes = min(len(chunks) // 4, os.cpu_count() or 1)
@@ -91,20 +99,18 @@ def _tokenize_chunks(chunks: list[list[str]], name: str, file: Path | None) -> I
         split = tokenizer(name, file=file)
         yield from (_tokenize_chunk(chunk, split) for chunk in chunks)
         return
-    with worker_pool(processes, _start_worker, (name, file)) as pool:
-        yield from pool.map(_tokenize_in_worker, chunks)
+    from ncl_bench.processes import worker_pool  # embedded datasets need none, and it is slow to import
+
+    with worker_pool(processes) as pool:
+        yield from pool.map(partial(_tokenize_in_worker, name, file), chunks)
 
 
 # made once in each worker process, because a tokenizer may read a dictionary first
-_worker_tokenizer: list[Tokenizer] = []
+_tokenizer_of_worker = cache(tokenizer)
 
 
-def _start_worker(name: str, file: Path | None) -> None:
-    _worker_tokenizer.append(tokenizer(name, file=file))
-
-
-def _tokenize_in_worker(captions: list[str]) -> _Chunk:
-    return _tokenize_chunk(captions, _worker_tokenizer[0])
+def _tokenize_in_worker(name: str, file: Path | None, captions: list[str]) -> _Chunk:
+    return _tokenize_chunk(captions, _tokenizer_of_worker(name, file=file))
 
 
 def _tokenize_chunk(captions: Iterable[str], split: Tokenizer) -> _Chunk:
@@ -278,12 +284,8 @@ def _tokenize(
     if imported:
         content, vocabulary = imported.read_bytes(), load_vocabulary(imported)
     else:
-        words, tokens = found["train"]
         # of train alone: dev and test must not decide which words are known
-        counts = np.bincount(tokens.ids, minlength=len(words)).tolist()
-        vocabulary = vocabulary_from_counts(
-            dict(zip(words, counts, strict=True)), threshold=described.threshold
-        )
+        vocabulary = build_vocabulary(counted(*found["train"]), threshold=described.threshold)
         content = vocabulary_json(vocabulary).encode()
     origin: Origin = "imported" if imported else "built"
     tokenization = _describe(folder, key, described.version, own, content, origin)

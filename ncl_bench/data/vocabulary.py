@@ -3,8 +3,7 @@
 import hashlib
 import json
 import unicodedata
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -76,26 +75,15 @@ class Vocabulary:
         return [word for word in words if word and word not in SPECIAL_WORDS]
 
 
-def build_vocabulary(captions: Iterable[Sequence[str]], *, threshold: int = 4) -> Vocabulary:
+def build_vocabulary(counts: Mapping[str, int], *, threshold: int = 4) -> Vocabulary:
     """Build a vocabulary of words that occur at least ``threshold`` times, after the special words.
-
-    Args:
-        captions: tokenized training captions.
-        threshold: smallest count, at least 1.
-
-    Returns:
-        A vocabulary by decreasing count, ties in order of code points.
-    """
-    counts = Counter(word for caption in captions for word in caption)
-    return vocabulary_from_counts(counts, threshold=threshold)
-
-
-def vocabulary_from_counts(counts: Mapping[str, int], *, threshold: int = 4) -> Vocabulary:
-    """Build the vocabulary of :func:`build_vocabulary` from word counts.
 
     Args:
         counts: occurrences of each word in the training captions.
         threshold: smallest count, at least 1.
+
+    Returns:
+        A vocabulary by decreasing count, ties in order of code points.
     """
     # byte-pair encoding writes <unk> for what it does not know; it must not get a second id
     kept = [word for word, count in counts.items() if count >= threshold and word not in SPECIAL_WORDS]

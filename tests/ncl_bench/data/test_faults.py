@@ -12,7 +12,7 @@ import pytest
 from support import miniatures
 from support.damaged import JSON, NPY, ZIP, assert_damage_is_refused, assert_refused, npy, npy_header
 
-from ncl_bench.data.download import FolderDownload
+from ncl_bench.data.download import Download
 from ncl_bench.data.features import open_features, scan
 from ncl_bench.data.prepare import check, prepare
 from ncl_bench.data.prepared import load_prepared
@@ -241,7 +241,7 @@ def test_damaged_feature_files_are_read_or_refused(tmp_path):
 
     def read(content):
         path.write_bytes(content)
-        file = open_features(FolderDownload(source), "dev_ims.npy", spec, "dev", ("float32",))
+        file = open_features(Download(source), "dev_ims.npy", spec, "dev", ("float32",))
         scan(file, dtype="float16", advance=lambda done: None)
 
     assert_damage_is_refused([path.read_bytes(), npy(miniatures.features(4, 0))], read, NPY)

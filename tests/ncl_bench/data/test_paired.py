@@ -32,7 +32,7 @@ def dataset(n_images=6, per_image=5):
             np.repeat(np.arange(n), lengths).astype(np.int32), np.concatenate([[0], np.cumsum(lengths)])
         ),
         captions=[str(c) for c in range(n)],
-        vocabulary=build_vocabulary([]),
+        vocabulary=build_vocabulary({}),
         captions_per_image=per_image,
         noise=Noise(None, 0.0, None, "", 0.0),
         fingerprint="f",

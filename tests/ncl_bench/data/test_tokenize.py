@@ -1,6 +1,7 @@
 """Tokenizing in parallel: the same result as one caption after the other."""
 
-from itertools import pairwise
+from collections import Counter
+from itertools import chain, pairwise
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ def test_tokenized_captions_equal_one_after_the_other(chunk, monkeypatch):
     done = []
     different, rows = tokenize.tokenize_captions(CAPTIONS, "word", None, done.append)
     words = [tokenizer("word")(caption) for caption in CAPTIONS]
-    vocabulary = build_vocabulary(words, threshold=12)
+    vocabulary = build_vocabulary(Counter(chain.from_iterable(words)), threshold=12)
     assert sum(done) == len(CAPTIONS)
     assert [[different[i] for i in rows.ids[a:b]] for a, b in pairwise(rows.offsets)] == words
     table = tokenize.with_ids(different, rows, vocabulary)
@@ -31,7 +32,7 @@ def test_tokenized_captions_equal_one_after_the_other(chunk, monkeypatch):
 
 
 def test_other_vocabularies_make_unknown_words(monkeypatch):
-    vocabulary = build_vocabulary([["dog"]] * 4)
+    vocabulary = build_vocabulary({"dog": 4})
     words = tokenize.tokenize_captions(["a dog", "", "cat"], "word", None, lambda n: None)
     table = tokenize.with_ids(*words, vocabulary)
     assert table.ids.tolist() == [1, 3, 4, 2, 1, 2, 1, 3, 2]

@@ -25,7 +25,6 @@ ORIGIN = Origin(
     files=("{split}_ims.npy", "{split}_caps.tsv"),
     ids_span_splits=False,
     licence="Conceptual Captions licence",
-    licence_id="other",
     licence_urls=("https://github.com/google-research-datasets/conceptual-captions/blob/master/LICENSE",),
     published="2021",
     terms=(
@@ -87,7 +86,5 @@ SPEC = CC152K(
     feature_dim=2048,
     noise="natural",
     protocols=("1k",),
-    languages=("en",),
-    tokenizers={"en": "word"},
     origin=ORIGIN,
 )

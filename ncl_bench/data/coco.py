@@ -15,7 +15,7 @@ import numpy as np
 
 from ncl_bench.data.captions import ScanLayout
 from ncl_bench.data.columns import Int64Array
-from ncl_bench.data.spec import CLEAN_PAIRS, KnownFile, Labels, LabelSource, Matches, Origin
+from ncl_bench.data.spec import KnownFile, Labels, LabelSource, Matches, Origin
 from ncl_bench.errors import ScoresError
 from ncl_bench.noise.files import files_shared_by
 
@@ -47,7 +47,6 @@ ORIGIN = Origin(
         "You may share the captions with credit to the COCO Consortium. The consortium does not own the "
         "images; their use must follow the Flickr terms."
     ),
-    noise=CLEAN_PAIRS,
     upload=("captions",),
     upload_reason=(
         "the captions are CC BY 4.0; the features have no licence of their own, and their images are under "
@@ -169,10 +168,7 @@ SPEC = ScanLayout(
     captions_per_image=5,
     n_regions=36,
     feature_dim=2048,
-    noise="synthetic",
     protocols=("5fold-1k", "5k"),
-    languages=("en",),
-    tokenizers={"en": "word"},
     origin=ORIGIN,
     noise_files=NOISE_FILES,
     all_captions={"test": 25_010},

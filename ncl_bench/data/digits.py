@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ncl_bench.data.columns import FloatArray
 from ncl_bench.data.embedded import EmbeddedDataset, MadeImages, frozen
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.data.spec import CLEAN_PAIRS, SPLITS, Origin, Split
+from ncl_bench.data.spec import SPLITS, Origin, Split
 
 HANDWRITTEN = Path(__file__).with_name("digits.npz")
 GRID = 4
@@ -56,7 +56,6 @@ ORIGIN = Origin(
     licence_urls=("https://creativecommons.org/licenses/by/4.0/",),
     published="2026",
     terms="You may use, change and share it for any purpose, with credit to the makers of the digits.",
-    noise=CLEAN_PAIRS,
     upload=("captions", "images"),
     upload_reason="the licence asks for credit",
     citation="""@misc{alpaydin1998optical,
@@ -172,14 +171,12 @@ SPEC = Digits(
     captions_per_image=5,
     n_regions=GRID * GRID,
     feature_dim=PIXELS + 2,
-    noise="synthetic",
     protocols=("200",),
     order_fingerprints={
         "dev": "57d778c176dc55123ac2918bc87d4326b8b9549dca8006f4e38dac7a6c1d7b87",
         "test": "c1ca0865455edf46d41d58be79d81af634d5a4f24a05d3d61ad83646eb495f1a",
     },
     languages=("en", "zh"),
-    tokenizers={"en": "word", "zh": "jieba"},
     origin=ORIGIN,
 )
 

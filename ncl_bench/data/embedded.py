@@ -128,9 +128,7 @@ class EmbeddedDataset(DatasetSpec):
 
 
 @lru_cache
-def _words(
-    spec: EmbeddedDataset, split: str, language: str, tokenizer: str
-) -> tuple[list[str], TokenTable]:
+def _words(spec: EmbeddedDataset, split: str, language: str, tokenizer: str) -> tuple[list[str], TokenTable]:
     return tokenize_captions(spec.content(split).captions[language], tokenizer)
 
 

@@ -1,7 +1,7 @@
 """Flickr30K: sizes, splits and files (docs/protocol.md, Datasets and splits)."""
 
 from ncl_bench.data.captions import ScanLayout
-from ncl_bench.data.spec import CLEAN_PAIRS, KnownFile, Origin
+from ncl_bench.data.spec import KnownFile, Origin
 from ncl_bench.noise.files import files_shared_by
 
 VOCABULARY = KnownFile(
@@ -22,15 +22,12 @@ ORIGIN = Origin(
     folders=("f30k_precomp",),
     files=("{split}_ims.npy", "{split}_caps.txt", "{split}_ids.txt"),
     licence="Flickr terms of use",
-    licence_id="other",
     licence_urls=("https://www.flickr.com/help/terms",),
     published="2018",
     terms=(
         "Images and captions may be used for non-commercial research and education only. The images stay "
         "under the Flickr terms of use and their owners' rights."
     ),
-    noise=CLEAN_PAIRS,
-    upload=(),
     upload_reason=(
         "the Flickr terms allow non-commercial research and education, but not sharing the captions or "
         "features made from the images"
@@ -103,10 +100,7 @@ SPEC = ScanLayout(
     captions_per_image=5,
     n_regions=36,
     feature_dim=2048,
-    noise="synthetic",
     protocols=("1k",),
-    languages=("en",),
-    tokenizers={"en": "word"},
     origin=ORIGIN,
     noise_files=NOISE_FILES,
 )

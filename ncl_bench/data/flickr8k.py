@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 import numpy as np
@@ -10,7 +11,7 @@ from ncl_bench.data.captions import read_lines, unique_ids
 from ncl_bench.data.download import Download, find_file, read_text
 from ncl_bench.data.encoding import ENCODING_FILE, parse_encoding
 from ncl_bench.data.judgements import Judgements
-from ncl_bench.data.spec import CLEAN_PAIRS, DatasetSpec, Origin, Split
+from ncl_bench.data.spec import DatasetSpec, Origin, Split
 from ncl_bench.errors import DataError, named, shorten
 
 CAPTIONS = "Flickr8k.token.txt"
@@ -23,15 +24,18 @@ _LINE = re.compile(r"(?P<image>[^\t]+)#(?P<number>\d+)\t(?P<caption>.*\S.*)")
 
 JUDGEMENT_FILES = {"expert": "ExpertAnnotations.txt", "crowd": "CrowdFlowerAnnotations.txt"}
 """Kind of people's judgements to its file, which the download of the captions has too."""
-_PAIR = r"(?P<image>[^\t]+)\t(?P<of>[^\t]+)#(?P<number>[0-4])\t"
+_PAIR = r"([^\t]+)\t([^\t]+)#([0-4])\t"
 _JUDGED = {
-    "expert": re.compile(_PAIR + r"(?P<said>[1-4]\t[1-4]\t[1-4])"),
-    "crowd": re.compile(_PAIR + r"(?P<share>\d+(?:\.\d+)?)\t(?P<yes>[0-7])\t(?P<no>[0-7])"),
+    "expert": (
+        re.compile(_PAIR + r"([1-4])\t([1-4])\t([1-4])"),
+        "IMAGE, IMAGE#NUMBER and three ratings from 1 to 4, separated by tabs",
+    ),
+    "crowd": (
+        re.compile(_PAIR + r"[\d.]+\t(?!0\t0)([0-7])\t([0-7])"),
+        "IMAGE, IMAGE#NUMBER, the share of Yes, the number of Yes and the number of No, separated by tabs",
+    ),
 }
-_EXPECTED = {
-    "expert": "IMAGE, IMAGE#NUMBER and three ratings from 1 to 4, separated by tabs",
-    "crowd": "IMAGE, IMAGE#NUMBER, the share of Yes, the number of Yes and the number of No, separated by tabs",
-}
+"""Kind of judgement to a line of its file, and how errors describe it."""
 
 ORIGIN = Origin(
     summary=(
@@ -51,15 +55,12 @@ ORIGIN = Origin(
     judgements=JUDGEMENT_FILES,
     dtypes=("float16", "float32"),
     licence="Flickr terms of use",
-    licence_id="other",
     licence_urls=("https://www.flickr.com/help/terms",),
     published="2013",
     terms=(
         "Whoever received images and captions from their authors may use them, for non-commercial research "
         "and education only. The images stay under the Flickr terms of use and their owners' rights."
     ),
-    noise=CLEAN_PAIRS,
-    upload=(),
     upload_reason=(
         "the authors share images and captions for research, and do not allow others to share them or "
         "features made from the images"
@@ -110,20 +111,8 @@ class Flickr8K(DatasetSpec):
                     f"{self.captions_per_image - 1}; download it again"
                 )
             captions += [own[number] for number in range(self.captions_per_image)]
-        judgements = self._read_judgements(download, image_ids) if split == "test" else {}
-        missing = [
-            name for kind, name in JUDGEMENT_FILES.items() if split == "test" and kind not in judgements
-        ]
-        warnings = (
-            [
-                f"{download.place} lacks {' and '.join(missing)}, so agreement with people is not measured; both files "
-                "come with the captions, in Flickr8k_text.zip"
-            ]
-            if missing
-            else []
-        )
-        texts = {self.languages[0]: captions}
-        return Split(image_ids, texts, warnings=tuple(warnings), judgements=judgements)
+        content = Split(image_ids, {self.languages[0]: captions})
+        return self._with_judgements(download, content) if split == "test" else content
 
     def _check_encoding(self, download: Download, path: str) -> None:
         name = f"{download.place}/{path}"
@@ -155,44 +144,39 @@ class Flickr8K(DatasetSpec):
                 )
         return found
 
-    def _read_judgements(self, download: Download, image_ids: Sequence[str]) -> dict[str, Judgements]:
-        """Read what experts and crowd workers say of pairs of the test split; a kind without a file is left out.
-
-        Args:
-            download: holds the texts anywhere.
-            image_ids: images of the test split, in its order.
-        """
-        row = {name: number for number, name in enumerate(image_ids)}
-        found = {}
+    def _with_judgements(self, download: Download, test: Split) -> Split:
+        """Add what experts and crowd workers say of pairs of the test split; a kind without a file is left out."""
+        row = {name: number for number, name in enumerate(test.image_ids)}
+        held = {PurePosixPath(path).name for path in download.sizes}
+        judgements, missing = {}, []
         for kind, name in JUDGEMENT_FILES.items():
-            if not any(PurePosixPath(each).name == name for each in download.sizes):
+            if name not in held:
+                missing.append(name)
                 continue
             path = find_file(download, name)
             rows = [
                 self._judged(line, row, kind, f"{download.place}/{path} line {number}")
                 for number, line in enumerate(_lines(download, path), start=1)
             ]
-            found[kind] = Judgements(kind, np.array(rows, np.int64), self.captions_per_image)
-        return found
+            judgements[kind] = Judgements(kind, np.array(rows, np.int64), self.captions_per_image)
+        warning = (
+            f"{download.place} lacks {' and '.join(missing)}, so agreement with people is not measured; both files "
+            "come with the captions, in Flickr8k_text.zip"
+        )
+        return replace(test, judgements=judgements, warnings=(warning,) if missing else ())
 
     def _judged(self, line: str, row: Mapping[str, int], kind: str, where: str) -> tuple[int, ...]:
         """Row of the image, row of the caption, and what people said."""
-        parts = _JUDGED[kind].fullmatch(line)
-        if parts is None or parts["image"] not in row or parts["of"] not in row:
-            expected = f"{_EXPECTED[kind]}, of images in {LISTS['test']}"
-            raise DataError(f"{where}: expected {expected}, got {shorten(line)}; download it again")
-        # the row of the caption in the split: captions of an image are consecutive
-        caption = self.captions_per_image * row[parts["of"]] + int(parts["number"])
-        if kind == "expert":
-            return row[parts["image"]], caption, *(int(each) for each in parts["said"].split("\t"))
-        yes, no = int(parts["yes"]), int(parts["no"])
-        # the counts are used; the share checks them
-        if yes + no == 0 or abs(float(parts["share"]) - yes / (yes + no)) > 1e-6:
+        pattern, expected = _JUDGED[kind]
+        found = pattern.fullmatch(line)
+        if found is None or not row.keys() >= {found[1], found[2]}:
             raise DataError(
-                f"{where}: the share of Yes is {parts['share']}, but {yes} of {yes + no} answers are Yes; download "
-                "it again"
+                f"{where}: expected {expected}, of images in {LISTS['test']}, got {shorten(line)}; download it again"
             )
-        return row[parts["image"]], caption, yes, no
+        image, of, *numbers = found.groups()
+        number, *said = map(int, numbers)
+        # the row of the caption in the split: captions of an image are consecutive
+        return row[image], self.captions_per_image * row[of] + number, *said
 
 
 def _lines(download: Download, path: str) -> list[str]:
@@ -206,10 +190,7 @@ SPEC = Flickr8K(
     captions_per_image=5,
     n_regions=GRID * GRID,
     feature_dim=1280,
-    noise="synthetic",
     protocols=("1k",),
-    languages=("en",),
-    tokenizers={"en": "word"},
     origin=ORIGIN,
     judged={
         "expert": (5_664, "ff7f0630eb4faa5eb38fbbdabe5c33838a438918044998a72076e73b2206ac63"),

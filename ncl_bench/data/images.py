@@ -5,7 +5,7 @@ They are copied into the prepared folder, which is then self-contained.
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ncl_bench.data.layout import IMAGE_FILES, ImageFiles, records_of, save_table, write_manifest
@@ -26,8 +26,8 @@ from ncl_bench.tables import read_table
 WORKERS = min(8, os.cpu_count() or 1)
 """Processes that decode the images."""
 
-PART = 1_000
-"""Images per part of the table; a part is in memory at once, and survives an interruption."""
+PART, PART_BYTES = 1_000, 2**30
+"""Most images, and bytes of their files, of a part of the table; it is in memory at once, and survives a stop."""
 
 
 def add_images(
@@ -51,25 +51,22 @@ def add_images(
             shutil.rmtree(work, ignore_errors=True)
             raise DataError(f"{spec.name} has its images already; delete {target} to add others")
         every = [image_id for split in ids for image_id in ids[split]]
-        file_of, journal = _named_files(spec, source, every, names), None
-        missing = next((image_id for image_id in every if image_id not in file_of), None)
+        file_of = _named_files(spec, source, every, names)
+        journal, result = Journal(work, ids), work / "result"
         # files come first: pictures that rows hold are unpacked before one of them is found
-        if missing is not None and names is None and rows_in(source):
-            journal = Journal(work, ids)
+        if names is None and not file_of.keys() >= {*every} and rows_in(source):
             in_rows = read_images(
                 source, images=images, image_column=image_column, work=work / "pictures", progress=progress
             ).files
             file_of = {i: in_rows[own] for i, own in told_apart(every).items() if own in in_rows}
-            missing = next((image_id for image_id in every if image_id not in file_of), None)
-        if missing is not None:
-            shutil.rmtree(work, ignore_errors=True)
+        if missing := [image_id for image_id in every if image_id not in file_of]:
+            shutil.rmtree(work)
             raise DataError(
-                f"{source} holds no {missing}, nor one with an ending such as .jpg; fetch the image, or say with "
+                f"{source} holds no {missing[0]}, nor one with an ending such as .jpg; fetch the image, or say with "
                 f"{named('names')} which file holds it"
             )
         paths = {split: [file_of[image_id] for image_id in ids[split]] for split in ids}
         refuse_shared(file_of, f", or say with {named('names')} which file holds it")
-        journal, result = journal or Journal(work, ids), work / "result"
         with progress("copying images", sum(map(len, ids.values()))) as advance:
             parts = {
                 split: _write_split(result, split, ids[split], paths[split], journal, advance)
@@ -99,9 +96,6 @@ def _named_files(
         # for its refusal of a path that leads out; the index below finds the file
         picture_path(source, name, where)
     found, _ = FileIndex(source).find_all(list(dict.fromkeys(name_of.values())), where, by_name=False)
-    missing = next((name for name in name_of.values() if name not in found), None)
-    if missing is not None and names is not None:
-        raise DataError(f"{source} holds no {missing}; fetch the image, or correct {names}")
     return {image_id: found[name] for image_id, name in name_of.items() if name in found}
 
 
@@ -109,20 +103,29 @@ def _write_split(
     folder: Path, split: str, ids: Sequence[str], paths: Sequence[Path], journal: Journal, advance: Advance
 ) -> tuple[str, ...]:
     names = []
-    for start in range(0, len(ids), PART):
-        rows = slice(start, start + PART)
-        name = f"{split}/part-{start // PART:05d}"
+    for rows in _parts(paths):
+        name = f"{split}/part-{len(names):05d}"
         made_of = [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in paths[rows]]
         if journal.result(name) != made_of:
             shutil.rmtree(folder / name, ignore_errors=True)
-            images = [picture_bytes(path) for path in paths[rows]]
-            pictures = zip(map(str, paths[rows]), images, strict=True)
-            refused = [each for each in decoded(check_picture, pictures, workers=WORKERS) if each]
-            if refused:
-                raise refused[0]
-            columns = {"image_id": ids[rows], "image": images}
+            # a picture that a worker refuses is never read here, however large it is
+            pictures = [(str(path), path) for path in paths[rows]]
+            for refused in filter(None, decoded(check_picture, pictures, workers=WORKERS)):
+                raise refused
+            columns = {"image_id": ids[rows], "image": [*map(picture_bytes, paths[rows])]}
             save_table(folder / name, columns, {"image_id": "string", "image": "binary"})
             journal.finish(name, made_of)
         advance(len(made_of))
         names.append(name)
     return tuple(names)
+
+
+def _parts(paths: Sequence[Path]) -> Iterator[slice]:
+    start = held = 0
+    for row, path in enumerate(paths):
+        size = path.stat().st_size
+        if row - start == PART or (held and held + size > PART_BYTES):
+            yield slice(start, row)
+            start, held = row, 0
+        held += size
+    yield slice(start, len(paths))

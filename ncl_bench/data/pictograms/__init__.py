@@ -228,7 +228,6 @@ def _origin(summary: str, noise: str) -> Origin:
         folders=(),
         files=(),
         licence="Public domain, Apache-2.0, MIT, ISC and Unicode-3.0, by source",
-        licence_id="other",
         licence_urls=(
             "https://creativecommons.org/licenses/publicdomain/",
             *(
@@ -271,14 +270,11 @@ SPEC = Pictograms(
     captions_per_image=1,
     n_regions=REGIONS,
     feature_dim=DIM,
-    noise="synthetic",
     protocols=("1k",),
     order_fingerprints={
         "dev": "a36d2bc130f052f3fac5bae25f44e95b7f5277a54d3d1a76bddc3508822fd124",
         "test": "77ed1adf656104d4021104537c056990f8401941d5c781162b49a1ad5c9773ac",
     },
-    languages=("en",),
-    tokenizers={"en": "word"},
     origin=_origin(
         "Clip art, emoji and icons with English names and keywords that people gave them. Each image has 16 region "
         "features of a small CNN.",
@@ -294,14 +290,12 @@ EMOJI = PictogramsEmoji(
     captions_per_image=1,
     n_regions=REGIONS,
     feature_dim=DIM,
-    noise="synthetic",
     protocols=("300",),
     order_fingerprints={
         "dev": "8a69d120929c1b746b78d94da9b619c77976d07b4c99aae63ecf9daa64c61ca2",
         "test": "7e423d03871b27b9699b46ffa90a271db6d1be233d128fe5323c2609bd499892",
     },
     languages=("zh", "en"),
-    tokenizers={"zh": "jieba", "en": "word"},
     origin=_origin(
         "The emoji of Pictograms, in the same splits, with the names and keywords of Unicode in Chinese and English.",
         f"The pairs count as clean. {_MOVED}",
@@ -321,8 +315,6 @@ WEB = PictogramsWeb(
         "dev": "790ab849efe9be0cd1cbf465008717a0f31572d65298618d6370cc7264621aa5",
         "test": "c4b966acf3d174a3531590f1ad0052103201410fdd77f44f7cc854a98c5649c3",
     },
-    languages=("en",),
-    tokenizers={"en": "word"},
     pair_labels=FILES / "web_labels.csv",
     origin=_origin(
         "The clip art of Pictograms with the original titles and keywords, many of which name a batch of pictures. Dev "

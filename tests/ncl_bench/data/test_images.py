@@ -114,6 +114,29 @@ def test_a_stopped_copy_goes_on_where_it_was(root, photos, tmp_path, monkeypatch
     assert test.images[2] == photos[last]
 
 
+def test_a_part_holds_few_bytes_and_nothing_that_a_worker_refused(root, photos, tmp_path, monkeypatch):
+    monkeypatch.setattr("ncl_bench.data.images.PART_BYTES", 2 * max(map(len, photos.values())))
+    *_, last = photos
+    with (tmp_path / "photos" / f"{last}.png").open("r+b") as stream:
+        stream.truncate(5 * 10**8)  # a hole, which takes no room on the disk
+        stream.write(b"no picture")
+    read = []
+    monkeypatch.setattr(
+        "ncl_bench.data.images.picture_bytes", lambda path: read.append(path) or path.read_bytes()
+    )
+    with pytest.raises(DataError, match=rf"{last}\.png is not an image"):
+        add_images(SPEC, tmp_path / "photos", root)
+    assert len(read) == len(photos) - 1  # the refused one is in a part of its own
+    (tmp_path / "photos" / f"{last}.png").write_bytes(photos[last])
+    add_images(SPEC, tmp_path / "photos", root)
+    parts = [*(root / "flickr30k" / "image_files" / "train").iterdir()]
+    assert IMAGES["train"] / len(parts) <= 3
+    train = load_dataset("flickr30k", split="train", root=root)
+    assert [train.images[row] for row in range(train.n_images)] == [
+        photos[str(own)] for own in train.image_ids
+    ]
+
+
 def test_what_cannot_be_added_is_one_sentence(root, photos, tmp_path):
     source, first, names = tmp_path / "photos", next(iter(photos)), tmp_path / "names.tsv"
 

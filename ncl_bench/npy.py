@@ -74,12 +74,12 @@ def header_of(stream: IO[bytes], size: int) -> NpyHeader:
         shape, fortran_order, dtype = _READERS[version](head, LONGEST_HEADER)
     if dtype.kind not in "bfiuU" or dtype.itemsize == 0:
         raise ValueError(f"it holds {dtype}, expected plain numbers")
-    np.broadcast_to(np.zeros((), dtype), shape)  # refuses a shape that no array has
     promised = head.tell() + dtype.itemsize * prod(shape)
     # numpy maps a file that was added to, and takes a part of it for the array
     if size != promised:
         state = "cut short" if size < promised else "added to"
         raise ValueError(f"it was {state}: it has {size:,} bytes, its header promises {promised:,}")
+    np.broadcast_to(np.zeros((), dtype), shape)  # refuses a shape that no array has
     return NpyHeader(shape, dtype, fortran_order, head.tell())
 
 

@@ -37,13 +37,16 @@ def read_yaml(path: Path, *, largest: int = LARGEST_YAML) -> dict[str, Any]:
         path: the file.
         largest: size in bytes above which the file is refused unread.
     """
-    return parse_yaml(read_short(path, largest=largest), path)
-
-
-def read_short(path: Path, *, largest: int = LARGEST_YAML) -> bytes:
-    """Read a short file."""
-    readable(path, SubmissionError, "a short text")
-    return read_limited(path, largest, SubmissionError, "give a short text")
+    fix = "write plain YAML: keys and values"
+    text = read_limited(readable(path, SubmissionError, "a short text"), largest, SubmissionError, fix)
+    with reading(path, SubmissionError, fix=fix):
+        content = _loaded(text.decode("utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError(f"it holds {type(content).__name__}")
+    for key, value in leaves(content):
+        if found := unseen(f"{key}{value}", allowed="\t\n"):
+            raise SubmissionError(f"{path}: {key} holds the {found}; remove it")
+    return content
 
 
 def plain_value(text: str, name: str, error: type[NclBenchError] = SubmissionError) -> Any:
@@ -67,18 +70,6 @@ def _loaded(text: str) -> Any:
     value = yaml.load(text, _Loader)
     str(value)  # Python writes no integer of more than 4,300 digits, which base 16 may hold
     return value
-
-
-def parse_yaml(text: bytes, path: Path) -> dict[str, Any]:
-    """Parse the mapping in a file's text."""
-    with reading(path, SubmissionError, fix="write plain YAML: keys and values"):
-        content = _loaded(text.decode("utf-8"))
-        if not isinstance(content, dict):
-            raise ValueError(f"it holds {type(content).__name__}")
-    for key, value in leaves(content):
-        if found := unseen(f"{key}{value}", allowed="\t\n"):
-            raise SubmissionError(f"{path}: {key} holds the {found}; remove it")
-    return content
 
 
 def leaves(content: Any, key: str = "") -> Iterator[tuple[str, Any]]:

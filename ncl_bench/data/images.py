@@ -102,7 +102,7 @@ def _named_files(
 def _write_split(
     folder: Path, split: str, ids: Sequence[str], paths: Sequence[Path], journal: Journal, advance: Advance
 ) -> tuple[str, ...]:
-    names = []
+    names = list[str]()
     for rows in _parts(paths):
         name = f"{split}/part-{len(names):05d}"
         made_of = [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in paths[rows]]

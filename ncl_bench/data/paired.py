@@ -442,19 +442,13 @@ def _reopened(given: tuple[str, ...], again: Callable[[], PairedDataset]) -> Pai
 
 def _hf_rows(dataset: PairedDataset, content: str) -> Iterator[dict[str, Any]]:
     """Rows for :meth:`PairedDataset.to_hf`; the library uses these arguments as its cache key."""
-    for start in range(0, len(dataset), HF_ROWS):
-        rows = np.arange(start, min(start + HF_ROWS, len(dataset)))
-        pairs = dataset.read(rows)
-        images = dataset.caption_to_image[rows]
-        texts = None if dataset.captions is None else list(taken(dataset.captions, rows))
-        for row, image_id in enumerate(taken(dataset.image_ids, images)):
-            own = {
-                "pair_id": pairs.pair_ids[row],
-                "image_id": image_id,
-                "image_features": pairs.image_features[row],
-                "caption_tokens": pairs.caption_tokens[row, : pairs.caption_lengths[row]],
-            }
-            yield own if texts is None else own | {"caption": texts[row]}
+    columns = ("image_id", "image_features", "caption_tokens", "caption_lengths", "pair_ids")
+    chosen = dataset.with_columns(columns if dataset.captions is None else (*columns, "caption"))
+    for start in range(0, len(chosen), HF_ROWS):
+        for pair in chosen.__getitems__(range(start, min(start + HF_ROWS, len(chosen)))):
+            pair["pair_id"] = pair.pop("pair_ids")
+            pair["caption_tokens"] = pair["caption_tokens"][: pair.pop("caption_lengths")]
+            yield pair
 
 
 @checked_arguments(DataError)

@@ -9,7 +9,7 @@ language. Like a person in a hurry, it may leave out a digit, or give only the r
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
 from itertools import chain
@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from ncl_bench.data.columns import FloatArray
 from ncl_bench.data.embedded import EmbeddedDataset, MadeImages, frozen
-from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.spec import SPLITS, Origin, Split
 
 HANDWRITTEN = Path(__file__).with_name("digits.npz")
@@ -133,20 +132,13 @@ class Digits(EmbeddedDataset):
         """The handwritten digits."""
         return (HANDWRITTEN,)
 
-    def load_embedded(
-        self, split: str, language: str | None = None, tokenizer: str | None = None
-    ) -> PairedDataset:
-        """Open one split with its images, drawn from the features; see the base class."""
-        dataset = super().load_embedded(split, language, tokenizer)
-        return replace(dataset, images=MadeImages(np.asarray(self.content(split).image_features), _drawn))
+    def drawn_images(self, split: str) -> MadeImages:
+        """Draw images from their regions."""
+        return MadeImages(np.asarray(self.content(split).image_features), _drawn)
 
     def content(self, split: str) -> Split:
         """Compose one split, once per process."""
         return digits_split(split)
-
-    def picture(self, image_id: str, features: FloatArray) -> bytes:
-        """Draw an image from its regions."""
-        return _drawn(features)
 
 
 def _drawn(features: FloatArray) -> bytes:

@@ -124,6 +124,7 @@ class EmbeddedDataset(DatasetSpec):
             captions_per_image=self.captions_per_image,
             noise=clean_record(pairing),
             fingerprint=content.fingerprint,
+            images=self.drawn_images(split),
         )
 
 

@@ -86,7 +86,7 @@ def load_prepared(
         noise=clean_record(pairing),
         fingerprint=manifest.splits[split].fingerprint,
         encoding=manifest.encoding,
-        images=TableColumn(parts, "image", range(n_images)) if parts else None,
+        images=TableColumn(parts, "image", range(n_images)) if parts else spec.drawn_images(split),
         judgement_files={
             kind: path
             for kind in spec.origin.judgements

@@ -376,13 +376,8 @@ class DatasetSpec:
         """Read the vocabularies of shipped token ids: json bytes of each, and their source (default: none)."""
         return {}
 
-    def picture(self, image_id: str, features: FloatArray) -> bytes | None:
-        """Return an image as PNG, or None if there is none to show.
-
-        Args:
-            image_id: its id in the split.
-            features: its regions, float ``(n_regions, feature_dim)``; some datasets draw the image from them.
-        """
+    def drawn_images(self, split: str) -> Sequence[bytes] | None:
+        """Images of a split as PNG, made when they are asked for; None if the package has none to show (default)."""
         return None
 
 

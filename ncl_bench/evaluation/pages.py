@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ncl_bench.data.embedded import MadeImages
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.pictures import read_thumbnail
 from ncl_bench.data.spec import DatasetSpec
@@ -82,15 +83,10 @@ class Gallery:
 
     def picture(self, number: int) -> str:
         """Thumbnail of an image as a data URI; empty if the dataset has no pictures."""
-        if self.content is None:
-            return ""
-        # a backbone may have replaced the features with patches
-        if self.content.feature_dim == self.spec.feature_dim:
-            features = self.content.image_features[np.array([number])][0]
-            png = self.spec.picture(str(self.content.image_ids[number]), features)
-            if png is not None:
-                return _data_uri("png", png)
-        return "" if self.content.images is None else thumbnail(self.content.images[number])
+        images = None if self.content is None else self.content.images
+        if isinstance(images, MadeImages):  # small, and from this package
+            return _data_uri("png", images[number])
+        return "" if images is None else thumbnail(images[number])
 
     def caption(self, number: int, *, true: bool = False) -> Item:
         """A caption: its text if the dataset has it."""

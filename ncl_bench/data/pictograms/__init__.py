@@ -6,7 +6,7 @@ original, unchecked texts of the clip art.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
@@ -15,9 +15,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.data.columns import FloatArray
 from ncl_bench.data.embedded import EmbeddedDataset, MadeImages, embedded_split
-from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.pictures import open_picture
 from ncl_bench.data.spec import SPLITS, Origin, Split
 from ncl_bench.errors import DataError
@@ -98,20 +96,13 @@ def thumbnails(sheet: str) -> dict[str, NDArray[np.uint8]]:
 
 
 @lru_cache(maxsize=1_000)
-def png(image_id: str) -> bytes | None:
-    """The thumbnail of a picture; None outside :func:`pictured`."""
+def png(image_id: str) -> bytes:
+    """The thumbnail of a picture on one of the sheets of :func:`pictured`."""
     from PIL import Image
 
-    sheet = sheets().get(image_id)
-    if sheet is None or sheet not in pictured():
-        return None
     stream = BytesIO()
-    Image.fromarray(thumbnails(sheet)[image_id]).save(stream, "PNG")
+    Image.fromarray(thumbnails(sheets()[image_id])[image_id]).save(stream, "PNG")
     return stream.getvalue()
-
-
-def _png_of(image_id: str) -> bytes:
-    return png(image_id) or b""
 
 
 def _features(chosen: list[ItemLine]) -> NDArray[np.float32]:
@@ -151,18 +142,10 @@ class Pictograms(EmbeddedDataset):
         """Content of one split, made once per process."""
         return _content(self, split)
 
-    def load_embedded(
-        self, split: str, language: str | None = None, tokenizer: str | None = None
-    ) -> PairedDataset:
-        """With thumbnails as images, where every picture of the split has one; see the base class."""
-        dataset = super().load_embedded(split, language, tokenizer)
+    def drawn_images(self, split: str) -> MadeImages | None:
+        """The thumbnails, where every picture of the split has one."""
         ids = tuple(self.content(split).image_ids)
-        whole = pictured() >= {sheets().get(each) for each in ids}
-        return replace(dataset, images=MadeImages(ids, _png_of)) if whole else dataset
-
-    def picture(self, image_id: str, features: FloatArray) -> bytes | None:
-        """The thumbnail, as PNG."""
-        return png(image_id)
+        return MadeImages(ids, png) if pictured() >= {sheets()[each] for each in ids} else None
 
 
 class PictogramsEmoji(Pictograms):

@@ -20,7 +20,7 @@ from ncl_bench.evaluation.ranks import Ranks
 
 def test_a_picture_shows_every_region_at_its_place():
     regions = digits_split("test").image_features[0]
-    canvas = np.asarray(Image.open(io.BytesIO(SPEC.picture("", regions))))
+    canvas = np.asarray(Image.open(io.BytesIO(SPEC.drawn_images("test")[0])))
     assert canvas.shape == (8 * GRID, 8 * GRID)
     for region in regions:
         row, column = (int(centre * GRID) for centre in region[64:])

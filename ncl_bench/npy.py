@@ -83,13 +83,8 @@ def header_of(stream: IO[bytes], size: int) -> NpyHeader:
     return NpyHeader(shape, dtype, fortran_order, head.tell())
 
 
-_NPZ_HEADER = 1_024
+NPZ_HEADER = 1_024
 """Upper bound on the bytes of an array's header in an ``.npz`` file."""
-
-
-def npz_bytes(shape: tuple[int, ...], dtypes: Collection[np.dtype[Any]]) -> int:
-    """Largest number of bytes that an array of an ``.npz`` file can have, decompressed and with its header."""
-    return prod(shape) * max(dtype.itemsize for dtype in dtypes) + _NPZ_HEADER
 
 
 def read_npz_array(
@@ -106,7 +101,8 @@ def read_npz_array(
         shape: that it must have.
         dtypes: that it may have.
     """
-    largest, name = npz_bytes(shape, dtypes), shown(member.filename.removesuffix(".npy"))
+    largest = prod(shape) * max(dtype.itemsize for dtype in dtypes) + NPZ_HEADER
+    name = shown(member.filename.removesuffix(".npy"))
     if member.file_size > largest:
         raise ValueError(f"{name} declares {member.file_size:,} bytes, expected at most {largest:,}")
     with archive.open(member) as stream:

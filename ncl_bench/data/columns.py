@@ -122,14 +122,12 @@ class TokenTable:
         Returns:
             tokens int64 ``(n, longest)`` padded with 0, lengths int64 ``(n,)``.
         """
-        rows = row_numbers(rows, len(self))
-        starts = self.offsets[rows]
-        lengths = self.offsets[rows + 1] - starts  # self.lengths would compute all captions for every batch
-        columns = np.arange(lengths.max(initial=0))
-        valid = columns < lengths[:, None]
+        chosen = self.take(rows)
+        lengths = chosen.lengths
+        valid = np.arange(lengths.max(initial=0)) < lengths[:, None]
         tokens = np.zeros(valid.shape, dtype=np.int64)
         # one assignment per batch: a mask is read row by row, which is the order of the tokens
-        tokens[valid] = self.ids[(starts[:, None] + columns)[valid]]
+        tokens[valid] = chosen.ids
         return tokens, lengths
 
     def take(self, rows: Int64Array) -> "TokenTable":

@@ -112,9 +112,9 @@ class Written(Mapping[str, tuple[str, ...]]):
         if language not in self._written:
             # seeds of their own: another language, or another split, changes no caption
             seed = CONTENT_SEED + 100 * (1 + SPEC.languages.index(language)) + self._part
-            n = SPEC.captions_per_image
-            captions = write_captions(self._scenes, language=language, n_captions=n, seed=seed)
-            self._written[language] = tuple(captions)
+            writer = Writer(GRAMMARS[language], np.random.RandomState(seed))
+            captions = (writer.captions(scene, SPEC.captions_per_image) for scene in self._scenes)
+            self._written[language] = tuple(chain.from_iterable(captions))
         return self._written[language]
 
     def __iter__(self) -> Iterator[str]:
@@ -427,19 +427,3 @@ CHINESE = Grammar(
 )
 
 GRAMMARS: Mapping[str, Grammar] = {"en": ENGLISH, "zh": CHINESE}
-
-
-def write_captions(
-    scenes: tuple[tuple[Placed, ...], ...], *, language: str, n_captions: int, seed: int
-) -> Iterator[str]:
-    """Write captions of scenes, in the order of the clean pairing.
-
-    Args:
-        scenes: the digits of each scene.
-        language: key of ``GRAMMARS``.
-        n_captions: captions per scene, all different.
-        seed: seed of ``numpy.random.RandomState``.
-    """
-    writer = Writer(GRAMMARS[language], np.random.RandomState(seed))
-    for scene in scenes:
-        yield from writer.captions(scene, n_captions)

@@ -1,8 +1,7 @@
 """Check feature files (npy): header, size and every number, read in small blocks, never as a whole."""
 
 import hashlib
-import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -44,30 +43,23 @@ class FeatureFile:
         """Name of the file in errors."""
         return f"{self.download.place}/{self.path}"
 
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of one row."""
-        return self.shape[1] * self.shape[2] * self.dtype.itemsize
+    def rows(self, size: int, see: Callable[[Any], None] = lambda _: None) -> Iterator[FloatArray]:
+        """Iterate over blocks of ``size`` rows, which share one buffer; ``see`` gets all bytes of the file in order."""
+        buffer = np.empty((min(size, self.shape[0]), *self.shape[1:]), self.dtype)
+        with self.download.open(self.path) as stream:
+            see(stream.read(self.header_bytes))
+            for start in range(0, self.shape[0], size):
+                block = buffer[: self.shape[0] - start]
+                _fill(stream, block, self.name)
+                see(block.view(np.uint8).data)
+                yield block
 
     def blocks(self, size: int) -> Iterator[FloatArray]:
         """Iterate over blocks of ``size`` unique images, which share one buffer."""
-        n_images = self.shape[0] // self.repeat
-        buffer = np.empty((min(size, n_images), *self.shape[1:]), self.dtype)
-        with self.download.open(self.path) as stream:
-            stream.seek(self.header_bytes)
-            for start in range(0, n_images, size):
-                block = buffer[: min(size, n_images - start)]
-                for part in [block] if self.repeat == 1 else np.split(block, len(block)):
-                    _fill(stream, part, self.name)
-                    if self.repeat > 1:
-                        # releases that store an image once per caption: skip the copies, which scan() has compared
-                        stream.seek((self.repeat - 1) * self.row_bytes, io.SEEK_CUR)
-                yield block
+        return (block[:: self.repeat] for block in self.rows(size * self.repeat))
 
 
-def open_features(
-    download: Download, path: str, spec: DatasetSpec, split: str, dtypes: tuple[str, ...]
-) -> FeatureFile:
+def open_features(download: Download, path: str, spec: DatasetSpec, split: str) -> FeatureFile:
     """Check header and size of a feature file.
 
     Args:
@@ -75,7 +67,6 @@ def open_features(
         path: its path in the download.
         spec: the dataset.
         split: ``train``, ``dev`` or ``test``.
-        dtypes: number types that the published file may have.
 
     Raises:
         DataError: the file is missing, cut short, pickled, not npy, or has another type, shape or row count.
@@ -85,6 +76,7 @@ def open_features(
     with reading(name, fix=DOWNLOAD_AGAIN), download.open(path) as stream:
         header = header_of(stream, size)
     shape, dtype = header.shape, header.dtype
+    dtypes = spec.origin.dtypes
     if dtype.str not in {np.dtype(d).newbyteorder("<").str for d in dtypes} or header.fortran_order:
         order = ", column-major" if header.fortran_order else ""
         raise DataError(
@@ -123,18 +115,13 @@ def scan(file: FeatureFile, *, dtype: str, advance: Advance) -> tuple[str, list[
     keys: list[int] = []  # a few bytes per image
     # whole images per block, so that copies are compared within it
     step = file.repeat * (SCAN_ROWS // file.repeat)
-    buffer = np.empty((step, *file.shape[1:]), file.dtype)
-    with file.download.open(file.path) as stream:
-        digest.update(stream.read(file.header_bytes))
-        for start in range(0, file.shape[0], step):
-            block = buffer[: min(step, file.shape[0] - start)]
-            _fill(stream, block, file.name)
-            digest.update(block.view(np.uint8).data)
-            _check_numbers(file, block, start, np.dtype(dtype))
-            _check_repeats(file, block, start)
-            zero_rows += (start + np.flatnonzero(~block.any(axis=(1, 2)))).tolist()
-            keys += _keys(block[:: file.repeat])
-            advance(block.nbytes)
+    for number, block in enumerate(file.rows(step, digest.update)):
+        start = number * step
+        _check_numbers(file, block, start, np.dtype(dtype))
+        _check_repeats(file, block, start)
+        zero_rows += (start + np.flatnonzero(~block.any(axis=(1, 2)))).tolist()
+        keys += _keys(block[:: file.repeat])
+        advance(block.nbytes)
     if zero_rows:
         raise DataError(
             f"{file.name} holds only zeros in {len(zero_rows):,} of {file.shape[0]:,} rows, the first is row "

@@ -314,26 +314,21 @@ class PairedDataset(_TorchDataset):
             Pairs as from :meth:`__getitem__`, with tokens padded to the longest caption.
         """
         rows = row_numbers(rows, len(self))
-        arrays: dict[str, Any] = {}
-        if not {*self.columns} <= {*MORE_COLUMNS}:  # the features are read only if a column needs them
-            arrays |= vars(self.read(rows))
-        for name in self.columns:
-            if name not in arrays:
-                arrays[name] = self._more(name, rows)
-        return [{name: arrays[name][row] for name in self.columns} for row in range(len(rows))]
+        # the features are read only if a column needs them
+        arrays = {} if {*self.columns} <= {*MORE_COLUMNS} else vars(self.read(rows))
+        columns = {name: arrays[name] if name in arrays else self._more(name, rows) for name in self.columns}
+        return [{name: values[row] for name, values in columns.items()} for row in range(len(rows))]
 
-    def _more(self, name: str, rows: Int64Array) -> Sequence[Any]:
+    def _more(self, name: str, rows: Int64Array) -> Any:
         """One of :data:`MORE_COLUMNS` for some rows."""
-        images = self.caption_to_image[rows]
         if name == "row":
-            return list(rows)
-        if name == "image_id":
-            return [str(each) for each in taken(self.image_ids, images)]
+            return rows
+        if name == "caption":
+            return list(taken(self.captions or (), rows))
+        images = self.caption_to_image[rows]
         if name == "image":
-            assert self.images is not None
-            return [self.images[int(image)] for image in images]
-        assert self.captions is not None
-        return list(taken(self.captions, rows))
+            return list(taken(self.images or (), images))
+        return [str(each) for each in taken(self.image_ids, images)]
 
     @checked_arguments(DataError)
     def with_columns(self, columns: str | Sequence[str]) -> "PairedDataset":

@@ -103,13 +103,12 @@ def prepared_folder(root: Path, name: str) -> Path:
 
 
 def _check_facts(manifest: Manifest, spec: DatasetSpec, folder: Path) -> None:
-    facts = {
-        "name": (manifest.name, spec.name),
-        "captions_per_image": (manifest.captions_per_image, spec.captions_per_image),
-        "n_regions": (manifest.n_regions, spec.n_regions),
-        "feature_dim": (manifest.feature_dim, spec.feature_dim),
-        "images": ({split: record.images for split, record in manifest.splits.items()}, dict(spec.images)),
+    names = ("name", "captions_per_image", "n_regions", "feature_dim")
+    facts: dict[str, tuple[object, object]] = {
+        name: (getattr(manifest, name), getattr(spec, name)) for name in names
     }
+    images = {split: record.images for split, record in manifest.splits.items()}
+    facts["images"] = images, dict(spec.images)
     refuse_difference(folder / MANIFEST, facts, how_to_prepare(folder))
 
 

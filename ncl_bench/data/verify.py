@@ -66,7 +66,7 @@ def inspect(spec: DatasetSpec, place: Path | None) -> Material:
     for path in (path for split in SPLITS for path in paths[split]):
         require(download, path)
     # headers and sizes only; verify() reads the numbers later, with a progress bar
-    features = {s: open_features(download, paths[s][0], spec, s, origin.dtypes) for s in SPLITS}
+    features = {s: open_features(download, paths[s][0], spec, s) for s in SPLITS}
     splits = {s: replace(read_split(spec, download, paths[s], s), image_features=features[s]) for s in SPLITS}
     # some releases count images anew in each split, so equal ids mean nothing there
     if origin.ids_span_splits:

@@ -241,7 +241,7 @@ def test_damaged_feature_files_are_read_or_refused(tmp_path):
 
     def read(content):
         path.write_bytes(content)
-        file = open_features(Download(source), "dev_ims.npy", spec, "dev", ("float32",))
+        file = open_features(Download(source), "dev_ims.npy", spec, "dev")
         scan(file, dtype="float16", advance=lambda done: None)
 
     assert_damage_is_refused([path.read_bytes(), npy(miniatures.features(4, 0))], read, NPY)

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from glob import escape, glob
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -71,7 +72,9 @@ def decode(function: Callable[..., Any], path: Path, *arguments: Any, **options:
 
 def _answer(call: dict[str, Any], name: str, source: Path | bytes, error: type[NclBenchError]) -> Any:
     content, path = (source, None) if isinstance(source, bytes) else (b"", str(source))
-    size = os.path.getsize(path) if path and os.path.exists(path) else len(content)
+    # an item may be a folder, such as one that `datasets` saved
+    files = glob(f"{escape(path)}/**", recursive=True) if path and os.path.isdir(path) else [path or ""]
+    size = len(content) + sum(os.path.getsize(file) for file in files if os.path.isfile(file))
     seconds = SECONDS + size / BYTES_PER_SECOND
     memory = MEMORY + MEMORY_PER_BYTE * size
     place = {"name": name, "path": path, "folder": os.getcwd(), "bytes": len(content)}

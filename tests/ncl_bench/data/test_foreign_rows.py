@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import os
 import tarfile
 
 import datasets
@@ -168,6 +169,14 @@ def test_good_encodings_of_parquet_are_read(encoding, version, tmp_path):
     options = {"use_dictionary": False, "column_encoding": dict.fromkeys(table.column_names, encoding)}
     pq.write_table(table, tmp_path / "a.parquet", data_page_version=version, **options)
     assert read_rows(tmp_path / "a.parquet").frame["caption"].tolist() == ["a dog", "a cat"]
+
+
+def test_the_limits_of_a_saved_folder_count_its_files(tmp_path, monkeypatch):
+    pictures = [os.urandom(10**6) for _ in range(300)]
+    rows = {"image": pictures, "caption": [f"a dog {n}" for n in range(300)]}
+    datasets.Dataset.from_dict(rows).save_to_disk(str(tmp_path / "saved"))
+    monkeypatch.setattr(decoding, "MEMORY", 3 * 10**8)
+    assert len(read_rows(tmp_path / "saved").frame) == 300
 
 
 def test_good_rows_are_read(tmp_path):

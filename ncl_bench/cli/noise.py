@@ -62,8 +62,7 @@ def make(
     import numpy as np
 
     from ncl_bench.data import dataset_spec
-    from ncl_bench.data.load import prepared_root
-    from ncl_bench.data.similar_noise import draw_from_captions, similar_file
+    from ncl_bench.data.load import draw_train_noise, similar_file
     from ncl_bench.data.spec import refuse_noise
     from ncl_bench.files import sole_owner, write_bytes
     from ncl_bench.noise import unit_of
@@ -79,12 +78,7 @@ def make(
         raise NoiseError(
             f"{named('to')} is missing; name the .npy file to write, such as {named('to', 'noise.npy')}"
         )
-    reads_captions = chosen.reads_captions and not spec.embedded
-    if reads_captions:
-        place = prepared_root(root, spec)
-        caption_to_image, record = draw_from_captions(place, spec, chosen.name, noise_ratio, seed, bar)
-    else:
-        caption_to_image, record = spec.draw_noise(noise_ratio=noise_ratio, noise_unit=chosen.name, seed=seed)
+    caption_to_image, record = draw_train_noise(spec, noise_ratio, chosen.name, seed, root, bar)
     units = caption_to_image[:: spec.captions_per_image] if chosen.whole_images else caption_to_image
     content = io.BytesIO()
     np.save(content, units, allow_pickle=False)
@@ -93,7 +87,7 @@ def make(
             raise NoiseError(f"{named('to', to)} exists and is not overwritten; choose another name")
         write_bytes(to, content.getvalue())
     typer.echo(f"{to}: {len(units):,} entries, {_summary(record)}")
-    if reads_captions:
+    if chosen.reads_captions and not spec.embedded:
         typer.echo(f"no reference hash exists for {spec.name} yet: compare this one with that of others")
 
 

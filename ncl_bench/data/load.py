@@ -13,7 +13,6 @@ from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.keep import read_keep
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.prepared import damage, load_prepared, prepared_folder
-from ncl_bench.data.similar_noise import draw_from_captions, load_similar
 from ncl_bench.data.spec import DatasetSpec, SplitName, refuse_noise
 from ncl_bench.errors import DataError, NoiseError, named
 from ncl_bench.files import AnyPath
@@ -24,6 +23,9 @@ from ncl_bench.progress import Progress, silent
 
 if TYPE_CHECKING:
     from ncl_bench.data.embedded import EmbeddedDataset
+
+DRAWN_AT_ONCE = 50_000
+"""Up to this many training captions, noise of unit ``similar`` is drawn on demand; more take minutes."""
 
 
 @checked_arguments(DataError)
@@ -163,7 +165,7 @@ def refuse_damage(name: str, root: AnyPath | None, split: str, *, progress: Prog
 def train_noise(
     spec: DatasetSpec, ratio: float, unit: NoiseUnit, seed: int | None, root: Path | None
 ) -> tuple[Int64Array, Noise]:
-    """Draw the noise of a train split from its seed.
+    """Draw the noise of a train split from its seed, or read that of unit ``similar`` from its file.
 
     Args:
         spec: a dataset with synthetic noise.
@@ -179,12 +181,58 @@ def train_noise(
         DataError: the dataset must be prepared first.
         NoiseError: a setting is refused, or the noise file must be made first.
     """
+    if unit != "similar" or spec.embedded:
+        return draw_train_noise(spec, ratio, unit, seed, root)
+    root = prepared_root(root, spec)
+    path = similar_file(root, spec, ratio, seed)
+    if path.exists():
+        caption_to_image, record = read_noise_file(path, spec, "similar")
+        n_wrong = round(record.realised_ratio * len(caption_to_image))
+        # rounded down, as in the draw
+        if n_wrong != int(ratio * len(caption_to_image)):
+            raise NoiseError(
+                f"noise file {path} moves {n_wrong:,} captions, expected {int(ratio * len(caption_to_image)):,}; "
+                "delete it and make it again"
+            )
+        seed = spec.standard_seed("similar", ratio) if seed is None else seed
+        return caption_to_image, replace(record, unit="similar", ratio=ratio, seed=seed)
+    if spec.n_captions("train") > DRAWN_AT_ONCE:
+        given = "" if seed is None else f" --seed {seed}"
+        raise NoiseError(
+            f"{path} is missing, and drawing it takes minutes; fix: "
+            f"ncl-bench noise make {spec.name} --unit similar --ratio {ratio:g}{given} --root {root}"
+        )
+    return draw_train_noise(spec, ratio, unit, seed, root)
+
+
+def draw_train_noise(
+    spec: DatasetSpec,
+    ratio: float,
+    unit: NoiseUnit,
+    seed: int | None,
+    root: Path | None,
+    progress: Progress = silent,
+) -> tuple[Int64Array, Noise]:
+    """Draw the noise of a train split, from its captions in the first language if the unit reads them.
+
+    Args:
+        spec, ratio, unit, seed, root: as for :func:`train_noise`.
+        progress: reports the captions that ``similar`` has compared.
+    """
+    captions = None
     if unit_of(unit).reads_captions and not spec.embedded:
-        place = prepared_root(root, spec)
-        if unit == "similar":
-            return load_similar(place, spec, ratio, seed)
-        return draw_from_captions(place, spec, unit, ratio, seed)
-    return spec.draw_noise(noise_ratio=ratio, noise_unit=unit, seed=seed)
+        held = load_prepared(prepared_root(root, spec), spec, "train").captions
+        captions = None if held is None else list(held)
+    return spec.draw_noise(
+        noise_ratio=ratio, noise_unit=unit, seed=seed, captions=captions, progress=progress
+    )
+
+
+def similar_file(root: Path, spec: DatasetSpec, ratio: float, seed: int | None) -> Path:
+    """Path of the noise file in the folder of prepared datasets: ``NAME/noise/similar-60-seed96.npy``."""
+    Noise.asked(ratio, "similar", seed)
+    seed = spec.standard_seed("similar", ratio) if seed is None else seed
+    return root / spec.name / "noise" / f"similar-{100 * ratio:g}-seed{seed}.npy"
 
 
 def _read_noise(file: Path, spec: DatasetSpec, unit: str | None, ratio: float) -> tuple[Int64Array, Noise]:

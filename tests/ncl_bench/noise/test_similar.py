@@ -9,7 +9,7 @@ from support import flickr8k_miniature as miniature
 from typer.testing import CliRunner
 
 from ncl_bench.cli import app
-from ncl_bench.data import DATASETS, similar_noise, true_correspondence
+from ncl_bench.data import DATASETS, load, true_correspondence
 from ncl_bench.data.load import load_dataset
 from ncl_bench.data.prepare import prepare
 from ncl_bench.errors import NoiseError
@@ -133,7 +133,7 @@ def prepared(tmp_path, monkeypatch):
 
 def test_a_prepared_dataset_draws_it_or_reads_its_file(prepared, monkeypatch):
     drawn = load_dataset("flickr8k", noise_ratio=0.4, noise_unit="similar", root=prepared)
-    monkeypatch.setattr(similar_noise, "DRAWN_AT_ONCE", 0)
+    monkeypatch.setattr(load, "DRAWN_AT_ONCE", 0)
     with pytest.raises(NoiseError, match=r"noise make flickr8k --unit similar --ratio 0.4 --root"):
         load_dataset("flickr8k", noise_ratio=0.4, noise_unit="similar", root=prepared)
     command = ["noise", "make", "flickr8k", "--unit", "similar", "--ratio", "0.4", "--root", str(prepared)]

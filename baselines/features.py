@@ -42,7 +42,7 @@ from ncl_bench.data.own_tables import (
     read_images,
 )
 from ncl_bench.data.pairs.pictures import FileIndex
-from ncl_bench.data.pairs.rows import UserRows, rows_in, with_splits_of_folders
+from ncl_bench.data.pairs.rows import UserPairs, rows_in, with_splits_of_folders
 from ncl_bench.data.pictures import picture_path, read_picture
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.decoding import decoded
@@ -133,7 +133,7 @@ def list_images(
     else:
         files = FileIndex(source).paths
         names = sorted(files)
-        rows = UserRows("", pd.DataFrame({"image": names}, dtype=object))
+        rows = UserPairs("", pd.DataFrame({"image": names}, dtype=object))
         rows = rows if lists else with_splits_of_folders(rows, names)
         splits = None
         if "split" in rows.frame:

@@ -33,10 +33,11 @@ from baselines.audit.reasons import other_script
 from baselines.audit.result import counts, free_name
 from ncl_bench.arguments import AnyPath
 from ncl_bench.data.columns import Int64Array
-from ncl_bench.data.pairs.columns import OwnPairs, read_pairs
+from ncl_bench.data.pairs.columns import read_pairs
 from ncl_bench.data.pairs.kept import KeptRows, write_kept
 from ncl_bench.data.pairs.listing import Parts, refuse_other_parts
 from ncl_bench.data.pairs.pictures import Pictures, find_pictures
+from ncl_bench.data.pairs.rows import UserPairs
 from ncl_bench.data.pairs.write import save
 from ncl_bench.data.pictures import check_picture
 from ncl_bench.decoding import decoded
@@ -153,7 +154,7 @@ def find(
     return table
 
 
-def _opened(pairs: Any, columns: "PairColumns", arrays: Arrays | None, parts: Parts) -> OwnPairs:
+def _opened(pairs: Any, columns: "PairColumns", arrays: Arrays | None, parts: Parts) -> UserPairs:
     if pairs is None and arrays:
         # embeddings alone are judged as well; their rows need some name
         rows = range(len(arrays[0]))
@@ -178,7 +179,7 @@ def _encoder(by: Encoders) -> "Encoder":
     return load_encoder(by.encoder, None, by.device)
 
 
-def _key(own: OwnPairs, arrays: Arrays | None, by: Encoders, seed: int) -> str:
+def _key(own: UserPairs, arrays: Arrays | None, by: Encoders, seed: int) -> str:
     """Hash of all that the judgement depends on, but for the pictures' files."""
     settings = [own.images, own.captions, by.encoder, by.text_encoder, seed]
     digest = hashlib.sha256(json.dumps(settings).encode())
@@ -226,19 +227,19 @@ def _begun(folder: Path, key: str) -> Iterator[None]:
         raise
 
 
-def _pictures(own: OwnPairs, images: Path | None, work: Path, arrays: Arrays | None) -> Pictures:
+def _pictures(own: UserPairs, images: Path | None, work: Path, arrays: Arrays | None) -> Pictures:
     """The rows' pictures; with embeddings only to show them, as far as they are known."""
     if arrays is None or images is not None:
         found = find_pictures(own, images, work / "pictures")
         # copies do not matter where no picture is judged
         return replace(found, doubled={}) if arrays else found
     with suppress(DataError):  # the embeddings are enough
-        if own.form.folder is not None or own.form.pictures:
+        if own.folder is not None or own.pictures:
             return replace(find_pictures(own, None, work / "pictures"), doubled={})
     return Pictures({}, np.full(len(own.captions), -1), {})  # rows without a picture
 
 
-def _left_out(own: OwnPairs, pictures: Pictures | None, strict: bool) -> NDArray[np.object_]:
+def _left_out(own: UserPairs, pictures: Pictures | None, strict: bool) -> NDArray[np.object_]:
     """Why each row is left out; empty for the others. Embeddings need no picture and no caption."""
     if pictures is None:
         return np.full(len(own.captions), "", object)
@@ -252,19 +253,19 @@ def _left_out(own: OwnPairs, pictures: Pictures | None, strict: bool) -> NDArray
     return reasons
 
 
-def _refuse_any(own: OwnPairs, reasons: NDArray[np.object_], doubled: Mapping[str, str]) -> None:
+def _refuse_any(own: UserPairs, reasons: NDArray[np.object_], doubled: Mapping[str, str]) -> None:
     """With --strict, refuse what would be left out."""
     wrong = [f"row {row + 1} ({shorten(own.images[row])}): {reasons[row]}" for row in np.flatnonzero(reasons)]
     wrong += [f"{copy} is the same picture as {first}" for copy, first in doubled.items()]
     if wrong:
         raise DataError(
-            f"{own.form.name}: {wrong[0]}, and there are {len(wrong) - 1:,} more such rows or pictures; correct them, "
+            f"{own.name}: {wrong[0]}, and there are {len(wrong) - 1:,} more such rows or pictures; correct them, "
             f"or leave {named('strict')} out"
         )
 
 
 def _refuse_few(
-    own: OwnPairs, reasons: NDArray[np.object_], image_of: Int64Array, pictures: Pictures | None
+    own: UserPairs, reasons: NDArray[np.object_], image_of: Int64Array, pictures: Pictures | None
 ) -> None:
     """Refuse too few pictures, and say why they are few; a server may have sent one page in place of all."""
     rows = np.flatnonzero(reasons == "")
@@ -276,19 +277,19 @@ def _refuse_few(
         for refused in filter(None, decoded(check_picture, [(str(file), file) for file in files])):
             why += f"; {str(refused).partition(';')[0]}"
         raise DataError(
-            f"{own.form.name} has {n_pictures:,} different pictures with a caption, and at least {FEWEST_PICTURES} are "
+            f"{own.name} has {n_pictures:,} different pictures with a caption, and at least {FEWEST_PICTURES} are "
             f"needed to learn what fits{why}; add pairs"
         )
     captions = {own.captions[row] for row in rows.tolist()}
     if len(captions) < 2:
         raise DataError(
-            f"{own.form.name}: all {len(rows):,} captions are {shorten(captions.pop())}, so no pair can be told from "
+            f"{own.name}: all {len(rows):,} captions are {shorten(captions.pop())}, so no pair can be told from "
             f"another; choose the column with {named('caption_column')}"
         )
 
 
 def _judge_pictures(
-    own: OwnPairs,
+    own: UserPairs,
     pictures: Pictures,
     left_out: NDArray[np.object_],
     work: Path,
@@ -431,7 +432,7 @@ class _Shown:
         arrays: the embeddings, if they were judged.
     """
 
-    own: OwnPairs
+    own: UserPairs
     pictures: Pictures
     arrays: Arrays | None
 
@@ -446,7 +447,7 @@ class _Shown:
     @cached_property
     def names(self) -> list[str]:
         """Name of each row's image, by which labels find it again: a hash where the rows hold the pictures."""
-        if self.own.image_column not in self.own.form.pictures:
+        if self.own.image_column not in self.own.pictures:
             return self.own.images
         hashes = [sha256_of_file(file)[:SHORT] if file.is_file() else "" for file in self._files]
         return [hashes[image] if image >= 0 else "" for image in self.pictures.image_of.tolist()]
@@ -465,7 +466,9 @@ class _Shown:
         return "" if file is None else thumbnail(file)
 
 
-def _source(own: OwnPairs, shown: _Shown, left_out: NDArray[np.object_], n_pictures: int, key: str) -> Source:
+def _source(
+    own: UserPairs, shown: _Shown, left_out: NDArray[np.object_], n_pictures: int, key: str
+) -> Source:
     table = pd.DataFrame(
         {
             "number": np.arange(1, len(own.captions) + 1),
@@ -475,9 +478,9 @@ def _source(own: OwnPairs, shown: _Shown, left_out: NDArray[np.object_], n_pictu
             "copy_of": [shown.pictures.doubled.get(name, "") for name in own.images],
         }
     )
-    columns = own.form.table.columns
+    columns = own.table.columns
     facts = {
-        "source": own.form.name,
+        "source": own.name,
         "digest": key,
         "n_pictures": n_pictures,
         "doubled": len(shown.pictures.doubled),
@@ -489,7 +492,7 @@ def _source(own: OwnPairs, shown: _Shown, left_out: NDArray[np.object_], n_pictu
     return Source(table, shown.picture, shown.identity, facts, remarks=tuple(remarks))
 
 
-def _written(own: OwnPairs, audit: Audit) -> pd.DataFrame:
+def _written(own: UserPairs, audit: Audit) -> pd.DataFrame:
     """The user's columns, and those of the audit under names that are free."""
     better = {
         f"better_{number}": pd.array(
@@ -499,17 +502,17 @@ def _written(own: OwnPairs, audit: Audit) -> pd.DataFrame:
     }
     known = audit.table.rename(columns={"place": "rank"}).assign(**better)
     names = ADDED if audit.result.labels else ADDED[:-2]
-    columns = own.form.table.columns
+    columns = own.table.columns
     added = known[list(names)].rename(columns={name: free_name(name, columns) for name in names})
     # without an index: pandas would join the columns by it and not by their order
-    table = pd.concat([own.form.table.reset_index(drop=True), added], axis=1)
+    table = pd.concat([own.table.reset_index(drop=True), added], axis=1)
     table.attrs["summary"] = audit.result.model_dump(mode="json")
     table.attrs["columns"] = own.image_column, own.caption_column
     return table
 
 
 def _kept(
-    own: OwnPairs,
+    own: UserPairs,
     path: str | Path,
     audit: Audit,
     images: Path | str | None,
@@ -530,14 +533,14 @@ def _kept(
     )
 
 
-def _write_lists(folder: Path, own: OwnPairs, audit: Audit, found: "Judged") -> None:
+def _write_lists(folder: Path, own: UserPairs, audit: Audit, found: "Judged") -> None:
     chosen, given = audit.suspect, audit.table["correction"]
     corrections = {row: text for row, text in enumerate(given.tolist()) if text}
     write_lists(folder, own, audit.rows[~chosen], audit.rows[chosen], corrections)
     if found.order_faults:
         captions = repaired(own.captions, audit.rows, found.order_faults)
         rows = np.arange(len(own.captions))
-        save(own.form, folder / "repaired", rows, own.caption_column, captions)
+        save(own, folder / "repaired", rows, own.caption_column, captions)
     else:
         # the same folder may hold that of an earlier call
         forget(folder, "repaired")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ncl_bench.data.columns import Int64Array
-from ncl_bench.data.pairs.columns import OwnPairs
+from ncl_bench.data.pairs.rows import UserPairs
 from ncl_bench.data.pairs.write import save
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def write_lists(
-    folder: Path, own: OwnPairs, kept: Int64Array, suspects: Int64Array, corrections: Mapping[int, str]
+    folder: Path, own: UserPairs, kept: Int64Array, suspects: Int64Array, corrections: Mapping[int, str]
 ) -> None:
     """Write ``clean``, ``suspects``, and ``corrected`` if there are corrections.
 
@@ -26,11 +26,11 @@ def write_lists(
         kept, suspects: int64, rows of each list, ascending.
         corrections: row to the caption that fits; such rows stand in ``corrected`` beside those of ``clean``.
     """
-    save(own.form, folder / "clean", kept)
-    save(own.form, folder / "suspects", suspects)
+    save(own, folder / "clean", kept)
+    save(own, folder / "suspects", suspects)
     if corrections:
         rows = np.union1d(kept, list(corrections)).astype(np.int64)
-        save(own.form, folder / "corrected", rows, own.caption_column, corrections)
+        save(own, folder / "corrected", rows, own.caption_column, corrections)
     else:
         forget(folder, "corrected")
 

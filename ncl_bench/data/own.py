@@ -23,9 +23,10 @@ from ncl_bench.data.encoding import ENCODING_FILE
 from ncl_bench.data.languages import language_name, language_tag
 from ncl_bench.data.own_features import FeatureArrays, feature_arrays, files_of_splits
 from ncl_bench.data.own_tables import CaptionTable, complete_splits, read_captions
-from ncl_bench.data.pairs.columns import OwnPairs, read_pairs
+from ncl_bench.data.pairs.columns import read_pairs
 from ncl_bench.data.pairs.kept import KEPT, KeptRows, read_kept
 from ncl_bench.data.pairs.names import IN_ORDER, ON_CARD
+from ncl_bench.data.pairs.rows import UserPairs
 from ncl_bench.data.prepare import prepare
 from ncl_bench.data.spec import SPLITS, Origin
 from ncl_bench.data.tokenize import refuse_tokenizers
@@ -161,7 +162,7 @@ def _kept(clean: Path) -> KeptRows | None:
     return next((read_kept(place) for place in places if (place / KEPT).is_file()), None)
 
 
-def _kept_rows(kept: KeptRows, pairs: OwnPairs) -> Int64Array:
+def _kept_rows(kept: KeptRows, pairs: UserPairs) -> Int64Array:
     if pairs.caption_column != kept.caption_column:  # captions in another language first
         pairs = read_pairs(Path(kept.path), kept.image_column, kept.caption_column)
     return kept.taken(pairs)

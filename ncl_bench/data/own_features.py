@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -154,8 +154,10 @@ def _from_split_file(
 
 def _from_image_files(folder: Path, table: CaptionTable, splits: Splits) -> dict[str, FeatureArrays]:
     index = FileIndex(folder)
-    # an id may be a path with an ending: dogs/rex.npy serves dogs/rex.jpg too
-    files = {image: _file_of(index, image) for image in table.captions}
+    # dogs/rex.jpg.npy or dogs/rex.npy for the image dogs/rex.jpg; v1.0.npy alone for v1.0
+    names = {image: (f"{image}.npy", f"{_without_ending(image)}.npy") for image in table.captions}
+    found, _ = index.find_all([*dict.fromkeys(chain(*names.values()))], table.name, by_name=False)
+    files = {image: found.get(whole) or found.get(short) for image, (whole, short) in names.items()}
     without = [image for image, file in files.items() if file is None]
     if without:
         image = without[0]
@@ -187,8 +189,6 @@ def _from_image_files(folder: Path, table: CaptionTable, splits: Splits) -> dict
     }
 
 
-def _file_of(index: FileIndex, image: str) -> Path | None:
-    """``dogs/rex.jpg.npy`` or ``dogs/rex.npy`` for the image ``dogs/rex.jpg``; ``v1.0.npy`` alone for ``v1.0``."""
-    ending = PurePosixPath(image).suffix
-    short = image.removesuffix(ending) if ending in ENDINGS else image
-    return index.file(f"{image}.npy") or index.file(f"{short}.npy")
+def _without_ending(image: str) -> str:
+    path = PurePosixPath(image)
+    return image.removesuffix(path.suffix) if path.suffix in ENDINGS else image

@@ -4,7 +4,7 @@ Nothing is left out: a row without an image or a caption is refused with its pla
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,12 @@ import numpy as np
 
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.languages import language_tag
-from ncl_bench.data.pairs.columns import OwnPairs, columns_of, image_column_of, pairs_of, text_cells
+from ncl_bench.data.pairs.columns import columns_of, image_column_of, pairs_of, text_cells
 from ncl_bench.data.pairs.names import SPLIT_OF, column, known_columns, settled, split_of
-from ncl_bench.data.pairs.pictures import image_names, picture_files
-from ncl_bench.data.pairs.rows import read_rows, with_splits_of_folders
+from ncl_bench.data.pairs.pictures import locate
+from ncl_bench.data.pairs.rows import UserPairs, read_rows, with_splits_of_folders
 from ncl_bench.data.pairs.rows import split_column as stated_in
+from ncl_bench.data.pictures import picture_path
 from ncl_bench.data.scripts import LANGUAGE_OF, LATIN, script_of_most
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError, listed, named, shorten, shown
@@ -154,7 +155,7 @@ def read_captions(
     split_column: str | None = None,
     rows_in_order: bool = False,
     drawn: bool = False,
-    chosen_rows: Callable[[OwnPairs], Int64Array] | None = None,
+    chosen_rows: Callable[[UserPairs], Int64Array] | None = None,
     work: Path | None = None,
     progress: Progress = silent,
 ) -> CaptionTable:
@@ -185,35 +186,52 @@ def read_captions(
     rows = read_rows(source)
     columns = columns_of(rows)
     if split_column is not None:
-        column(rows.name, columns, "split", split_column, [])
+        column(rows.name, columns, "split", split_column)
     split_column = split_column or stated_in(rows.frame)
-    chosen: dict[str, str] = {}
+    image, chosen = image_column_of(rows, image_column)[0], dict[str, str]()
     if languages is not None:
-        no_captions = {*rows.pictures, image_column_of(rows, image_column), split_column}
-        chosen = _caption_columns(rows.name, columns, no_captions, caption_column, languages)
+        others = [each for each in columns if each not in {*rows.pictures, image, split_column}]
+        chosen = _caption_columns(rows.name, others, caption_column, languages)
     # without captions and splits, the order of rows decides nothing
     rows_in_order = rows_in_order or not (chosen or split_column)
     pairs = pairs_of(rows, image_column, next(iter(chosen.values()), ""), rows_in_order=rows_in_order)
     if chosen and not languages:
         # a Chinese column named `caption` would be split at blanks as English
         _refuse_other_script(pairs)
-    taken = None if chosen_rows is None else chosen_rows(pairs)
+    taken = range(len(pairs.images)) if chosen_rows is None else chosen_rows(pairs).tolist()
     name = str(source) if isinstance(source, str | Path) else rows.name
-    by_folder = not (drawn or split_column or image_column_of(rows, image_column) in rows.pictures)
-    return _gather(name, pairs, images, chosen, split_column, by_folder, taken, work, progress)
+    located = locate(pairs, images, work, progress)
+    files = dict(located.files)
+    for each in filter(None, located.names if work and image not in rows.pictures else ()):
+        if each not in files:  # reported when it is read; refused if it leads out of the folder
+            files[each] = picture_path(images or pairs.folder or Path(), each, pairs.name)
+    if not (drawn or split_column or image in rows.pictures):
+        pairs = with_splits_of_folders(pairs, located.names)
+        split_column = stated_in(pairs.frame)
+    # two names of one file are one image, and two files of names that look alike are two
+    first: dict[object, str] = {}
+    first_of = {each: first.setdefault(files.get(each, each), each) for each in located.names}
+    id_of = told_apart(first.values())
+    ids = [id_of[first_of[each]] for each in located.names]
+    captions, splits = _by_image(pairs, ids, [*chosen.values()], split_column, taken)
+    used = (image, split_column, *chosen.values())
+    return CaptionTable(
+        name,
+        tuple(chosen),
+        captions,
+        splits,
+        tuple(name for name in pairs.columns if name not in used),
+        {image: files[each] for each, image in id_of.items() if image in captions and each in files},
+        (*pairs.remarks, *located.remarks),
+    )
 
 
 def _caption_columns(
-    name: str,
-    columns: Sequence[str],
-    no_captions: Collection[str | None],
-    given: str | None,
-    languages: Sequence[str],
+    name: str, others: Sequence[str], given: str | None, languages: Sequence[str]
 ) -> dict[str, str]:
-    """Language to its column of captions: those asked for, or those that are named by languages or as captions."""
-    others = [each for each in columns if each not in no_captions]
+    """Language to its column of captions, of ``others``: those asked for, or those that names say."""
     if given is not None:
-        column(name, others, "caption", given, [])
+        column(name, others, "caption", given)
         if len(languages) > 1 or any("=" in each for each in languages):
             raise DataError(
                 f"{named('languages')} names the columns of captions already; leave {named('caption_column')} out"
@@ -230,22 +248,20 @@ def _caption_columns(
         found = next((each for each in names if each in others), None)
         if found is None or tag in chosen or found in chosen.values():
             raise DataError(
-                f"{name} has no column of captions of its own for {named('languages', asked)}, only {listed(columns)}; "
+                f"{name} has no column of captions of its own for {named('languages', asked)}, only {listed(others)}; "
                 f"name the column, as in {named('languages', f'{tag}=COLUMN')}"
             )
         chosen[tag] = found
     plain = known_columns(others, "caption")
-    captions = [each for each in plain if each.strip().casefold() == "caption"]
-    if chosen or (plain and not spoken):
-        return chosen or {"en": column(name, others, "caption", None, [])}
+    if chosen or not spoken:
+        return chosen or {"en": column(name, others, "caption", None)[0]}
     # a column `caption` beside those of languages, or two of one language
-    if spoken and (captions or len(set(spoken.values())) < len(spoken)):
+    captions = [each for each in plain if each.strip().casefold() == "caption"]
+    if captions or len({*spoken.values()}) < len(spoken):
         raise DataError(
             f"{name}: it is unclear which of the columns {listed([*captions, *spoken])} hold captions, and in which "
             f"languages; say it, as in {named('languages', 'en=caption')}"
         )
-    if not spoken:
-        column(name, others, "caption", None, [])
     return {tag: each for each, tag in spoken.items()}
 
 
@@ -262,79 +278,52 @@ def _tags(languages: Sequence[str]) -> list[str]:
     return tags
 
 
-def _refuse_other_script(pairs: OwnPairs) -> None:
+def _refuse_other_script(pairs: UserPairs) -> None:
     """Refuse captions that are taken for English because nothing names their language, and are written otherwise."""
     column = pairs.caption_column
     script = script_of_most(pairs.captions[:SEEN])
     if language_tag(column) is None and script not in (None, LATIN):
         raise DataError(
-            f"{pairs.form.name}: the captions in the column {column} are in {script}, and nothing names their "
+            f"{pairs.name}: the captions in the column {column} are in {script}, and nothing names their "
             f"language; name it, as in {named('languages', LANGUAGE_OF.get(str(script), 'LANGUAGE') + '=' + column)}"
         )
 
 
-def _gather(
-    name: str,
-    pairs: OwnPairs,
-    images: Path | None,
-    chosen: Mapping[str, str],
+def _by_image(
+    pairs: UserPairs,
+    ids: Sequence[str],
+    columns: Sequence[str],
     split_column: str | None,
-    by_folder: bool,
-    taken: Int64Array | None,
-    work: Path | None,
-    progress: Progress,
-) -> CaptionTable:
-    """Check every row and sort the captions by their image."""
-    rows, remarks, files = pairs.form, list(pairs.remarks), dict[str, Path]()
-    if work is None:
-        names = image_names(pairs, images)
-    else:
-        names, files, found = picture_files(pairs, images, work, progress)
-        remarks += found
-    if by_folder:
-        with_names = with_splits_of_folders(rows, names)
-        remarks += with_names.remarks[len(rows.remarks) :]
-        rows, split_column = with_names, stated_in(with_names.frame)
-    texts = [pairs.captions, *(text_cells(rows, name) for name in [*chosen.values()][1:])] if chosen else []
-    splits = text_cells(rows, split_column) if split_column else [""] * len(names)
+    taken: Iterable[int],
+) -> tuple[dict[str, list[tuple[str, ...]]], Splits | None]:
+    """Check every row and sort the captions, one in each of the columns, by the id of their image."""
+    texts = [pairs.captions, *(text_cells(pairs, name) for name in columns[1:])] if columns else []
+    splits = text_cells(pairs, split_column) if split_column else []
     stated = [*map(split_of, splits)]
     settled_as = settled(stated)
-    # two names of one file are one image, and two files of names that look alike are two
-    first: dict[object, str] = {}
-    first_of = {name: first.setdefault(files.get(name, name), name) for name in names}
-    id_of = told_apart(first.values())
     captions: dict[str, list[tuple[str, ...]]] = {}
     split_for: dict[str, str] = {}
-    for row in range(len(names)) if taken is None else taken.tolist():
-        image, where = id_of[first_of[names[row]]], rows.place(row)
+    for row in taken:
+        image, where = ids[row], pairs.place(row)
         # line ends within a cell become blanks: prepared captions are one line each
         own = tuple(" ".join(cells[row].split()) for cells in texts)
         if not image or "" in own:
-            empty = pairs.image_column if not image else [*chosen.values()][own.index("")]
-            held = "holds no picture" if empty in rows.pictures else "is empty"
+            empty = pairs.image_column if not image else columns[own.index("")]
+            held = "holds no picture" if empty in pairs.pictures else "is empty"
             raise DataError(
                 f"{where}: {empty} {held}; every row needs an image, and its caption in every language"
             )
         if any(letter in image for letter in "\n\r\0"):  # prepared ids are lines
             raise DataError(f"{where}: a line end in an image's name, which cannot be stored; correct it")
-        split = settled_as[stated[row]] or ""
-        if split_column and not split:
+        split = settled_as[stated[row]] if split_column else ""
+        if split is None:
             raise DataError(
                 f"{where}: {split_column} is {shorten(splits[row])}, expected one of {', '.join(SPLIT_OF)}; correct it"
             )
         note_split(split_for, image, split, where)
         captions.setdefault(image, []).append(own)
     by_split = {split: [image for image, own in split_for.items() if own == split] for split in SPLITS}
-    used = (pairs.image_column, split_column, *chosen.values())
-    return CaptionTable(
-        name,
-        tuple(chosen),
-        captions,
-        by_split if split_column else None,
-        tuple(name for name in columns_of(rows) if name not in used),
-        {image: files[name] for name, image in id_of.items() if image in captions and name in files},
-        tuple(remarks),
-    )
+    return captions, by_split if split_column else None
 
 
 def is_text(text: str) -> bool:

@@ -264,7 +264,7 @@ def test_an_accepted_caption_is_written_in_every_form(form, tmp_path):
     own = read_pairs(FORMS[form](tmp_path)[0])
     row = own.captions.index(TEXTS[5])
     rows = np.array(sorted({row, 0, N - 1}))
-    written = save(own.form, tmp_path / "corrected", rows, own.caption_column, {row: "a better one"})
+    written = save(own, tmp_path / "corrected", rows, own.caption_column, {row: "a better one"})
     found = read_pairs(written, own.image_column, own.caption_column).captions
     assert found == ["a better one" if n == row else own.captions[n] for n in rows.tolist()]
 
@@ -275,9 +275,9 @@ def test_samples_of_one_key_in_two_shards_stay_apart(tmp_path):
         shard(tmp_path / name, [("0.png", png(number)), ("0.json", facts)])
     own = read_pairs(tmp_path)
     assert own.captions == TEXTS[1:3]
-    found = read_pairs(save(own.form, tmp_path / "corrected", np.array([0, 1]), "text", {1: "another"}))
+    found = read_pairs(save(own, tmp_path / "corrected", np.array([0, 1]), "text", {1: "another"}))
     assert found.captions == [TEXTS[1], "another"]
-    assert [picture(cell) for cell in found.form.frame["image"]] == [png(1), png(2)]
+    assert [picture(cell) for cell in found.frame["image"]] == [png(1), png(2)]
 
 
 def test_what_is_refused_before_encoding_leaves_nothing_and_later_keeps_what_was_encoded(

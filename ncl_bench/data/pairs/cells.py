@@ -28,21 +28,22 @@ def holds_pictures(cells: "pd.Series[Any]") -> bool:
     filled = [
         cell
         for cell in cells[cells.notna()].head(100).tolist()
-        if not isinstance(cell, str) or _is_picture(cell)
+        if not isinstance(cell, str) or is_picture(cell)
     ]
-    return 2 * sum(map(_is_picture, filled)) > len(filled)
+    return 2 * sum(map(is_picture, filled)) > len(filled)
 
 
-def _is_picture(cell: Any) -> bool:
+def is_picture(cell: Any) -> bool:
+    """Whether a cell is a picture, by its first bytes."""
     match cell:
         case Span():
             return True
         case [first, *_]:
-            return _is_picture(first)
+            return is_picture(first)
         case {"bytes": None, "path": str(path)}:
             return path.lower().endswith(PICTURE_ENDINGS)
         case {"bytes": bytes() | str() as content}:
-            return _is_picture(content)
+            return is_picture(content)
         case bytes():
             return cell.startswith(_SIGNATURES) or cell[4:8] in (b"ftyp", b"jP  ")
         case str():

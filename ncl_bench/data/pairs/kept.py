@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from ncl_bench.data.columns import Int64Array
-from ncl_bench.data.pairs.columns import OwnPairs
+from ncl_bench.data.pairs.rows import UserPairs
 from ncl_bench.errors import DataError, named
 from ncl_bench.files import write_text
 from ncl_bench.foreign import readable, reading
@@ -21,7 +21,7 @@ class KeptRows(Record):
     Attributes:
         path: file or folder of the pairs, absolute.
         image_column, caption_column: columns that were read.
-        rows_sha256: :meth:`~ncl_bench.data.pairs.columns.OwnPairs.sha256` of the pairs.
+        rows_sha256: :meth:`~ncl_bench.data.pairs.rows.UserPairs.sha256` of the pairs.
         rows: the kept pairs, from 0, ascending; a list of captions gives several.
         images: folder of the pictures, absolute, if one was given.
         features: folder of their features, absolute; None if embeddings were judged.
@@ -39,7 +39,7 @@ class KeptRows(Record):
     encoder: str | None = None
     rows_in_order: bool = False
 
-    def taken(self, own: OwnPairs) -> Int64Array:
+    def taken(self, own: UserPairs) -> Int64Array:
         """The kept rows, int64, of pairs that were read again; refused if these have changed."""
         if own.sha256() != self.rows_sha256:
             raise DataError(f"{self.path} has changed since its audit; audit it again")

@@ -3,6 +3,9 @@
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
+from typing import Any
+
+import pandas as pd
 
 from ncl_bench.data.languages import language_tag
 from ncl_bench.errors import DataError, listed, named, shown
@@ -18,7 +21,7 @@ ROLES = {
         "image_name",
         "img",
         "file",
-        *("image_file", "image_filename", "image_file_name", "file_path", "img_path"),
+        *("image_file", "image_filename", "image_file_name", "file_path", "img_path", "file_names"),
     ),
     "caption": (
         *("caption", "text", "title", "alt", "sentence", "comment", "description"),
@@ -42,7 +45,7 @@ IN_ORDER = "{} belong to the rows by their order alone, as rows_in_order says."
 TOGETHER = "The rows of {} are read together; if these are configurations, give the folder of one."
 ON_CARD = (IN_ORDER[2:], TOGETHER[-24:])
 """Ends of the remarks that the card repeats."""
-_SPLIT = re.compile(rf"(?<![a-z])({'|'.join(SPLIT_OF)})(?![a-z])")
+_SPLIT = re.compile(rf"(?<![a-z])({'|'.join(SPLIT_OF)})(?:set)?(?![a-z])")
 
 
 def split_of(path: str | PurePath) -> str | None:
@@ -51,7 +54,8 @@ def split_of(path: str | PurePath) -> str | None:
     A part that names two splits states none.
     """
     for part in reversed(PurePath(path).parts):
-        found = {SPLIT_OF[name] for name in _SPLIT.findall(part.casefold())}
+        words = re.sub("(?<=[a-z])(?=[A-Z])", " ", part).casefold()  # trainImages
+        found = {SPLIT_OF[name] for name in _SPLIT.findall(words)}
         if len(found) == 1:
             return found.pop()
     return None
@@ -69,15 +73,36 @@ def known_columns(columns: Sequence[str], role: str) -> list[str]:
     return [name for known in ROLES[role] for name in columns if plain(name) == known]
 
 
-def captions_in_columns(columns: Sequence[str]) -> list[str]:
-    """Columns such as ``caption_0`` to ``caption_4``, where none is called a caption without a number."""
+def split_columns(columns: Sequence[str]) -> list[str]:
+    """The columns that may state splits: a word of their names is known, as in ``dataset_split``."""
+    return [
+        name
+        for known in ROLES["split"]
+        for name in columns
+        if known in (plain(name), *plain(name).split("_"))
+    ]
+
+
+def captions_in_columns(frame: pd.DataFrame) -> tuple[list[str], list[str]]:
+    """Columns such as ``caption_0`` to ``caption_4``, where none is called a caption without a number.
+
+    Returns:
+        Those that hold texts, and those that hold none, as ``caption_1`` that counts something.
+    """
     of: dict[str, list[str]] = {}
-    for name in map(str, columns):
+    for name in map(str, frame):
         of.setdefault(re.sub(r"_?\d+$", "", plain(name)), []).append(name)
     found = [of[known] for known in ROLES["caption"] if known in of]
-    return (
-        found[0] if len(found) == 1 and known_columns(found[0], "caption") == [] and len(found[0]) > 1 else []
-    )
+    if len(found) != 1 or known_columns(found[0], "caption") or len(found[0]) < 2:
+        return [], []
+    texts = [name for name in found[0] if not no_words(frame[name])]
+    return texts, [name for name in found[0] if name not in texts]
+
+
+def no_words(cells: Iterable[Any]) -> bool:
+    """Whether the texts of a column are numbers, or it has none."""
+    texts = [cell for cell in cells if isinstance(cell, str) and cell.strip()]
+    return all(re.fullmatch(r"[\d\s.,]+", text) for text in texts)
 
 
 def plain(name: str) -> str:
@@ -85,15 +110,14 @@ def plain(name: str) -> str:
     return name.strip().casefold().replace(" ", "_")
 
 
-def column(name: str, columns: Sequence[str], role: str, given: str | None, remarks: list[str]) -> str:
-    """The column that plays a role.
+def column(name: str, columns: Sequence[str], role: str, given: str | None) -> tuple[str, list[str]]:
+    """The column that plays a role, and a remark if several fit.
 
     Args:
         name: of the rows, for messages.
         columns: their columns.
         role: ``image`` or ``caption``; ``split`` if a column was asked for.
         given: column that was asked for.
-        remarks: gets a sentence if several columns fit.
     """
     option = named(f"{role}_column")
     if given is not None:
@@ -101,7 +125,7 @@ def column(name: str, columns: Sequence[str], role: str, given: str | None, rema
             raise DataError(
                 f"{name} has no column {shown(given)}, only {listed(columns, 30)}; correct {option}"
             )
-        return given
+        return given, []
     found = known_columns(columns, role)
     # caption beside Caption: nothing says which is meant
     if len(found) > 1 and plain(found[0]) == plain(found[1]):
@@ -113,6 +137,5 @@ def column(name: str, columns: Sequence[str], role: str, given: str | None, rema
             f"{name} has the columns {listed(columns, 30)}, and none is called {', '.join(ROLES[role][:4])}; name the "
             f"column of {'image paths' if role == 'image' else 'captions'} with {option}"
         )
-    if len(found) > 1:
-        remarks.append(f"The {role} column is {found[0]}, not {listed(found[1:])}.")
-    return found[0]
+    more = found[1:]
+    return found[0], [f"The {role} column is {found[0]}, not {listed(more)}."] if more else []

@@ -6,15 +6,16 @@ texts, what ``datasets`` saves, and in Python a frame or a ``datasets.Dataset``.
 """
 
 import csv
+import hashlib
 import io
 import json
 import os
 import re
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple
 
@@ -25,7 +26,7 @@ import pyarrow as pa
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.languages import language_tag
 from ncl_bench.data.pairs import decode
-from ncl_bench.data.pairs.cells import holds_pictures, picture
+from ncl_bench.data.pairs.cells import holds_pictures, is_picture, picture
 from ncl_bench.data.pairs.listing import (
     METADATA,
     PART,
@@ -36,23 +37,31 @@ from ncl_bench.data.pairs.listing import (
     part_numbers,
     row_files,
 )
-from ncl_bench.data.pairs.names import TOGETHER, captions_in_columns, known_columns, plain, settled, split_of
+from ncl_bench.data.pairs.names import (
+    TOGETHER,
+    captions_in_columns,
+    known_columns,
+    plain,
+    settled,
+    split_columns,
+    split_of,
+)
 from ncl_bench.errors import DataError, listed, named, shorten, shown
-from ncl_bench.foreign import readable, reading
+from ncl_bench.foreign import decoded, readable, reading
 from ncl_bench.tables import MARK, separator_of
 
 EXPECTED = "a table of images and captions (.csv, .tsv, .txt, .jsonl, .json or .parquet)"
 URL = re.compile(r"https?://\S+")
 NUMBER = re.compile(r"[0-9]{1,19}")
-_NUMBERED = re.compile(r"(?P<id>(?P<image>\S.*?)#(?:[A-Za-z]+#)?\d+)(?:[\t ]+(?P<caption>.*))?")
+_NUMBERED = re.compile(r"^(?P<id>(?P<image>\S.*?)#(?:[A-Za-z]+#)?\d+)(?:[\t ]+(?P<caption>.*))?\Z")
 _SEPARATOR = re.compile('"?sep=(.)"?\\s*\n')
 _QUOTED = re.compile(r'(?<![^\t\n])"(?:(?:[^"\n]|"")*|(?:[^"\t]|"")*)"(?![^\t\n])')
 """A cell between tabs that a program quoted: it holds a line break or a tab, and not both, as rows would."""
 
 
 @dataclass(frozen=True)
-class UserRows:
-    """Rows of images and captions as somebody wrote them.
+class UserPairs:
+    """A user's images and captions: the rows as they came, and what was read from them.
 
     Attributes:
         name: of the file or folder, for messages.
@@ -66,8 +75,13 @@ class UserRows:
         files: names of the files or parts that were read, in their order.
         part_of: int64 ``(rows,)``, the row's part in ``files``.
         row_of: int64 ``(rows,)``, the row of the source, which differs if a cell held several captions.
-        changed: columns whose cells are not those of ``arrow`` any more.
         remarks: what was chosen, in sentences.
+        images: name of each row's image; empty where the row has none.
+        captions: of each row, with single blanks; empty if only images were read.
+        image_column: where the images stand.
+        caption_column: where the captions stand; empty if only images were read.
+        by_row: whether images are named by the number of their row, because the table has only URLs.
+        rows_in_order: whether the user says that files numbered by row belong to the rows.
     """
 
     name: str
@@ -81,8 +95,13 @@ class UserRows:
     files: tuple[str, ...] = ()
     part_of: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
     row_of: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
-    changed: frozenset[str] = frozenset()
     remarks: tuple[str, ...] = ()
+    images: list[str] = field(default_factory=list)
+    captions: list[str] = field(default_factory=list)
+    image_column: str = ""
+    caption_column: str = ""
+    by_row: bool = False
+    rows_in_order: bool = False
 
     @cached_property
     def pictures(self) -> list[str]:
@@ -94,36 +113,68 @@ class UserRows:
         """All columns but pictures."""
         return self.frame.drop(columns=self.pictures)
 
+    @property
+    def columns(self) -> list[str]:
+        """Names of all columns, those of pictures last."""
+        return [*self.table, *self.pictures]
+
+    @property
+    def parts(self) -> list[tuple[str, int]]:
+        """The files of the rows, each with its number of rows."""
+        return [(file, int((self.part_of == part).sum())) for part, file in enumerate(self.files)]
+
     def place(self, row: int) -> str:
         """Where a row stands, for messages."""
-        own = int(self.row_of[row])
+        own, part = int(self.row_of[row]), self.part_of[row]
         if len(self.files) < 2:
             return f"{self.name} row {own + 1:,}"
-        part = self.part_of[row]
         return f"{self.files[part]} row {own - int(self.row_of[self.part_of == part].min()) + 1:,}"
 
-    def exploded(self, column: str) -> "UserRows":
+    def sha256(self) -> str:
+        """Hash of the names of the images and of the captions."""
+        return hashlib.sha256(json.dumps([self.images, self.captions]).encode()).hexdigest()
+
+    def remarked(self, *sentences: str) -> "UserPairs":
+        """With more remarks."""
+        return replace(self, remarks=(*self.remarks, *sentences))
+
+    def assigned(self, column: str, cells: Sequence[Any]) -> "UserPairs":
+        """With other cells in a column, or with another column."""
+        arrow = self.arrow
+        if arrow is not None:
+            place = arrow.schema.get_field_index(column)
+            arrow = arrow.append_column if place < 0 else partial(arrow.set_column, place)
+            arrow = arrow(column, pa.array(cells))
+        frame = self.frame.assign(**{column: pd.Series(cells, self.frame.index, object)})
+        return replace(self, frame=frame, arrow=arrow)
+
+    def exploded(self, column: str) -> "UserPairs":
         """Give each caption of a list a row of its own."""
         cells = [
             each if isinstance(each, list | tuple | np.ndarray) else [each] for each in self.frame[column]
         ]
-        taken = np.repeat(np.arange(len(cells)), [max(1, len(each)) for each in cells])
-        texts = [text for each in cells for text in (each if len(each) else [""])]
-        found = self.taken(taken)
-        frame = found.frame.assign(**{column: pd.Series(texts, dtype=object)})
+        found = self.taken(np.repeat(np.arange(len(cells)), [max(1, len(each)) for each in cells]))
+        found = found.assigned(
+            column, [sentence_of(text) for each in cells for text in (each if len(each) else [""])]
+        )
         # samples of one key would be one sample again
-        ending = ".parquet" if self.ending == ".tar" else self.ending
-        return replace(found, frame=frame, ending=ending, changed=self.changed | {column})
+        return replace(found, ending=".parquet", content=None) if self.ending == ".tar" else found
 
-    def taken(self, rows: Int64Array) -> "UserRows":
+    def taken(self, rows: Int64Array) -> "UserPairs":
         """Some of the rows, int64 ``(n,)``; a row may come several times."""
+
+        def of(cells: Any) -> Any:
+            return [cells[row] for row in rows] if isinstance(cells, list) and cells else cells
+
         return replace(
             self,
             frame=self.frame.iloc[rows].reset_index(drop=True),
-            arrow=None if self.arrow is None else self.arrow.take(rows),
-            content=[self.content[row] for row in rows] if isinstance(self.content, list) else self.content,
+            arrow=self.arrow and self.arrow.take(rows),
+            content=of(self.content),
             part_of=self.part_of[rows],
             row_of=self.row_of[rows],
+            images=of(self.images),
+            captions=of(self.captions),
         )
 
 
@@ -132,14 +183,14 @@ def rows_in(path: Path) -> bool:
     return row_files(path)[0] != "" if path.is_dir() else is_table(path)
 
 
-def read_rows(source: Any) -> UserRows:
+def read_rows(source: Any) -> UserPairs:
     """Read a file, a folder, a frame or a ``datasets.Dataset``."""
     if isinstance(source, pd.DataFrame):
         frame = source.reset_index(drop=True).set_axis([*map(str, source.columns)], axis=1)
         lists = any(
             isinstance(cell, bytes | dict | list | tuple | np.ndarray) for cell in frame.to_numpy().ravel()
         )
-        rows = _joined("the frame", None, [("the frame", UserRows("", frame))])
+        rows = _joined("the frame", None, [("the frame", UserPairs("", frame))])
         return replace(rows, ending=".parquet" if lists or rows.pictures else ".csv")
     if isinstance(source, str | Path):
         path = Path(source)
@@ -147,11 +198,10 @@ def read_rows(source: Any) -> UserRows:
             if path.is_dir():
                 return _folder(path)
             rows = _joined(path.name, path.parent, [(path.name, _file(path))])
-            part = PART.fullmatch(path.stem)
-            if part is None or int(part["n"]) < 2:
-                return rows
-            told = f"{path.name} is one of {int(part['n'])} parts; give its folder to read all."
-            return replace(rows, remarks=(*rows.remarks, told))
+        part = PART.fullmatch(path.stem)
+        if part is None or int(part["n"]) < 2:
+            return rows
+        return rows.remarked(f"{path.name} is one of {int(part['n'])} parts; give its folder to read all.")
     import datasets
 
     if not isinstance(source, datasets.Dataset | datasets.DatasetDict):
@@ -165,80 +215,72 @@ def read_rows(source: Any) -> UserRows:
 
 
 def _joined(
-    name: str, folder: Path | None, parts: Sequence[tuple[str, UserRows]], *, order: bool = False
-) -> UserRows:
+    name: str, folder: Path | None, parts: Sequence[tuple[str, UserPairs]], *, order: bool = False
+) -> UserPairs:
     """One frame of all parts, each with the split that its name states."""
     (label, first), *_ = parts
-    columns = list(first.frame.columns)
-    for other, part in parts:
+    labels, frames = [other for other, _ in parts], [part.frame for _, part in parts]
+    for other, frame in zip(labels, frames, strict=True):
         # pandas would fill the columns that one file lacks
-        if set(part.frame.columns) != set(columns):
+        if {*frame} != {*first.frame}:
             raise DataError(
-                f"{other} has the columns {listed(map(str, part.frame), 30)}, {label} has "
-                f"{listed(map(str, columns), 30)}; give both the same columns, or give one file alone"
+                f"{other} has the columns {listed(map(str, frame), 30)}, {label} has "
+                f"{listed(map(str, first.frame), 30)}; give both the same columns, or give one file alone"
             )
-    if len(twice := first.frame.columns[first.frame.columns.duplicated()]):
-        raise DataError(f"{label} has two columns {shown(twice[0])}; rename one of them")
-    for other, part in parts if first.arrow is None else ():
+        if len(twice := frame.columns[frame.columns.duplicated()]):
+            raise DataError(f"{other} has two columns {shown(twice[0])}; rename one of them")
         with reading(other, fix="save it as text in UTF-8"):  # a lone surrogate could be written nowhere
-            "".join(map(str, columns)).encode()
-            for each in part.frame:
-                "".join(cell for cell in part.frame[each].explode() if isinstance(cell, str)).encode()
-    labels = [other for other, _ in parts]
-    one = len(parts) == 1
-    frame = first.frame if one else pd.concat([part.frame for _, part in parts], ignore_index=True)
-    part_of = np.repeat(np.arange(len(parts)), [len(part.frame) for _, part in parts])
-    alike = len({part.ending for _, part in parts}) == 1
-    arrow = first.arrow
-    if arrow is not None and not one:
-        arrow = pa.concat_tables([part.arrow for _, part in parts], promote_options="permissive")
-    remarks = []
-    if order and not one:
-        numbers = part_numbers(labels) or [0]
-        # a shard that was not fetched; years and the parts of several splits are no count
-        counts = len(labels) > (max(numbers) - min(numbers)) / 2
-        gaps = sorted({*range(min(numbers), max(numbers))} - {*numbers}) if counts else []
-        remarks = [
-            f"{len(labels)} files are read in this order: {listed(labels, 12)}."
-            + (f" No file has the number {listed(map(str, gaps))}." if gaps else "")
-        ]
-        # files that differ in their folder or language alone: datasets would ask which configuration is meant
-        places: dict[str, set[str]] = defaultdict(set)
-        for path in (path for path in map(PurePosixPath, labels) if path.name not in METADATA):
-            spoken = [piece for piece in re.split("[-_.]", path.name) if language_tag(piece)]
-            inner = [part for part in (*path.parent.parts, *spoken) if not split_of(part)]
-            places[re.sub("|".join(spoken) or "$", "", path.name)].add("/".join(inner) or ".")
-        remarks += [TOGETHER.format(listed(sorted(of), 3)) for of in places.values() if len(of) > 1][:1]
-    remarks += [remark for _, part in parts for remark in part.remarks]
-    changed = frozenset[str]().union(*(part.changed for _, part in parts))
-    if several := captions_in_columns(columns):
-        cells = frame[several].to_numpy(object).tolist()
-        texts = [[cell for cell in row if isinstance(cell, str) and cell.strip()] for row in cells]
-        frame = frame.drop(columns=several).assign(captions=pd.Series(texts, dtype=object))
-        changed, remarks = (
-            changed | {"captions"},
-            [*remarks, f"The captions are those of {listed(several, 5)}."],
-        )
+            cells = frame.to_dict("list") if first.arrow is None else {}
+            json.dumps(cells, skipkeys=True, ensure_ascii=False, default=lambda _: "").encode()
+    frame = pd.concat(frames, ignore_index=True)
+    contents = [part.content for _, part in parts]
     rows = replace(
         first,
         name=name,
         frame=frame,
         folder=folder,
-        ending=first.ending if alike else ".jsonl",
-        arrow=arrow,
-        content=first.content
-        if one
-        else [each for _, part in parts if part.ending == ".tar" for each in part.content] or None,
-        changed=changed,
+        ending=first.ending if len({part.ending for _, part in parts}) == 1 else ".jsonl",
+        arrow=first.arrow
+        and pa.concat_tables([part.arrow for _, part in parts], promote_options="permissive"),
+        content=[*chain(*contents)] if first.ending == ".tar" else contents[0] if len(parts) == 1 else None,
         files=tuple(labels),
-        part_of=part_of,
+        part_of=np.repeat(np.arange(len(parts)), [*map(len, frames)]),
         row_of=np.arange(len(frame)),
-        remarks=tuple(remarks),
+        remarks=(
+            *(_order_of(labels) if order and len(parts) > 1 else ()),
+            *chain(*(part.remarks for _, part in parts)),
+        ),
     )
-    return with_splits(rows, labels, part_of)
+    several, others = captions_in_columns(frame)
+    if several:
+        captions = [
+            [cell for cell in row if isinstance(cell, str) and cell.strip()]
+            for row in frame[several].to_numpy(object).tolist()
+        ]
+        rows = replace(rows, frame=frame.drop(columns=several)).assigned("captions", captions)
+        none = f"; {listed(others, 5)} holds none" if others else ""
+        rows = rows.remarked(f"The captions are those of {listed(several, 5)}{none}.")
+    return with_splits(rows, labels, rows.part_of)
 
 
-def with_splits(rows: UserRows, labels: Sequence[str], label_of: Int64Array) -> UserRows:
+def _order_of(labels: Sequence[str]) -> Iterator[str]:
+    """Remarks on files that are read one after the other."""
+    numbers = part_numbers(labels) or [0]
+    # a shard that was not fetched; years and the parts of several splits are no count
+    counts = len(labels) > (max(numbers) - min(numbers)) / 2
+    gaps = sorted({*range(min(numbers), max(numbers))} - {*numbers}) if counts else []
+    missing = f" No file has the number {listed(map(str, gaps))}." if gaps else ""
+    yield f"{len(labels)} files are read in this order: {listed(labels, 12)}.{missing}"
+    # files that differ in their folder or language alone: datasets would ask which configuration is meant
+    places: dict[str, set[str]] = defaultdict(set)
+    for path in (path for path in map(PurePosixPath, labels) if path.name not in METADATA):
+        spoken = [piece for piece in re.split("[-_.]", path.name) if language_tag(piece)]
+        inner = [part for part in (*path.parent.parts, *spoken) if not split_of(part)]
+        places[re.sub("|".join(spoken) or "$", "", path.name)].add("/".join(inner) or ".")
+    yield from [TOGETHER.format(listed(sorted(of), 3)) for of in places.values() if len(of) > 1][:1]
+
+
+def with_splits(rows: UserPairs, labels: Sequence[str], label_of: Int64Array) -> UserPairs:
     """Give the rows a column of splits where names state them.
 
     Args:
@@ -251,36 +293,36 @@ def with_splits(rows: UserRows, labels: Sequence[str], label_of: Int64Array) -> 
     of_dict = rows.ending == "" and len(labels) > 1  # its names are those of splits, whatever they are
     if split_column(rows.frame) or not (any(stated) or of_dict) or not len(rows.frame):
         return rows
-    there = np.array(stated, object)[label_of]
-    counts = {str(split): int((there == split).sum()) for split in dict.fromkeys(there.tolist())}
     if None in stated:
-        lacking = labels[stated.index(None)]
         known = next((label for label, split in zip(labels, stated, strict=True) if split), labels[-1])
-        told = f"{shown(known)} is not taken for a split, as {shown(lacking)} names none."
-    elif len(counts) == 1:
-        told = f"{shown(labels[0])} names {stated[0]} alone, so no split is stated."
-    else:
-        rows = replace(rows, frame=rows.frame.assign(split=there), changed=rows.changed | {"split"})
-        told = f"The splits are those of the names: {', '.join(f'{name} {n:,} rows' for name, n in counts.items())}."
-    return replace(rows, remarks=(*rows.remarks, told))
+        lacking = labels[stated.index(None)]
+        return rows.remarked(f"{shown(known)} is not taken for a split, as {shown(lacking)} names none.")
+    there = [stated[label] for label in label_of.tolist()]
+    if len(counts := Counter(there)) == 1:
+        return rows.remarked(f"{shown(labels[0])} names {stated[0]} alone, so no split is stated.")
+    told = ", ".join(f"{name} {n:,} rows" for name, n in counts.items())
+    # a DatasetDict says it without a column
+    rows = (
+        rows.assigned("split", there) if rows.ending else replace(rows, frame=rows.frame.assign(split=there))
+    )
+    return rows.remarked(f"The splits are those of the names: {told}.")
 
 
-def with_splits_of_folders(rows: UserRows, paths: Sequence[str]) -> UserRows:
+def with_splits_of_folders(rows: UserPairs, paths: Sequence[str]) -> UserPairs:
     """Give the rows a column of splits where the folders of all pictures name one, as ``train2014/1.jpg`` does."""
-    number_of: dict[str, int] = {}
-    label_of = [number_of.setdefault(str(PurePosixPath(path).parent), len(number_of)) for path in paths]
-    return with_splits(rows, list(number_of), np.array(label_of, np.int64))
+    label_of, folders = pd.factorize(np.array([str(PurePosixPath(path).parent) for path in paths], object))
+    return with_splits(rows, folders.tolist(), label_of)
 
 
 def split_column(frame: pd.DataFrame) -> str | None:
     """The column ``split``, or one of another name, such as ``subset``, whose cells are all names of splits."""
-    for name in known_columns([str(each) for each in frame], "split"):
-        if plain(name) == "split" or all(split_of(str(cell)) for cell in frame[name].unique()):
+    for name in split_columns([*map(str, frame)]):
+        if plain(name) == "split" or all(map(split_of, {*map(str, frame[name])})):
             return name
     return None
 
 
-def _folder(path: Path) -> UserRows:
+def _folder(path: Path) -> UserPairs:
     kind, files = row_files(path)
     if kind == "saved":
         parts = [(name or path.name, _of_arrow(table, "")) for name, table in decode.saved(path).items()]
@@ -296,10 +338,6 @@ def _folder(path: Path) -> UserRows:
             f"{path} is a folder without metadata.csv, metadata.jsonl, shards (*.tar), texts beside pictures "
             f"(1.jpg and 1.txt), what datasets saves, or the run.json of a training; expected one of them or {EXPECTED}"
             f"{hint or ', with the pictures as ' + named('images')}"
-        )
-    if ending_of(files[0]) == ".tar":
-        return replace(
-            _joined(path.name, path, [(_inner(path, each), _shard(each)) for each in files], order=True)
         )
     own = [each.parent for each in files if each.name in METADATA]
     if twice := [place for place in own if own.count(place) > 1]:
@@ -318,34 +356,39 @@ def _inner(folder: Path, file: Path) -> str:
     return file.relative_to(folder).as_posix()
 
 
-def _from_outside(part: UserRows, outer: Path, inner: Path) -> UserRows:
+def _from_outside(part: UserPairs, outer: Path, inner: Path) -> UserPairs:
     """Rows of a metadata table in a subfolder, whose image paths start from the outer folder."""
-    frame = part.frame
     # a column of another name holds paths, too, if its first cell is a file here; the outer folder may have its name
-    columns = known_columns([*frame], "image") or [
-        str(name)
-        for name in frame
-        if any(os.path.isfile(outer / inner / str(each)) for each in frame[name].head(1))
+    columns = known_columns(part.columns, "image") or [
+        name
+        for name in part.columns
+        if any(os.path.isfile(outer / inner / str(cell)) for cell in part.frame[name].head(1))
     ]
-    moved = {
-        name: [
-            (inner / cell).as_posix() if cell and not URL.fullmatch(cell) else cell
-            for cell in part.frame[name]
-        ]
-        for name in set(columns) - set(part.pictures)
-    }
-    return replace(part, frame=part.frame.assign(**moved), changed=frozenset(moved))
+    for name in {*columns} - {*part.pictures}:
+        part = part.assigned(name, [_moved(cell, inner) for cell in part.frame[name].tolist()])
+    return part
 
 
-def _pictures_with_texts(folder: Path, pictures: Sequence[Path]) -> UserRows:
+def _moved(cell: Any, inner: Path) -> Any:
+    if isinstance(cell, list):
+        return [_moved(each, inner) for each in cell]
+    return (inner / cell).as_posix() if cell and not URL.fullmatch(cell) else cell
+
+
+def _pictures_with_texts(folder: Path, pictures: Sequence[Path]) -> UserPairs:
     """Pictures with a caption in a text of the same name, such as ``1.jpg`` and ``1.txt``; each line is a caption.
 
     A picture without a text is a row without a caption.
     """
     rows, picture_of = [], dict[Path, Path]()
     for each in pictures:
-        beside = (each.with_suffix(end) for ending in TEXT_ENDINGS for end in (ending, ending.upper()))
-        texts = [path for path in beside if path.is_file()]
+        texts = [
+            path
+            for name in (each.stem, each.name)
+            for ending in TEXT_ENDINGS
+            for end in (ending, ending.upper())
+            if (path := each.with_name(name + end)).is_file()
+        ]
         if len(texts) > 1 or any(picture_of.setdefault(path, each) != each for path in texts):
             others = [picture_of.get(texts[0], each).name, each.name, *(path.name for path in texts)]
             raise DataError(
@@ -355,11 +398,11 @@ def _pictures_with_texts(folder: Path, pictures: Sequence[Path]) -> UserRows:
             lines = [line for line in decode.text(texts[0]).splitlines() if line.strip()] if texts else []
         rows += [(_inner(folder, each), line) for line in lines or [""]]
     frame = pd.DataFrame(rows, columns=["image", "caption"], dtype=object)
-    found = _joined(folder.name, folder, [(folder.name, UserRows("", frame))])
+    found = _joined(folder.name, folder, [(folder.name, UserPairs("", frame))])
     return with_splits_of_folders(found, frame["image"].tolist())
 
 
-def _file(path: Path) -> UserRows:
+def _file(path: Path) -> UserPairs:
     readable(path, DataError, EXPECTED)
     ending = ending_of(path)
     if ending == ".tar":
@@ -371,11 +414,11 @@ def _file(path: Path) -> UserRows:
     in_lines = ending in (".jsonl", ".ndjson") and not re.match(r"\s*\[\s*\{", text)
     if in_lines or (ending == ".json" and re.match(r"\{.*\}\s*\n\s*\{", text)):
         frame = pd.DataFrame([_object(line) for line in text.split("\n") if line.strip()], dtype=object)
-        return UserRows("", frame.rename(columns=str), ".jsonl")  # lists have numbers for columns
+        return UserPairs("", frame.rename(columns=str), ".jsonl")  # lists have numbers for columns
     return _json(_object(text), path) if "json" in ending else _text(text, path)
 
 
-def _text(text: str, path: Path) -> UserRows:
+def _text(text: str, path: Path) -> UserPairs:
     """CSV in any separator, cells between tabs, lines of ``name.jpg#0`` and a caption, or captions and URLs."""
     if told := _SEPARATOR.match(text):  # as a spreadsheet writes it
         text = text[told.end() :]
@@ -383,8 +426,31 @@ def _text(text: str, path: Path) -> UserRows:
     separator = told[1] if told else separator_of(path, first)
     if separator == "\t" or _NUMBERED.fullmatch(first):
         text = text.replace("\r\n", "\n")
-    if _NUMBERED.fullmatch(first) and "," not in first.partition("#")[0]:
-        return _numbered([line for line in text.split("\n") if line.strip()], path)
+    numbered = _NUMBERED.fullmatch(first) and "," not in first.partition("#")[0]
+    cells = _numbered(text, path) if numbered else _csv(text, path, first, separator)
+    if MARK in text:
+        cells = cells.map(lambda cell: cell.removeprefix(MARK))
+    urls = [bool(URL.fullmatch(cell.strip())) for cell in first.split("\t")]
+    header = not (numbered or (separator == "\t" and any(urls)))
+    if numbered:
+        names, separator = [*cells], "\t"
+    elif header:
+        names = [name.strip() for name in cells.iloc[0]] if len(cells) else []
+        cells = cells[1:]
+    else:  # of several columns only the user knows which holds the captions
+        other = "caption" if len(urls) == 2 else ""
+        names = [
+            "url" if is_url and n == urls.index(True) else other or f"column_{n + 1}"
+            for n, is_url in enumerate(urls)
+        ]
+    # a spreadsheet adds columns without names and cells
+    kept = [n for n, name in enumerate(names) if name or (cells.iloc[:, n] != "").any()]
+    frame = cells.iloc[:, kept].set_axis([names[n] for n in kept], axis=1).reset_index(drop=True)
+    return UserPairs("", frame, ending_of(path) or ".txt", separator=separator, header=header)
+
+
+def _csv(text: str, path: Path, first: str, separator: str) -> pd.DataFrame:
+    """The cells of all lines; ``first`` is the first one."""
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL
     blanks = False
     if separator == "\t":
@@ -425,42 +491,18 @@ def _text(text: str, path: Path) -> UserRows:
                 f"{path}: a quoted cell holds what looks like rows ({shorten(inside)}); close its quotation mark, or "
                 "remove its line breaks"
             )
-    if MARK in text:
-        cells = cells.map(lambda cell: cell.removeprefix(MARK))
-    urls = [bool(URL.fullmatch(cell.strip())) for cell in first.split("\t")]
-    header = not (separator == "\t" and any(urls))
-    if header:
-        names = [name.strip() for name in cells.iloc[0]] if len(cells) else []
-        cells = cells[1:]
-    else:  # of several columns only the user knows which holds the captions
-        other = "caption" if len(urls) == 2 else ""
-        names = [
-            "url" if is_url and n == urls.index(True) else other or f"column_{n + 1}"
-            for n, is_url in enumerate(urls)
-        ]
-    # a spreadsheet adds columns without names and cells
-    kept = [n for n, name in enumerate(names) if name or (cells.iloc[:, n] != "").any()]
-    return UserRows(
-        "",
-        cells.iloc[:, kept].set_axis([names[n] for n in kept], axis=1).reset_index(drop=True),
-        ending_of(path) or ".txt",
-        separator=separator,
-        header=header,
-    )
+    return cells
 
 
-def _numbered(lines: Sequence[str], path: Path) -> UserRows:
-    rows = []
-    for number, line in enumerate(lines, 1):
-        found = _NUMBERED.fullmatch(line)
-        if found is None:
-            raise DataError(
-                f"{path} row {number}: expected name.jpg#0, a tab and a caption as in the first line, got "
-                f"{shorten(line)}; correct it"
-            )
-        rows.append([(cell or "").removeprefix(MARK) for cell in found.group("id", "image", "caption")])
-    frame = pd.DataFrame(rows, columns=["id", "image", "caption"], dtype=object)
-    return UserRows("", frame, path.suffix, separator="\t", header=False)
+def _numbered(text: str, path: Path) -> pd.DataFrame:
+    lines = pd.Series([line for line in text.split("\n") if line.strip()], dtype=object)
+    cells = lines.str.extract(_NUMBERED)
+    if len(wrong := lines[cells["id"].isna()]):
+        raise DataError(
+            f"{path} row {wrong.index[0] + 1}: expected name.jpg#0, a tab and a caption as in the first line, got "
+            f"{shorten(wrong.iloc[0])}; correct it"
+        )
+    return cells.fillna("")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -476,7 +518,7 @@ _object = partial(json.loads, object_pairs_hook=_once)
 """Read JSON."""
 
 
-def _json(content: Any, path: Path) -> UserRows:
+def _json(content: Any, path: Path) -> UserPairs:
     """A list of objects, Karpathy's splits, or COCO's captions."""
     match content:
         case [{"annotations": _, "data": _}, *_]:
@@ -485,7 +527,7 @@ def _json(content: Any, path: Path) -> UserRows:
                 "caption"
             )
         case [*objects] if all(isinstance(each, dict) for each in objects):
-            return UserRows("", pd.DataFrame(objects, dtype=object), ".json")
+            return UserPairs("", pd.DataFrame(objects, dtype=object), ".json")
         case {"images": [*images], "annotations": [{"caption": _}, *_] as annotations}:
             # one tool writes the ids as numbers and another as texts
             name_of = {str(each["id"]): each["file_name"] for each in images}
@@ -500,11 +542,9 @@ def _json(content: Any, path: Path) -> UserRows:
                 )
         case {"images": [{"sentences": _}, *_] as images}:
             rows = [
-                {
-                    "image": "/".join(filter(None, [image.get("filepath"), image["filename"]])),
-                    "split": image["split"],
-                    "caption": raw_sentence(sentence),
-                }
+                {"image": "/".join(filter(None, [image.get("filepath"), image["filename"]]))}
+                | {name: image[name] for name in image.keys() & {"split"}}
+                | {"caption": sentence_of(sentence)}
                 for image in images
                 for sentence in image["sentences"]
             ]
@@ -513,75 +553,94 @@ def _json(content: Any, path: Path) -> UserRows:
                 f"{path} is no list of objects, nor Karpathy's dataset_*.json, nor lists `images` and "
                 "`annotations` with captions; convert it to CSV with the columns image and caption"
             )
-    return UserRows("", pd.DataFrame(rows, dtype=object), ".json", content=content)
+    return UserPairs("", pd.DataFrame(rows, dtype=object), ".json", content=content)
 
 
-def raw_sentence(sentence: Mapping[str, Any]) -> str:
-    """A caption of Karpathy's, or its words."""
-    return sentence["raw"] if "raw" in sentence else " ".join(map(str, sentence["tokens"]))
+def sentence_of(cell: Any) -> Any:
+    """A caption of Karpathy's, or its words, as text; any other cell stays."""
+    match cell:
+        case {"raw": str(text)}:
+            return text
+        case {"tokens": [*words]}:
+            return " ".join(map(str, words))
+    return cell
 
 
-def _of_arrow(table: Any, ending: str) -> UserRows:
+def _of_arrow(table: Any, ending: str) -> UserPairs:
     """Rows of an Arrow table; pictures stay in it until they are asked for."""
     table = table.drop_columns([name for name in table.column_names if name == "__index_level_0__"])
-    names = table.column_names
-    for place, column in enumerate(table.columns):
-        if "view" in str(column.type):  # neither pandas nor Arrow takes rows of such a column
-            table = table.set_column(place, names[place], pa.array(column.to_pylist()))
-    series = {
-        name: pd.Series(pd.arrays.ArrowExtensionArray(column))
-        if pa.types.is_nested(column.type) or "binary" in str(column.type).partition("<")[0]
-        else column.to_pandas(integer_object_nulls=True)
-        for name, column in zip(names, table.columns, strict=True)
-    }
-    frame = (
-        pd.concat(series.values(), axis=1, ignore_index=True)
-        if series
-        else pd.DataFrame(index=range(len(table)))
+    for place, name in enumerate(table.column_names):
+        if "view" in str(
+            table.schema.field(place).type
+        ):  # neither pandas nor Arrow takes rows of such a column
+            table = table.set_column(place, name, pa.array(table.column(place).to_pylist()))
+    frame = table.to_pandas(
+        integer_object_nulls=True,
+        ignore_metadata=True,
+        types_mapper=lambda kind: (
+            pd.ArrowDtype(kind)
+            if pa.types.is_nested(kind) or "binary" in str(kind).partition("<")[0]
+            else None
+        ),
     )
-    return UserRows("", frame.set_axis(names, axis=1), ending, arrow=table)
+    # of datasets: splits may be numbers whose names stand in the schema
+    facts = json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {})
+    for name in split_columns(table.column_names):
+        if names := facts.get("features", {}).get(name, {}).get("names"):
+            frame[name] = frame[name].map(dict(enumerate(names)))
+    return UserPairs("", frame, ending, arrow=table)
 
 
-def _shard(path: Path) -> UserRows:
+def _shard(path: Path) -> UserPairs:
     """A WebDataset shard: files of one key are a row, and what follows the key names a column.
 
     A picture ``1.jpg`` is in the column ``image``, ``1.mask.png`` in ``mask``; a text ``1.txt`` in ``caption``,
-    ``1.outputs.txt`` in ``outputs``; ``1.json`` holds other columns.
+    ``1.outputs.txt`` in ``outputs``; ``1.json`` holds other columns, or a list for one.
     """
-    rows: list[dict[str, Any]] = []
     samples: list[dict[str, Any]] = []
-    last: dict[str, int] = {}
+    last: dict[str, dict[str, Any]] = {}
     for name, content in decode.shard(path):
-        field = member(name)
+        key = member(name).key
         # a file that comes again begins a sample of its own: an archive may hold a sample twice
-        if field.key not in last or name in samples[last[field.key]]:
-            last[field.key] = len(rows)
-            rows.append({"__key__": field.key})
-            samples.append({})
-        row = rows[last[field.key]]
-        samples[last[field.key]][name] = content
-        if field.kind == "facts":
-            row |= _object(content) | row
-        elif field.kind == "picture" and holds_pictures(pd.Series([row.get(field.column)], dtype=object)):
-            raise DataError(
-                f"{path}: {field.key} has two pictures {field.column}; name the fields apart, as in 1.image.jpg and "
-                "1.mask.png"
-            )
-        else:
-            row[field.column] = content if field.kind == "picture" else content.decode("utf-8-sig").strip()
-    seen: dict[tuple[object, ...], int] = {}
-    for number, sample in enumerate(samples):
-        if len(last) < len(rows):
-            seen.setdefault(tuple((name, picture(content)) for name, content in sample.items()), number)
-    kept = list(seen.values()) or list(range(len(rows)))
-    doubled = [f"{len(rows) - len(kept)} samples of {path.name} are stored twice and read once."]
-    return UserRows(
+        if name in last.get(key, [name]):
+            last[key] = {}
+            samples.append(last[key])
+        last[key][name] = content
+    first: dict[tuple[object, ...], dict[str, Any]] = {}
+    for sample in samples if len(last) < len(samples) else ():
+        first.setdefault(tuple((name, picture(content)) for name, content in sample.items()), sample)
+    once = [*first.values()] or samples
+    doubled = [f"{len(samples) - len(once)} samples of {path.name} are stored twice and read once."]
+    return UserPairs(
         "",
-        pd.DataFrame([rows[row] for row in kept], dtype=object),
+        pd.DataFrame([cells_of(sample, f"{path}: ") for sample in once], dtype=object),
         ".tar",
-        content=[samples[row] for row in kept],
-        remarks=tuple(doubled if len(kept) < len(rows) else ()),
+        content=once,
+        remarks=tuple(doubled if len(once) < len(samples) else ()),
     )
+
+
+def cells_of(sample: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+    """The cells of a row that the files of a sample hold: name to a picture, or to the bytes of a text or of facts."""
+    row: dict[str, Any] = {"__key__": member(next(iter(sample))).key}
+    for name, content in sample.items():
+        field = member(name)
+        if field.kind == "picture":
+            if is_picture(row.get(field.column)):
+                raise DataError(
+                    f"{where}{field.key} has two pictures {field.column}; name the fields apart, as in 1.image.jpg and "
+                    "1.mask.png"
+                )
+            row[field.column] = content
+            continue
+        text = decoded(content, where + name, DataError)
+        if field.kind == "text":
+            row[field.column] = text.strip()
+        elif isinstance(facts := _object(text), list):
+            row[field.column] = facts
+        else:
+            row |= facts | row
+    return row
 
 
 class Member(NamedTuple):

@@ -4,24 +4,25 @@ import io
 import json
 import shutil
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.layout import save_quietly
 from ncl_bench.data.pairs.cells import picture
 from ncl_bench.data.pairs.decode import Span
-from ncl_bench.data.pairs.rows import UserRows, member, raw_sentence
+from ncl_bench.data.pairs.rows import UserPairs, cells_of, member, sentence_of
 from ncl_bench.files import atomic_folder, atomic_path, write_text
 from ncl_bench.tables import csv_of
 
 
 def save(
-    rows: UserRows,
+    rows: UserPairs,
     target: Path,
     chosen: Int64Array,
     column: str = "",
@@ -39,41 +40,37 @@ def save(
     Returns:
         The path with its ending.
     """
-    path = target.with_name(target.name + rows.ending)
-    kept, changed = rows.frame.iloc[chosen], set(rows.changed)
+    path, kept = target.with_name(target.name + rows.ending), rows.taken(chosen)
     if captions:
-        cells = [captions.get(row, cell) for row, cell in zip(chosen.tolist(), kept[column], strict=True)]
-        kept, changed = kept.assign(**{column: np.array(cells, object)}), changed | {column}
+        cells = zip(chosen.tolist(), kept.frame[column], strict=True)
+        kept = kept.assigned(column, [captions.get(row, cell) for row, cell in cells])
+    frame = kept.frame
     if rows.ending == ".tar":
-        new = [{name: row[name] for name in changed} for row in kept.to_dict("records")]
-        apart = rows.frame["__key__"].duplicated().any()
-        prefixes = [
-            f"{Path(rows.files[part]).name.partition('.')[0]}/" if apart else ""
-            for part in rows.part_of[chosen]
-        ]
-        _shard(path, [rows.content[row] for row in chosen.tolist()], new, prefixes)
+        _shard(path, kept)
     elif rows.content is not None:
-        write_text(path, json.dumps(_lists(rows.content, kept, chosen), ensure_ascii=False) + "\n")
+        write_text(path, json.dumps(_lists(kept), ensure_ascii=False) + "\n")
     elif rows.ending in (".json", ".jsonl"):
         # a key that a row lacks is NaN in the frame
         objects = [
-            {name: cell for name, cell in row.items() if cell == cell} for row in kept.to_dict("records")
+            {name: cell for name, cell in row.items() if cell == cell} for row in frame.to_dict("records")
         ]
         lines = [json.dumps(each, ensure_ascii=False) for each in objects]
         write_text(
             path, "[" + ",\n".join(lines) + "]\n" if rows.ending == ".json" else "\n".join([*lines, ""])
         )
-    elif rows.arrow is not None:
-        return _arrow(rows.arrow.take(chosen), path, {name: kept[name].tolist() for name in changed})
+    elif rows.ending == "":
+        _saved(path, kept)
     elif rows.ending == ".parquet":
         with atomic_path(path) as temporary:
-            for name in rows.pictures:
-                kept = kept.assign(**{name: kept[name].map(_stored)})
-            kept.to_parquet(temporary, index=False)
+            if kept.arrow is not None:
+                pq.write_table(kept.arrow, temporary)
+            else:
+                pictures = {name: frame[name].map(_stored) for name in rows.pictures}
+                frame.assign(**pictures).to_parquet(temporary, index=False)
     elif rows.header:
-        write_text(path, csv_of(kept, rows.separator))
+        write_text(path, csv_of(frame, rows.separator))
     else:
-        text = csv_of(kept.drop(columns="image", errors="ignore"), rows.separator)
+        text = csv_of(frame.drop(columns="image", errors="ignore"), rows.separator)
         write_text(path, text.partition("\n")[2])
     return path
 
@@ -88,85 +85,69 @@ def _stored(cell: Any) -> dict[str, Any]:
     )
 
 
-def _arrow(table: Any, path: Path, changed: Mapping[str, list[Any]]) -> Path:
-    """Rows in the types that they were stored in, as Parquet or, without an ending, as a folder of ``datasets``."""
-    for name, cells in changed.items():
-        place = table.schema.get_field_index(name)
-        table = (
-            table.append_column(name, pa.array(cells))
-            if place < 0
-            else table.set_column(place, name, pa.array(cells))
-        )
-    if path.suffix:
-        import pyarrow.parquet as pq
-
-        with atomic_path(path) as temporary:
-            pq.write_table(table, temporary)
-        return path
+def _saved(path: Path, rows: UserPairs) -> None:
+    """A folder of ``datasets`` with the rows in the types that they were stored in, in the splits that they came in."""
     import datasets
 
-    found: Any = datasets.Dataset(table)
-    if "split" in changed:
-        parts = {
-            split: np.flatnonzero(np.array(changed["split"]) == split)
-            for split in dict.fromkeys(changed["split"])
-        }
-        found = datasets.DatasetDict(
-            {name: found.select(own).remove_columns("split") for name, own in parts.items()}
-        )
     shutil.rmtree(path, ignore_errors=True)  # of the same audit with other labels
-    if len(table):  # an empty folder cannot be loaded
-        with atomic_folder(path) as folder:
-            save_quietly(found, folder)
-    return path
+    if not len(rows.frame):  # an empty folder cannot be loaded
+        return
+    found: Any = datasets.Dataset(rows.arrow)
+    if len(rows.files) > 1:
+        parts = {name: np.flatnonzero(rows.part_of == part) for part, name in enumerate(rows.files)}
+        found = datasets.DatasetDict({name: found.select(own) for name, own in parts.items() if len(own)})
+    with atomic_folder(path) as folder:
+        save_quietly(found, folder)
 
 
-def _lists(content: Any, kept: Any, chosen: Int64Array) -> Any:
-    """COCO's or Karpathy's JSON with the kept captions and the images that still have one."""
-    text_of, row = dict(zip(chosen.tolist(), kept["caption"], strict=True)), -1
+def _lists(rows: UserPairs) -> Any:
+    """COCO's or Karpathy's JSON with the captions of these rows and the images that still have one."""
+    content, text_of = rows.content, dict(zip(rows.row_of.tolist(), rows.frame["caption"], strict=True))
     if "annotations" in content:
         own = [
             each | {"caption": text_of[n]} for n, each in enumerate(content["annotations"]) if n in text_of
         ]
         ids = {str(each["image_id"]) for each in own}
-        return content | {
-            "images": [each for each in content["images"] if str(each["id"]) in ids],
-            "annotations": own,
-        }
-    images = []
+        images = [each for each in content["images"] if str(each["id"]) in ids]
+        return content | {"images": images, "annotations": own}
+    images, row = [], count()
     for image in content["images"]:
-        own = []
-        for sentence in image["sentences"]:
-            row += 1
-            if row in text_of:
-                same = text_of[row] == raw_sentence(sentence)
-                own.append(sentence if same else sentence | {"raw": text_of[row]})
+        numbered = [(next(row), sentence) for sentence in image["sentences"]]
+        own = [
+            sentence if text_of[n] == sentence_of(sentence) else _with_text(sentence, text_of[n])
+            for n, sentence in numbered
+            if n in text_of
+        ]
         images += [image | {"sentences": own}] if own else []
     return content | {"images": images}
 
 
-def _shard(
-    path: Path, samples: Sequence[Mapping[str, Any]], new: Sequence[dict[str, str]], prefixes: Sequence[str]
-) -> None:
-    """One shard of samples; ``new`` holds other cells of each, and a prefix keeps keys of two shards apart."""
+def _with_text(sentence: Any, text: str) -> Any:
+    return sentence | {"raw": text} if isinstance(sentence, dict) else text
+
+
+def _shard(path: Path, rows: UserPairs) -> None:
+    """One shard of samples, each with the cells that are not those of its files; keys of two shards are kept apart."""
+    cells = rows.frame.to_dict("records")
+    apart = rows.frame["__key__"].duplicated().any()
     with atomic_path(path) as temporary, tarfile.open(temporary, "w") as archive:
-        for sample, cells, prefix in zip(samples, new, prefixes, strict=True):
-            files, left = dict(sample), dict(cells)
+        for sample, part, row in zip(rows.content, rows.part_of.tolist(), cells, strict=True):
+            files, known = dict(sample), cells_of(sample)
+            # a column that the sample lacks is NaN in the frame
+            left = {name: cell for name, cell in row.items() if cell == cell and known.get(str(name)) != cell}
             for name in sample:
                 if (field := member(name)).kind == "text" and field.column in left:
                     files[name] = left.pop(field.column).encode()
             facts = next(
-                (name for name in sample if member(name).kind == "facts"),
-                f"{member(next(iter(sample))).key}.json",
+                (name for name in sample if member(name).kind == "facts"), f"{known['__key__']}.json"
             )
             if left:
                 files[facts] = json.dumps(
                     json.loads(files.get(facts, "{}")) | left, ensure_ascii=False
                 ).encode()
+            prefix = f"{Path(rows.files[part]).name.partition('.')[0]}/" if apart else ""
             for name, content in files.items():
-                entry, found = (
-                    tarfile.TarInfo(prefix + name),
-                    content.read() if isinstance(content, Span) else content,
-                )
+                entry = tarfile.TarInfo(prefix + name)
+                found = content.read() if isinstance(content, Span) else content
                 entry.size = len(found)
                 archive.addfile(entry, io.BytesIO(found))

@@ -62,9 +62,9 @@ def test_urls_with_a_number_for_every_row(tmp_path):
     with pytest.raises(DataError, match=r"the number of the row may name the files; .* say --rows-in-order"):
         shades(source, images, tmp_path)
     assert shades(source, images, tmp_path, rows_in_order=True) == [0, 1, 2, 3]
-    assert read_pairs(source, rows_in_order=True).remarks == [
-        "Pictures belong to the rows by their order alone, as rows_in_order says."
-    ]
+    assert read_pairs(source, rows_in_order=True).remarks == (
+        "Pictures belong to the rows by their order alone, as rows_in_order says.",
+    )
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def _lists(folder):
 def test_a_list_of_rows_holds_no_formula_and_reads_back(form, tmp_path):
     source = read_pairs(_lists(tmp_path)[form])
     assert list(source.captions) == list(FORMULAS)
-    written = save(source.form, tmp_path / "clean", np.arange(len(FORMULAS)))
+    written = save(source, tmp_path / "clean", np.arange(len(FORMULAS)))
     delimiter = separator_of(written, written.read_text("utf-8"))
     lines = written.read_text("utf-8").splitlines()
     cells = (
@@ -236,12 +236,12 @@ def test_a_list_of_rows_holds_no_formula_and_reads_back(form, tmp_path):
     again = read_pairs(written)
     assert list(again.captions) == list(source.captions)
     assert list(again.images) == list(source.images)
-    assert list(again.form.table) == list(source.form.table)
+    assert list(again.table) == list(source.table)
 
 
 def test_a_row_of_csv_begins_only_where_a_row_ends(tmp_path):
     frame = pd.DataFrame({"image": ["a.png", "b.png"], "caption": ["a dog\r=1+1", "\t=1"], "n": [-1.5, None]})
-    written = save(read_pairs(frame).form, tmp_path / "clean", np.arange(2))
+    written = save(read_pairs(frame), tmp_path / "clean", np.arange(2))
     assert written.read_bytes() == (b'image,caption,n\na.png,"a dog\r=1+1",-1.5\nb.png,\'\xe2\x81\xa0\t=1,\n')
 
 

@@ -97,7 +97,7 @@ def made_dataset(
             own_file = None if words.tokenizer_file is None else Path(words.tokenizer_file)
             refuse_tokenizers(name, {*chosen.values()}, own_file)  # before minutes of encoding
             place, remarks = features or work / FEATURES, list(table.remarks)
-            if features is None or not any(files_of_splits(place).values()):
+            if features is None or not files_of_splits(place):
                 complete_splits(list(table.captions), table.splits, **vars(splits))
             skipped: Mapping[str, str] = {}
             if features is None:

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,30 +25,36 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class FeatureArrays:
-    """Features of one split: ids in order, shape of one image, and a reader; ``rows`` are those of a file to read.
+    """Features of one split: ids in order, and a reader; ``rows`` are those of a file to read.
 
     ``in_order`` says that nothing but the order of rows names their images.
     """
 
     ids: list[str]
-    shape: tuple[int, int]
-    dtype: np.dtype[Any]
     files: Sequence[Path]
     rows: Int64Array | None = None
     in_order: bool = False
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Regions and numbers of each; one vector per image is one region."""
+        first = _mapped(self.files[0])
+        regions, dim = (1, *first.shape[self.rows is not None :])[-2:]
+        return regions, dim
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the numbers."""
+        return read_header(self.files[0]).dtype
+
     def blocks(self) -> Iterator[Array]:
         """Iterate over the features in blocks, from one file per split or one per image."""
-        if self.rows is not None:
-            array = _mapped(self.files[0])
-            yield from (
-                array[self.rows[start : start + ROWS_PER_READ]]
-                for start in range(0, len(self.ids), ROWS_PER_READ)
-            )
-            return
-        files = iter(self.files)
-        while block := list(islice(files, ROWS_PER_READ)):
-            yield np.stack([_mapped(file).reshape(self.shape) for file in block])
+        for start in range(0, len(self.ids), ROWS_PER_READ):
+            block = slice(start, start + ROWS_PER_READ)
+            if self.rows is not None:
+                yield _mapped(self.files[0])[self.rows[block]]
+            else:
+                yield np.stack([_mapped(file) for file in self.files[block]])
 
 
 def _mapped(file: Path) -> Array:
@@ -79,20 +84,17 @@ def feature_arrays(
         DataError: a file is missing or damaged, or does not fit.
     """
     found = files_of_splits(folder)
-    missing = [split for split in SPLITS if found[split] is None]
-    if missing == list(SPLITS):
-        arrays = _from_image_files(
-            folder, table, complete_splits(list(table.captions), table.splits, dev, test, seed)
-        )
+    missing = [split for split in SPLITS if split not in found]
+    if not found:
+        splits = complete_splits(list(table.captions), table.splits, dev, test, seed)
+        arrays = _from_image_files(folder, table, splits)
     elif missing:
         raise DataError(
             f"{folder} holds one file for some splits, but none for {' and '.join(missing)}; add those files"
         )
     else:
         arrays = {
-            split: _from_split_file(file, table, split, kept, rows_in_order)
-            for split, file in found.items()
-            if file
+            split: _from_split_file(file, table, split, kept, rows_in_order) for split, file in found.items()
         }
     kinds = {split: (each.shape, str(each.dtype)) for split, each in arrays.items()}
     if len(set(kinds.values())) > 1:
@@ -102,10 +104,10 @@ def feature_arrays(
     return arrays
 
 
-def files_of_splits(folder: Path) -> dict[str, Path | None]:
-    """The file of features of each split; all None if a folder holds one per image."""
-    named = {split: [folder / f"{split}{end}.npy" for end in ("_ims", "")] for split in SPLITS}
-    return {split: next((file for file in files if file.is_file()), None) for split, files in named.items()}
+def files_of_splits(folder: Path) -> dict[str, Path]:
+    """The file of features of each split; none if a folder holds one per image."""
+    paths = {(split, end): folder / f"{split}{end}.npy" for split in SPLITS for end in ("", "_ims")}
+    return {split: path for (split, _), path in paths.items() if path.is_file()}
 
 
 def _from_split_file(
@@ -142,53 +144,42 @@ def _from_split_file(
     # with --clean, images that lost their captions keep their row in the file, so the rows are chosen here
     rows = np.array([row for row, image in enumerate(ids) if image in table.captions], np.int64)
     ids = [ids[row] for row in rows.tolist()]
-    elsewhere = set(ids) - set(table.splits[split]) if table.splits else set()
+    elsewhere = {*ids} - {*table.splits[split]} if table.splits else set()
     if elsewhere:
         raise DataError(
             f"{ids_file} names {min(elsewhere)}, which {table.name} puts into another split than {split}; "
             "correct one of them"
         )
-    shape = (1, array.shape[1]) if array.ndim == 2 else (array.shape[1], array.shape[2])
-    return FeatureArrays(ids, shape, array.dtype, [file], rows, not ids_file.is_file())
+    return FeatureArrays(ids, [file], rows, not ids_file.is_file())
 
 
 def _from_image_files(folder: Path, table: CaptionTable, splits: Splits) -> dict[str, FeatureArrays]:
-    index = FileIndex(folder)
+    paths = FileIndex(folder).paths
     # dogs/rex.jpg.npy or dogs/rex.npy for the image dogs/rex.jpg; v1.0.npy alone for v1.0
-    names = {image: (f"{image}.npy", f"{_without_ending(image)}.npy") for image in table.captions}
-    found, _ = index.find_all([*dict.fromkeys(chain(*names.values()))], table.name, by_name=False)
-    files = {image: found.get(whole) or found.get(short) for image, (whole, short) in names.items()}
-    without = [image for image, file in files.items() if file is None]
-    if without:
-        image = without[0]
+    short = {image: image.removesuffix(next(filter(image.endswith, ENDINGS), "")) for image in table.captions}
+    files = {
+        image: file
+        for image, stem in short.items()
+        if (file := paths.get(f"{image}.npy") or paths.get(f"{stem}.npy"))
+    }
+    if without := [image for image in short if image not in files]:
         raise DataError(
-            f"{folder} holds neither train.npy nor {image}.npy, and no file for {len(without):,} of {len(files):,} "
-            f"images of {table.name}; the folder holds {listed(sorted(index.paths), most=3)}: name the files by the "
+            f"{folder} holds neither train.npy nor {without[0]}.npy, and no file for {len(without):,} of {len(short):,} "
+            f"images of {table.name}; the folder holds {listed(sorted(paths), most=3)}: name the files by the "
             f"images' ids, or give another {named('features')}"
         )
-    refuse_shared({image: file for image, file in files.items() if file})
+    refuse_shared(files)
     # the first file decides shape and dtype for all
-    first = _mapped(next(file for file in files.values() if file))
-    if first.ndim not in (1, 2):
+    first = read_header(next(iter(files.values())))
+    if len(first.shape) not in (1, 2):
         raise DataError(
             f"{folder} holds arrays of shape {first.shape}, expected (dim,) or (regions, dim) per image"
         )
     for file in files.values():
-        # headers only: there may be hundreds of thousands of files
-        header = read_header(file) if file else None
-        if header and (header.shape, header.dtype) != (first.shape, first.dtype):
+        header = read_header(file)  # alone: there may be hundreds of thousands of files
+        if (header.shape, header.dtype) != (first.shape, first.dtype):
             raise DataError(
                 f"{file} holds {header.dtype} of shape {header.shape}, the file of the first image {first.dtype} of "
                 f"shape {first.shape}; every image needs the same shape and dtype"
             )
-    # one vector per image is one region
-    shape = (1, len(first)) if first.ndim == 1 else (first.shape[0], first.shape[1])
-    return {
-        split: FeatureArrays(ids, shape, first.dtype, [file for image in ids if (file := files[image])])
-        for split, ids in splits.items()
-    }
-
-
-def _without_ending(image: str) -> str:
-    path = PurePosixPath(image)
-    return image.removesuffix(path.suffix) if path.suffix in ENDINGS else image
+    return {split: FeatureArrays(ids, [files[image] for image in ids]) for split, ids in splits.items()}

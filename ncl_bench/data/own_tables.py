@@ -14,7 +14,7 @@ import numpy as np
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.languages import language_tag
 from ncl_bench.data.pairs.columns import columns_of, image_column_of, pairs_of, text_cells
-from ncl_bench.data.pairs.names import SPLIT_OF, column, known_columns, settled, split_of
+from ncl_bench.data.pairs.names import SPLIT_OF, column, known_columns, plain, settled, split_of
 from ncl_bench.data.pairs.pictures import locate
 from ncl_bench.data.pairs.rows import UserPairs, read_rows, with_splits_of_folders
 from ncl_bench.data.pairs.rows import split_column as stated_in
@@ -105,9 +105,9 @@ def draw_splits(
     order = np.random.RandomState(seed).permutation(len(names))
     # test first: another size of dev leaves it as it is
     cuts = np.cumsum([sizes.get("test", 0), sizes.get("dev", 0)])
-    rows = dict(zip(("test", "dev", "train"), np.split(order, cuts), strict=True))
     # in the order of the table, which people recognise
-    return {split: [names[row] for row in sorted(rows[split])] for split in SPLITS}
+    rows = dict(zip(("test", "dev", "train"), map(np.sort, np.split(order, cuts)), strict=True))
+    return {split: [names[row] for row in rows[split]] for split in SPLITS}
 
 
 def complete_splits(
@@ -125,19 +125,18 @@ def complete_splits(
     """
     if stated is None:
         return draw_splits(names, dev, test, seed)
-    usable = set(names)
-    splits = {split: [name for name in own if name in usable] for split, own in stated.items()}
     for split, size in (("dev", dev), ("test", test)):
         if size is not None and stated.get(split):
             raise DataError(f"{named(split, size)} has no effect, as the splits are given; leave it out")
+    usable = set(names)
+    splits = {split: [name for name in own if name in usable] for split, own in stated.items()}
     lacking = [split for split in splits if not splits[split]]
     if "train" in lacking or any(stated[split] for split in lacking):
         raise DataError(f"no image is in {' and '.join(lacking)}; every split needs one")
-    if not lacking:
-        return splits
-    # an official test image never becomes one of dev
-    drawn = draw_splits(splits["train"], dev, test, seed, lacking)
-    return splits | {split: drawn[split] for split in ("train", *lacking)}
+    if lacking:  # an official test image never becomes one of dev
+        drawn = draw_splits(splits["train"], dev, test, seed, lacking)
+        splits |= {split: drawn[split] for split in ("train", *lacking)}
+    return splits
 
 
 def read_images(source: Any, **given: Any) -> CaptionTable:
@@ -241,22 +240,21 @@ def _caption_columns(
     chosen: dict[str, str] = {}
     for asked, tag in zip(languages, _tags(languages), strict=True):
         language, _, wanted = asked.partition("=")
-        # a column may be named by the code, or by a word for the language, such as English
-        names = [wanted] if wanted else [language, *(each for each in others if spoken.get(each) == tag)]
-        # a column `caption` can only be in the one language that was asked for
-        names += known_columns(others, "caption")[:1] if len(languages) == 1 and not wanted else []
-        found = next((each for each in names if each in others), None)
+        # a column may be named by the code, or by a word for the language, such as English; a column `caption` can only
+        # be in the one language that was asked for
+        names = [language, *(each for each in others if spoken.get(each) == tag)]
+        names += known_columns(others, "caption")[:1] if len(languages) == 1 else []
+        found = next((each for each in ([wanted] if wanted else names) if each in others), None)
         if found is None or tag in chosen or found in chosen.values():
             raise DataError(
                 f"{name} has no column of captions of its own for {named('languages', asked)}, only {listed(others)}; "
                 f"name the column, as in {named('languages', f'{tag}=COLUMN')}"
             )
         chosen[tag] = found
-    plain = known_columns(others, "caption")
     if chosen or not spoken:
         return chosen or {"en": column(name, others, "caption", None)[0]}
     # a column `caption` beside those of languages, or two of one language
-    captions = [each for each in plain if each.strip().casefold() == "caption"]
+    captions = [each for each in others if plain(each) == "caption"]
     if captions or len({*spoken.values()}) < len(spoken):
         raise DataError(
             f"{name}: it is unclear which of the columns {listed([*captions, *spoken])} hold captions, and in which "
@@ -328,4 +326,4 @@ def _by_image(
 
 def is_text(text: str) -> bool:
     """Whether UTF-8 can store it: JSON escapes lone surrogates, and Python decodes bytes of file names to them."""
-    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
+    return text.encode(errors="ignore").decode() == text

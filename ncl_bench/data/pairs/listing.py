@@ -75,27 +75,25 @@ def files_below(folder: Path) -> list[Path]:
     to one that is listed already gives nothing.
     """
     root = os.path.realpath(folder)
-    listed_folders: set[str] = set()
+    seen: set[str] = set()
     found: list[Path] = []
 
     def refuse(error: OSError) -> None:
         raise error
 
-    waiting = [str(folder)]
     with reading(folder, fix="check its permissions"):
-        while waiting:
-            links: list[str] = []
-            for start in waiting:
-                for place, folders, names in os.walk(start, onerror=refuse):
-                    real = os.path.realpath(place)
-                    if real in listed_folders or (root != real and Path(root).is_relative_to(real)):
-                        folders[:] = []
-                        continue
-                    listed_folders.add(real)
-                    folders[:] = [each for each in folders if not each.startswith(".")]
-                    links += [path for each in folders if os.path.islink(path := os.path.join(place, each))]
-                    found += [Path(place, each) for each in names if not each.startswith(".")]
-            waiting = sorted(links)
+        for place, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
+            real = os.path.realpath(place)
+            if real in seen or (root != real and Path(root).is_relative_to(real)):
+                folders.clear()
+                continue
+            seen.add(real)
+            # links last: a folder has its own name where it has one
+            folders[:] = sorted(
+                (each for each in folders if not each.startswith(".")),
+                key=lambda each: os.path.islink(os.path.join(place, each)),
+            )
+            found += [Path(place, each) for each in names if not each.startswith(".")]
     return sorted(found, key=natural)
 
 
@@ -123,16 +121,14 @@ def row_files(folder: Path) -> tuple[str, list[Path]]:
     inside: dict[str, list[Path]] = defaultdict(list)
     every = files_below(folder)
     # a file has one place, and a link to it another only where it is alone
-    place_of = {
-        os.path.realpath(each): each for each in sorted(every, key=lambda each: not each.is_symlink())
-    }
+    place_of = {os.path.realpath(each): each for each in sorted(every, key=Path.is_symlink, reverse=True)}
     for path in (each for each in every if place_of[os.path.realpath(each)] == each):
         inside["metadata" if path.name in METADATA else ending_of(path)].append(path)
     kinds = [kind for kind in ("metadata", ".tar", ".parquet") if kind in inside]
     if kinds[1:] == [".parquet"]:
         kinds.pop()  # img2dataset writes a table of the same rows beside each shard
     pictures = [path for path in every if path.suffix.lower() in PICTURE_ENDINGS]
-    stems = {path.with_suffix("") for path in pictures}
+    stems = {path.with_suffix("") for path in pictures} | {*pictures}
     tops = [
         each
         for each in every
@@ -142,19 +138,13 @@ def row_files(folder: Path) -> tuple[str, list[Path]]:
     if len(kinds) > 1:
         both = listed([inside[kind][0].relative_to(folder).as_posix() for kind in kinds])
         raise DataError(f"{folder} holds {both}; give the one that holds your pairs")
-    if not kinds or (kinds == [".parquet"] and any(ending_of(each) != ".parquet" for each in tops)):
-        # train.csv, val.csv and test.csv
-        if (
-            len(tops) > 1
-            and len({ending_of(each) for each in tops}) == 1
-            and all(split_of(each.name) for each in tops)
-        ):
-            return "tables", _whole(folder, tops)
-        texts = {path.with_suffix("") for ending in TEXT_ENDINGS for path in inside[ending]}
-        if not tops and texts & stems:
-            return "texts", pictures
-        return "", tops
-    return "tables", _whole(folder, inside[kinds[0]])
+    if kinds and (kinds != [".parquet"] or all(ending_of(each) == ".parquet" for each in tops)):
+        return "tables", _whole(folder, inside[kinds[0]])
+    # train.csv, val.csv and test.csv
+    if len(tops) > 1 and len({*map(ending_of, tops)}) == 1 and all(split_of(each.name) for each in tops):
+        return "tables", _whole(folder, tops)
+    beside = {path.with_suffix("") for ending in TEXT_ENDINGS for path in inside[ending]} & stems
+    return ("texts", pictures) if beside and not tops else ("", tops)
 
 
 def _whole(folder: Path, files: Sequence[Path]) -> list[Path]:

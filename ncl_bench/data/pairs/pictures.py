@@ -4,7 +4,7 @@ import hashlib
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,14 +31,6 @@ _BARE = re.compile(r"0|[1-9][0-9]*")
 _ROW = "the number of the row"
 NAME_DIGITS = 32
 """Hexadecimal digits of the hash that names a picture in a row."""
-_WAYS: tuple[Callable[[str], str], ...] = (
-    str,
-    normalized,
-    lambda path: normalized(path).casefold(),
-    lambda path: normalized(PurePosixPath(path).name).casefold(),
-)
-"""Ways in which a path of a table may be that of a file, the surest first."""
-_EXACTLY, _IN_OTHER_LETTERS, _BY_NAME = (0, 1), 2, 3
 
 
 @dataclass(frozen=True)
@@ -175,12 +167,10 @@ def _named_by_the_table(pairs: UserPairs, index: "FileIndex") -> list[str]:
             name == "key"
         ):  # a program may have read that of img2dataset as a number, without the zeros in front
             cells = [of_number.get(int(cell), cell) if NUMBER.fullmatch(cell) else cell for cell in cells]
-        url_of = dict(zip(cells, urls, strict=True))
-        held = {cell for cell in url_of if cell and index.holds(cell)}
+        held = {(cell, url) for cell, url in zip(cells, urls, strict=True) if cell and url}
+        different = {cell for cell, _ in held}
         # a column of few words or numbers, such as a status, names no file: several pictures would share one
-        if 2 * len(held) > len({*cells} - {""}) and all(
-            url_of[cell] == url for cell, url in zip(cells, urls, strict=True) if cell and url
-        ):
+        if len(different) == len(held) and 2 * sum(map(index.holds, different)) > len(different):
             found[name] = cells
     if "key" in found:
         return found["key"]
@@ -219,30 +209,28 @@ class FileIndex:
         return dict(zip(path_of.values(), files, strict=True))
 
     @cached_property
-    def _alike(self) -> dict[tuple[int, str], list[Path]]:
-        """Way, and what a path is by it, to files."""
-        found: dict[tuple[int, str], list[Path]] = defaultdict(list)
+    def _alike(self) -> dict[str, list[Path]]:
+        """Paths, and names of files after a ``/``, in small letters and one Unicode form, to files."""
+        found: dict[str, list[Path]] = defaultdict(list)
         for path, file in self.paths.items():
-            for way, key in enumerate(_WAYS):
-                found[way, key(path)].append(file)
+            small = _small(path)
+            found[small].append(file)
+            found["/" + PurePosixPath(small).name].append(file)
         return found
 
-    def _fits(self, path: str, way: int) -> list[Path]:
-        """Files of a path by one of the ways; only without one, those of the path with an ending."""
-        for endings in ([""], ENDINGS):
-            spelt = [path + end for end in endings]
-            if way:
-                files = [file for each in spelt for file in self._alike.get((way, _WAYS[way](each)), [])]
-            else:  # no walk through the folder
-                files = [self.folder / each for each in spelt if self._at(each)]
-            if files:
-                return list(dict.fromkeys(files))
-        return []
+    def _like(self, path: str) -> list[Path]:
+        """Files whose paths are a path but for the case of letters, the Unicode form and an ending."""
+        small = _small(path)
+        return self._alike.get(small) or [
+            file for end in PICTURE_ENDINGS for file in self._alike.get(small + end, [])
+        ]
 
-    def _at(self, path: str) -> bool:
-        """Whether a path leads to a file; not if it is absolute, leads out, or to a hidden file."""
-        outside = any(part == "" or part.startswith(".") for part in path.split("/")) or "\0" in path
-        return not outside and (self.folder / path).is_file()
+    def _at(self, path: str) -> list[Path]:
+        """The file of a path, or those with an ending; none if it is absolute, leads out, or is hidden."""
+        if any(part == "" or part.startswith(".") for part in path.split("/")) or "\0" in path:
+            return []
+        exact, *others = (self.folder / (path + end) for end in ("", *ENDINGS))
+        return [exact] if exact.is_file() else [file for file in others if file.is_file()]
 
     def find_all(
         self, names: Sequence[str], where: str, *, by_name: bool = True
@@ -260,60 +248,51 @@ class FileIndex:
         Raises:
             DataError: several files fit a name, or several inexact names one file.
         """
-        paths = {name: self._written(name) for name in names}
-        found, alone = self._search(where, paths, {}, _EXACTLY), list[str]()
-        ends = paths
+        paths = written = {name: self._written(name) for name in names}
+        found: dict[str, Path] = {}
+        alone: list[str] = []
         # paths of another machine begin above the folder, and all lose as many parts
-        while by_name and not found and ends:
-            ends = {name: path.partition("/")[2] for name, path in ends.items() if "/" in path}
-            found = self._search(where, {name: end for name, end in ends.items() if "/" in end}, {}, _EXACTLY)
-            paths, alone = (paths | ends, [*found]) if found else (paths, alone)
+        for depth in range(max([1, *(path.count("/") for path in written.values() if by_name)])):
+            ends = {name: path.split("/", depth)[-1] for name, path in written.items()}
+            for name, path in ends.items():
+                if depth == 0 or "/" in path:
+                    found |= self._only(self._at(path), name)
+            if found:
+                paths, alone = ends, [*found] if depth else []
+                break
         # where folders of the table are there, a name in a folder means this folder and no other
         folders_hold = any("/" in paths[name] for name in found)
-        found = self._search(where, paths, found, [_IN_OTHER_LETTERS])
-        if by_name:
-            left = {name: path for name, path in paths.items() if not (folders_hold and "/" in path)}
-            last = self._search(where, left, found, [_BY_NAME])
-            found, alone = last, [*alone, *(last.keys() - found.keys())]
+        for last in (False, True)[: 1 + by_name]:
+            taken, inexact = {*found.values()}, dict[str, Path]()
+            for name, path in paths.items():
+                if name in found or (last and folders_hold and "/" in path):
+                    continue
+                like = self._like(f"/{PurePosixPath(path).name}" if last else path)
+                inexact |= self._only([file for file in like if file not in taken], name)
+            refuse_shared(inexact, f", and in {where} too")
+            found |= inexact
+            alone += inexact if last else []
         return {name: found[name] for name in names if name in found}, alone
 
-    def _search(
-        self, where: str, paths: Mapping[str, str], found: dict[str, Path], ways: Sequence[int]
-    ) -> dict[str, Path]:
-        """Add the files of names that are not found yet, one way after the other."""
-        found = dict(found)
-        for way in ways:
-            taken = {*found.values()} if way not in _EXACTLY else set()
-            serves: dict[Path, str] = {}
-            for name, path in paths.items():
-                files = (
-                    [file for file in self._fits(path, way) if file not in taken] if name not in found else []
-                )
-                if len(files) > 1:
-                    places = listed([file.relative_to(self.folder).as_posix() for file in files], 3)
-                    raise DataError(
-                        f"{self.folder} holds {len(files)} files named {PurePosixPath(path).name} ({places}); name the "
-                        "folder and the ending too in the table"
-                    )
-                if files and serves.setdefault(files[0], name) != name and way not in _EXACTLY:
-                    raise DataError(
-                        f"{where} names {shown(serves[files[0]])} and {shown(name)}, but {self.folder} holds one file "
-                        f"of this name, {files[0].relative_to(self.folder)}; put the files into the folders that the "
-                        "table names"
-                    )
-                if files:
-                    found[name] = files[0]
-        return found
+    def _only(self, files: Sequence[Path], name: str) -> dict[str, Path]:
+        if len(files) > 1:
+            places = listed([file.relative_to(self.folder).as_posix() for file in files], 3)
+            raise DataError(
+                f"{self.folder} holds {len(files)} files named {PurePosixPath(name).name} ({places}); name the folder "
+                "and the ending too in the table"
+            )
+        return {name: files[0]} if files else {}
 
     def holds(self, name: str) -> bool:
         """Whether some file has a name, in whatever folder."""
-        return bool(self._fits(self._written(name), _BY_NAME))
+        return bool(self._like(f"/{PurePosixPath(self._written(name)).name}"))
 
     def _written(self, name: str) -> str:
         """A name as a path in the folder; an absolute path below the folder becomes one too."""
         path = os.path.normpath(name)
-        tops = (os.path.abspath(self.folder), os.path.realpath(self.folder)) if os.path.isabs(name) else ()
-        for top in tops:
+        for top in (
+            (os.path.abspath(self.folder), os.path.realpath(self.folder)) if os.path.isabs(path) else ()
+        ):
             if Path(path).is_relative_to(top):
                 path = os.path.relpath(path, top)
         path = path.replace(os.sep, "/")
@@ -322,14 +301,18 @@ class FileIndex:
         return unquote(path) if "%" in path and not self._at(path) else path
 
 
+def _small(path: str) -> str:
+    return normalized(path).casefold()
+
+
 def refuse_shared(file_of: Mapping[str, Path], fix: str = "") -> None:
     """Refuse a file that several images find, as ``rex.jpg`` and ``rex.png`` find ``rex.npy``."""
     serves: dict[Path, str] = {}
     for image, file in file_of.items():
         if serves.setdefault(file, image) != image:
             raise DataError(
-                f"{file} would be that of {serves[file]} and of {image}; name every file by the whole id of its image, "
-                f"such as {image}{file.suffix}{fix}"
+                f"{file} would be that of {shown(serves[file])} and of {shown(image)}; name every file by the whole id "
+                f"or path of its image{fix}"
             )
 
 

@@ -164,9 +164,9 @@ def _from_image_files(folder: Path, table: CaptionTable, splits: Splits) -> dict
     }
     if without := [image for image in short if image not in files]:
         raise DataError(
-            f"{folder} holds neither train.npy nor {without[0]}.npy, and no file for {len(without):,} of {len(short):,} "
-            f"images of {table.name}; the folder holds {listed(sorted(paths), most=3)}: name the files by the "
-            f"images' ids, or give another {named('features')}"
+            f"{folder} holds neither train.npy nor {without[0]}.npy, and no file for {len(without):,} of "
+            f"{len(short):,} images of {table.name}; the folder holds {listed(sorted(paths), most=3)}: name the files "
+            f"by the images' ids, or give another {named('features')}"
         )
     refuse_shared(files)
     # the first file decides shape and dtype for all

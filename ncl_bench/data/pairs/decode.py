@@ -81,7 +81,7 @@ def table_of_parquet(path: Path, _: str) -> pa.Table:
 
 
 def saved(path: Path) -> dict[str, pa.Table]:
-    """Split to the rows of what ``datasets`` saved; a single set has the name ``""``."""
+    """Split to the rows of what ``datasets`` saved; a single set has the name of the folder."""
     index = path / "dataset_dict.json"
     names = json.loads(index.read_bytes())["splits"] if index.is_file() else [""]
     for name in names:
@@ -90,7 +90,7 @@ def saved(path: Path) -> dict[str, pa.Table]:
         # a folder from somebody else may name any file of this machine
         if outside := [each for each in (*names, *files) if each and Path(each).name != each]:
             raise DataError(f"{path} names {shown(outside[0])}, which is not in the folder; save it again")
-    return {name: decode(table_of_saved, path / name) for name in names}
+    return {name or path.name: decode(table_of_saved, path / name) for name in names}
 
 
 def table_of_saved(path: Path, _: str) -> pa.Table:

@@ -5,8 +5,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from typing import Any
 
-import pandas as pd
-
 from ncl_bench.data.languages import language_tag
 from ncl_bench.errors import DataError, listed, named, shown
 
@@ -83,20 +81,15 @@ def split_columns(columns: Sequence[str]) -> list[str]:
     ]
 
 
-def captions_in_columns(frame: pd.DataFrame) -> tuple[list[str], list[str]]:
-    """Columns such as ``caption_0`` to ``caption_4``, where none is called a caption without a number.
-
-    Returns:
-        Those that hold texts, and those that hold none, as ``caption_1`` that counts something.
-    """
+def numbered_captions(columns: Sequence[str]) -> list[str]:
+    """Columns such as ``caption_0`` to ``caption_4``, where none is called a caption without a number."""
     of: dict[str, list[str]] = {}
-    for name in map(str, frame):
+    for name in columns:
         of.setdefault(re.sub(r"_?\d+$", "", plain(name)), []).append(name)
     found = [of[known] for known in ROLES["caption"] if known in of]
-    if len(found) != 1 or known_columns(found[0], "caption") or len(found[0]) < 2:
-        return [], []
-    texts = [name for name in found[0] if not no_words(frame[name])]
-    return texts, [name for name in found[0] if name not in texts]
+    return (
+        found[0] if len(found) == 1 and not known_columns(found[0], "caption") and len(found[0]) > 1 else []
+    )
 
 
 def no_words(cells: Iterable[Any]) -> bool:

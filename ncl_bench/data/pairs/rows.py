@@ -39,8 +39,9 @@ from ncl_bench.data.pairs.listing import (
 )
 from ncl_bench.data.pairs.names import (
     TOGETHER,
-    captions_in_columns,
     known_columns,
+    no_words,
+    numbered_captions,
     plain,
     settled,
     split_columns,
@@ -187,21 +188,20 @@ def read_rows(source: Any) -> UserPairs:
     """Read a file, a folder, a frame or a ``datasets.Dataset``."""
     if isinstance(source, pd.DataFrame):
         frame = source.reset_index(drop=True).set_axis([*map(str, source.columns)], axis=1)
-        lists = any(
-            isinstance(cell, bytes | dict | list | tuple | np.ndarray) for cell in frame.to_numpy().ravel()
-        )
-        rows = _joined("the frame", None, [("the frame", UserPairs("", frame))])
-        return replace(rows, ending=".parquet" if lists or rows.pictures else ".csv")
+        rows = _joined("the frame", None, {"the frame": UserPairs("", frame)})
+        lists = frame.map(lambda cell: isinstance(cell, bytes | dict | list | tuple | np.ndarray))
+        return replace(rows, ending=".parquet" if rows.pictures or lists.any(axis=None) else ".csv")
     if isinstance(source, str | Path):
         path = Path(source)
         with reading(path):
             if path.is_dir():
                 return _folder(path)
-            rows = _joined(path.name, path.parent, [(path.name, _file(path))])
-        part = PART.fullmatch(path.stem)
-        if part is None or int(part["n"]) < 2:
-            return rows
-        return rows.remarked(f"{path.name} is one of {int(part['n'])} parts; give its folder to read all.")
+            rows = _joined(path.name, path.parent, {path.name: _file(path)})
+        if (part := PART.fullmatch(path.stem)) and int(part["n"]) > 1:
+            return rows.remarked(
+                f"{path.name} is one of {int(part['n'])} parts; give its folder to read all."
+            )
+        return rows
     import datasets
 
     if not isinstance(source, datasets.Dataset | datasets.DatasetDict):
@@ -209,55 +209,53 @@ def read_rows(source: Any) -> UserPairs:
             f"pairs are {type(source).__name__}, expected a path, a pandas.DataFrame or a datasets.Dataset"
         )
     parts = source if isinstance(source, dict) else {"the dataset": source}
-    return _joined(
-        "the dataset", None, [(name, _of_arrow(decode.of_dataset(each), "")) for name, each in parts.items()]
-    )
+    return _of_tables("the dataset", None, {name: decode.of_dataset(each) for name, each in parts.items()})
 
 
-def _joined(
-    name: str, folder: Path | None, parts: Sequence[tuple[str, UserPairs]], *, order: bool = False
-) -> UserPairs:
+def _of_tables(name: str, folder: Path | None, tables: Mapping[str, Any]) -> UserPairs:
+    return _joined(name, folder, {split: _of_arrow(table, "") for split, table in tables.items()})
+
+
+def _joined(name: str, folder: Path | None, parts: Mapping[str, UserPairs]) -> UserPairs:
     """One frame of all parts, each with the split that its name states."""
-    (label, first), *_ = parts
-    labels, frames = [other for other, _ in parts], [part.frame for _, part in parts]
-    for other, frame in zip(labels, frames, strict=True):
+    (label, first), labels, every = next(iter(parts.items())), [*parts], [*parts.values()]
+    for other, part in parts.items():
         # pandas would fill the columns that one file lacks
-        if {*frame} != {*first.frame}:
+        if {*part.frame} != {*first.frame}:
             raise DataError(
-                f"{other} has the columns {listed(map(str, frame), 30)}, {label} has "
+                f"{other} has the columns {listed(map(str, part.frame), 30)}, {label} has "
                 f"{listed(map(str, first.frame), 30)}; give both the same columns, or give one file alone"
             )
-        if len(twice := frame.columns[frame.columns.duplicated()]):
+        if len(twice := part.frame.columns[part.frame.columns.duplicated()]):
             raise DataError(f"{other} has two columns {shown(twice[0])}; rename one of them")
         with reading(other, fix="save it as text in UTF-8"):  # a lone surrogate could be written nowhere
-            cells = frame.to_dict("list") if first.arrow is None else {}
+            cells = part.frame.to_dict("list") if part.arrow is None else {}
             json.dumps(cells, skipkeys=True, ensure_ascii=False, default=lambda _: "").encode()
-    frame = pd.concat(frames, ignore_index=True)
-    contents = [part.content for _, part in parts]
+    frame = pd.concat([part.frame for part in every], ignore_index=True)
+    told = [*chain(*(part.remarks for part in every))]
+    content = first.content if len(every) == 1 else None
     rows = replace(
         first,
         name=name,
         frame=frame,
         folder=folder,
-        ending=first.ending if len({part.ending for _, part in parts}) == 1 else ".jsonl",
-        arrow=first.arrow
-        and pa.concat_tables([part.arrow for _, part in parts], promote_options="permissive"),
-        content=[*chain(*contents)] if first.ending == ".tar" else contents[0] if len(parts) == 1 else None,
+        ending=first.ending if len({part.ending for part in every}) == 1 else ".jsonl",
+        arrow=first.arrow and pa.concat_tables([part.arrow for part in every], promote_options="permissive"),
+        content=[*chain(*(part.content for part in every))] if first.ending == ".tar" else content,
         files=tuple(labels),
-        part_of=np.repeat(np.arange(len(parts)), [*map(len, frames)]),
+        part_of=np.repeat(np.arange(len(every)), [len(part.frame) for part in every]),
         row_of=np.arange(len(frame)),
-        remarks=(
-            *(_order_of(labels) if order and len(parts) > 1 else ()),
-            *chain(*(part.remarks for _, part in parts)),
-        ),
+        # splits of one dataset have no order
+        remarks=(*(_order_of(labels) if first.ending and len(every) > 1 else ()), *told),
     )
-    several, others = captions_in_columns(frame)
-    if several:
+    columns = numbered_captions([*frame])
+    if several := [each for each in columns if not no_words(frame[each])]:
         captions = [
             [cell for cell in row if isinstance(cell, str) and cell.strip()]
             for row in frame[several].to_numpy(object).tolist()
         ]
         rows = replace(rows, frame=frame.drop(columns=several)).assigned("captions", captions)
+        others = [each for each in columns if each not in several]
         none = f"; {listed(others, 5)} holds none" if others else ""
         rows = rows.remarked(f"The captions are those of {listed(several, 5)}{none}.")
     return with_splits(rows, labels, rows.part_of)
@@ -325,8 +323,7 @@ def split_column(frame: pd.DataFrame) -> str | None:
 def _folder(path: Path) -> UserPairs:
     kind, files = row_files(path)
     if kind == "saved":
-        parts = [(name or path.name, _of_arrow(table, "")) for name, table in decode.saved(path).items()]
-        return _joined(path.name, path, parts)
+        return _of_tables(path.name, path, decode.saved(path))
     if kind == "texts":
         return _pictures_with_texts(path, files)
     if kind == "":
@@ -339,17 +336,14 @@ def _folder(path: Path) -> UserPairs:
             f"(1.jpg and 1.txt), what datasets saves, or the run.json of a training; expected one of them or {EXPECTED}"
             f"{hint or ', with the pictures as ' + named('images')}"
         )
-    own = [each.parent for each in files if each.name in METADATA]
-    if twice := [place for place in own if own.count(place) > 1]:
-        raise DataError(f"{twice[0]} holds two tables {listed(METADATA)}; give the one that holds your pairs")
-    parts = []
+    parts = {}
     for each in files:
         with reading(each):
             part = _file(each)
         if each.name in METADATA and each.parent != path:
             part = _from_outside(part, path, each.parent.relative_to(path))
-        parts.append((_inner(path, each), part))
-    return _joined(path.name, path, parts, order=True)
+        parts[_inner(path, each)] = part
+    return _joined(path.name, path, parts)
 
 
 def _inner(folder: Path, file: Path) -> str:
@@ -398,7 +392,7 @@ def _pictures_with_texts(folder: Path, pictures: Sequence[Path]) -> UserPairs:
             lines = [line for line in decode.text(texts[0]).splitlines() if line.strip()] if texts else []
         rows += [(_inner(folder, each), line) for line in lines or [""]]
     frame = pd.DataFrame(rows, columns=["image", "caption"], dtype=object)
-    found = _joined(folder.name, folder, [(folder.name, UserPairs("", frame))])
+    found = _joined(folder.name, folder, {folder.name: UserPairs("", frame)})
     return with_splits_of_folders(found, frame["image"].tolist())
 
 
@@ -535,11 +529,8 @@ def _json(content: Any, path: Path) -> UserPairs:
                 {"image": name_of.get(str(each["image_id"])), "caption": each["caption"]}
                 for each in annotations
             ]
-            lacking = [each for each, row in zip(annotations, rows, strict=True) if row["image"] is None]
-            if lacking or len(name_of) < len(images):
-                raise DataError(
-                    f"{path}: {shorten((lacking or images)[0])} names no image of its own; give the file of captions"
-                )
+            if len(name_of) < len(images):  # each caption would get the last of them
+                raise DataError(f"{path}: two images have one id; give each its own")
         case {"images": [{"sentences": _}, *_] as images}:
             rows = [
                 {"image": "/".join(filter(None, [image.get("filepath"), image["filename"]]))}

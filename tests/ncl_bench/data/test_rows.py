@@ -80,6 +80,15 @@ def arrays():
     return datasets.Dataset.from_dict({"image": cells, "caption": TEXTS}, features=features)
 
 
+def class_label(name):
+    kinds = {"image": datasets.Image(), "caption": datasets.Value("string")}
+    features = datasets.Features(kinds | {name: datasets.ClassLabel(names=["train", "val", "test"])})
+    numbers = [("train", "dev", "test").index(split) for split in SPLIT]
+    return datasets.Dataset.from_list(
+        [pair(n) | {name: number} for n, number in enumerate(numbers)], features=features
+    )
+
+
 def dataset_dict(folder):
     names = {"train": "train", "dev": "validation", "test": "test"}
     return datasets.DatasetDict({name: dataset(of(split)) for split, name in names.items()})
@@ -190,6 +199,28 @@ CASES = {
         ),
         splits=OFFICIAL,
         remarks=("The splits are those of the names",),
+    ),
+    **{
+        f"a ClassLabel {name}, {place}": Case(
+            lambda folder, name=name, store=store: store(class_label(name), folder), splits=OFFICIAL
+        )
+        for name in ("split", "set")
+        for place, store in {
+            "in memory": lambda rows, _: rows,
+            "saved": lambda rows, folder: rows.save_to_disk(str(folder / "saved")) or folder / "saved",
+            "in Parquet": lambda rows, folder: (
+                rows.to_parquet(str(folder / "a.parquet")) and folder / "a.parquet"
+            ),
+        }.items()
+    },
+    "trainset": Case(
+        named_splits("trainset/0.parquet", "valSet/0.parquet", "testset/0.parquet"), splits=OFFICIAL
+    ),
+    "trainImages": Case(
+        named_splits("trainImages.parquet", "devImages.parquet", "testImages.parquet"), splits=OFFICIAL
+    ),
+    "dataset_split": Case(
+        split_column({"train": "train", "dev": "val", "test": "test"}, "dataset_split"), splits=OFFICIAL
     ),
     "val": Case(split_column({"train": "Train", "dev": "val", "test": "TEST"}, " Split"), splits=OFFICIAL),
     "validation": Case(
@@ -366,6 +397,38 @@ CASES = {
         n=35,
         remarks=("The captions are those of caption_0, caption_1, caption_2",),
     ),
+    **{
+        f"a count beside captions, {name}": Case(
+            make, remarks=("The captions are those of caption_0; caption_1 holds none",)
+        )
+        for name, make in {
+            "CSV": table(
+                "image,caption_0,caption_1\n" + "".join(f"{n}.png,{TEXTS[n]},{n}\n" for n in range(N))
+            ),
+            "in a frame": lambda folder: rows().rename(columns={"caption": "caption_0"}).assign(caption_1=3),
+        }.items()
+    },
+    "file_names of one picture": Case(
+        table(
+            "".join(json.dumps({"file_names": [f"{n}.png"], "text": TEXTS[n]}) + "\n" for n in range(N)),
+            "metadata.jsonl",
+        )
+    ),
+    "file_names of one picture in a subfolder": Case(
+        lambda folder: written(
+            folder,
+            {f"in/{n}.png": picture(n) for n in range(N)}
+            | {
+                "in/metadata.jsonl": "".join(
+                    json.dumps({"file_names": [f"{n}.png"], "text": TEXTS[n]}) + "\n" for n in range(N)
+                )
+            },
+        )
+    ),
+    "file_names of two pictures": Case(
+        table(json.dumps({"file_names": ["0.png", "1.png"], "text": "a"}), "metadata.jsonl"),
+        refused=r"row 1: file_names holds a list, .*frame\.explode",
+    ),
     "numbers beside names of files": Case(
         table("image,file_name,caption\n" + "".join(f"{N - 1 - n},{n}.png,{TEXTS[n]}\n" for n in range(N))),
         remarks=("The image column is file_name, not image",),
@@ -495,6 +558,73 @@ CASES = {
             },
         )
     ),
+    "texts that keep the whole names of their pictures": Case(
+        lambda folder: written(
+            folder,
+            {f"{n}.png{end}": c for n in range(N) for end, c in (("", picture(n)), (".txt", TEXTS[n]))},
+        )
+    ),
+    "a picture and its twin, each with a text of its whole name": Case(
+        lambda folder: written(
+            folder,
+            {
+                f"0.{kind}{end}": content
+                for n, kind in enumerate(("png", "bmp"))
+                for end, content in (("", picture(n, kind.upper())), (".caption", TEXTS[n]))
+            },
+        ),
+        n=2,
+    ),
+    "a text of a shard that is not UTF-8": Case(
+        lambda folder: shard(folder / "a.tar", [("0.png", picture(0)), ("0.txt", b"caf\xe9")]),
+        refused=r"a\.tar: 0\.txt line 1: byte 0xe9 is not UTF-8",
+    ),
+    **{
+        f"a list of captions in a shard, {name}": Case(
+            lambda folder, name=name: shard(
+                folder / "a.tar",
+                [
+                    (f"{n}.{end}", content)
+                    for n in range(N)
+                    for end, content in (
+                        ("png", picture(n)),
+                        (name, json.dumps([f"a {n}", f"b {n}"]).encode()),
+                    )
+                ],
+            ),
+            n=2 * N,
+        )
+        for name in ("json", "captions.json")
+    },
+    "Karpathy's list of images": Case(
+        table(
+            json.dumps([{"filename": f"{n}.png", "sentences": [{"raw": TEXTS[n]}]} for n in range(N)]),
+            "c.json",
+        )
+    ),
+    "Karpathy without splits, captions as texts": Case(
+        table(
+            json.dumps({"images": [{"filename": f"{n}.png", "sentences": [TEXTS[n]]} for n in range(N)]}),
+            "c.json",
+        )
+    ),
+    "sentences with their facts": Case(
+        lambda folder: (
+            rows().drop(columns="caption").assign(sentences=[[{"raw": text, "sentid": 3}] for text in TEXTS])
+        )
+    ),
+    "metadata twice": Case(
+        lambda folder: written(
+            photos(folder, [f"{n}.png" for n in range(N)]),
+            {
+                "metadata.csv": csv(range(N), "file_name"),
+                "metadata.jsonl": "".join(
+                    json.dumps({"file_name": f"{n}.png", "caption": TEXTS[n]}) + "\n" for n in range(N)
+                ),
+            },
+        ),
+        remarks=(r"12 rows of metadata\.jsonl are left out: metadata\.csv holds the same",),
+    ),
     "base64": Case(
         lambda folder: pd.DataFrame(
             {"image": [base64.b64encode(picture(n)).decode() for n in range(N)], "caption": TEXTS}
@@ -555,7 +685,7 @@ CASES = {
             ),
             "c.json",
         ),
-        refused="names no image of its own",
+        refused="two images have one id",
     ),
     "lists of pictures": Case(
         lambda folder: pd.DataFrame(

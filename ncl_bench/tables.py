@@ -5,6 +5,7 @@ import io
 import re
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -32,13 +33,10 @@ def as_csv(rows: Iterable[Iterable[object]], delimiter: str = ",") -> str:
     safe = [[csv_cell(cell) for cell in row] for row in rows]
     if delimiter == "\t" and not any(set("\t\n") & set(str(cell)) for row in safe for cell in row):
         return "".join("\t".join("" if cell is None else str(cell) for cell in row) + "\n" for row in safe)
-    lines, stream = [], io.StringIO(newline="")
+    lines: list[str] = []
     # a writer that ends lines with \r\n quotes cells that hold either
-    writer = csv.writer(stream, delimiter=delimiter, lineterminator="\r\n")
-    for row in safe:
-        writer.writerow(row)
-        lines.append(stream.getvalue().removesuffix("\r\n") + "\n")
-        stream.seek(stream.truncate(0))
+    sink = SimpleNamespace(write=lambda line: lines.append(line.removesuffix("\r\n") + "\n"))
+    csv.writer(sink, delimiter=delimiter, lineterminator="\r\n").writerows(safe)
     return "".join(lines)
 
 

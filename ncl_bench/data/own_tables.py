@@ -187,13 +187,16 @@ def read_captions(
     if split_column is not None:
         column(rows.name, columns, "split", split_column)
     split_column = split_column or stated_in(rows.frame)
-    image, chosen = image_column_of(rows, image_column)[0], dict[str, str]()
+    image, remarks = image_column_of(rows, image_column)
+    chosen: dict[str, str] = {}
     if languages is not None:
         others = [each for each in columns if each not in {*rows.pictures, image, split_column}]
         chosen = _caption_columns(rows.name, others, caption_column, languages)
     # without captions and splits, the order of rows decides nothing
     rows_in_order = rows_in_order or not (chosen or split_column)
-    pairs = pairs_of(rows, image_column, next(iter(chosen.values()), ""), rows_in_order=rows_in_order)
+    pairs = pairs_of(
+        rows.remarked(*remarks), image, next(iter(chosen.values()), ""), rows_in_order=rows_in_order
+    )
     if chosen and not languages:
         # a Chinese column named `caption` would be split at blanks as English
         _refuse_other_script(pairs)

@@ -38,12 +38,10 @@ def is_picture(cell: Any) -> bool:
     match cell:
         case Span():
             return True
-        case [first, *_]:
+        case [first, *_] | {"bytes": bytes() | str() as first}:
             return is_picture(first)
-        case {"bytes": None, "path": str(path)}:
+        case {"path": str(path)}:
             return path.lower().endswith(PICTURE_ENDINGS)
-        case {"bytes": bytes() | str() as content}:
-            return is_picture(content)
         case bytes():
             return cell.startswith(_SIGNATURES) or cell[4:8] in (b"ftyp", b"jP  ")
         case str():

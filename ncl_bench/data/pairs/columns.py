@@ -13,7 +13,7 @@ import pandas as pd
 
 from ncl_bench.data.pairs.cells import identity
 from ncl_bench.data.pairs.listing import PICTURE_ENDINGS
-from ncl_bench.data.pairs.names import IN_ORDER, column, known_columns, no_words
+from ncl_bench.data.pairs.names import IN_ORDER, column, known_columns, no_words, plain
 from ncl_bench.data.pairs.rows import EXPECTED, NUMBER, URL, UserPairs, read_rows, split_column
 from ncl_bench.errors import DataError, listed, named, shorten, shown
 
@@ -52,25 +52,21 @@ def read_pairs(
     rows = read_rows(source)
     # the caption first: a table that is read without captions needs no such column
     caption, remarks = column(rows.name, columns_of(rows), "caption", caption_column)
-    if caption in rows.pictures:
-        raise DataError(
-            f"{rows.name}: column {shown(caption)} holds pictures; choose {named('caption_column')}"
-        )
-    return pairs_of(rows.remarked(*remarks), image_column, caption, rows_in_order=rows_in_order)
+    image, more = image_column_of(rows, image_column)
+    return pairs_of(rows.remarked(*remarks, *more), image, caption, rows_in_order=rows_in_order)
 
 
 def columns_of(rows: UserPairs) -> list[str]:
     """Names of all columns; refused if the first line is a row already, which would be lost."""
     columns = rows.columns
     # a file or a URL is no name of a column, and a number beside a sentence is a row, such as 17,a dog
-    seen = any(each.lower().endswith(PICTURE_ENDINGS) or URL.fullmatch(each.strip()) for each in columns)
-    numbered = any(" " in each.strip() for each in columns) and any(
-        NUMBER.fullmatch(each.strip()) for each in columns
-    )
-    if seen or numbered:
-        of_text = rows.arrow is None and rows.folder is not None and rows.ending not in (".json", ".jsonl")
+    names = [each.strip() for each in columns]
+    seen = any(each.lower().endswith(PICTURE_ENDINGS) or URL.fullmatch(each) for each in names)
+    if seen or (any(" " in each for each in names) and any(map(NUMBER.fullmatch, names))):
         where, fix = (
-            ("the first line holds", "write a line of names above it") if of_text else ("it has", "name them")
+            ("the first line holds", "write a line of names above it")
+            if rows.separator
+            else ("it has", "name them")
         )
         raise DataError(
             f"{rows.name}: {where} no names of columns but {listed(columns, 5)}; {fix}, such as image,caption"
@@ -80,19 +76,16 @@ def columns_of(rows: UserPairs) -> list[str]:
     return columns
 
 
-def pairs_of(
-    rows: UserPairs, image_column: str | None = None, caption: str = "", *, rows_in_order: bool = False
-) -> UserPairs:
+def pairs_of(rows: UserPairs, image: str, caption: str = "", *, rows_in_order: bool = False) -> UserPairs:
     """Read the images of rows, and the captions of one column.
 
     Args:
         rows: the rows.
-        image_column: column of image paths (default: as for :func:`read_pairs`).
+        image: column of image paths, URLs or pictures.
         caption: column of captions; empty to read images alone.
         rows_in_order: as for :func:`read_pairs`.
     """
-    image, remarks = image_column_of(rows, image_column)
-    captions: list[str] = []
+    captions, remarks = list[str](), list[str]()
     if caption:
         rows = _one_caption_each(rows, caption)
         captions = [" ".join(text.split()) for text in text_cells(rows, caption)]
@@ -140,12 +133,11 @@ def _once(pairs: UserPairs) -> UserPairs:
             again[row] = first[key]
     if not again:
         return pairs
-    left, there = (
-        dict.fromkeys(pairs.files[pairs.part_of[row]] for row in rows) for rows in (again, again.values())
-    )
+    left = dict.fromkeys(pairs.files[pairs.part_of[row]] for row in again)
+    other = pairs.files[pairs.part_of[next(iter(again.values()))]]
     kept = pairs.taken(np.setdiff1d(np.arange(len(pairs.captions)), [*again]))
     return kept.remarked(
-        f"{len(again):,} rows of {listed(left, 3)} are left out: {listed(there, 3)} holds the same picture and caption."
+        f"{len(again):,} rows of {listed(left, 3)} are left out: {other} holds the same picture and caption."
     )
 
 
@@ -155,7 +147,7 @@ def _one_caption_each(rows: UserPairs, caption: str) -> UserPairs:
     texts = [cell.strip() for cell in cells if isinstance(cell, str) and cell.strip()]
     if texts and all(map(_LIST.fullmatch, texts)):
         cells = [
-            _listed_texts(cell.strip(), rows.place(row)) if isinstance(cell, str) else cell
+            _listed_texts(cell.strip(), rows.place(row)) if isinstance(cell, str) and cell.strip() else cell
             for row, cell in enumerate(cells)
         ]
         rows = replace(rows, frame=rows.frame.assign(**{caption: pd.Series(cells, rows.frame.index, object)}))
@@ -164,19 +156,16 @@ def _one_caption_each(rows: UserPairs, caption: str) -> UserPairs:
 
 
 def _listed_texts(cell: str, where: str) -> list[str]:
-    found: object = [] if not cell else None
-    with suppress(ValueError, RecursionError):
-        found = json.loads(cell) if cell else []
-    if found is None:
+    for read in (json.loads, ast.literal_eval):
         with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-            read = ast.literal_eval(cell)
+            found = read(cell)
+            texts = isinstance(found, list | tuple) and all(isinstance(text, str) for text in found)
             # Python would join two texts without a comma between them, as NumPy prints an array
-            found = read if repr(read) == cell else None
-    if not isinstance(found, list | tuple) or not all(isinstance(text, str) for text in found):
-        raise DataError(
-            f"{where} holds {shorten(cell)}, expected a list of captions in JSON; write a row for each caption"
-        )
-    return [*found]
+            if texts and (read is json.loads or repr(found) == cell):
+                return [*found]
+    raise DataError(
+        f"{where} holds {shorten(cell)}, expected a list of captions in JSON; write a row for each caption"
+    )
 
 
 def image_column_of(rows: UserPairs, given: str | None) -> tuple[str, list[str]]:
@@ -188,12 +177,11 @@ def image_column_of(rows: UserPairs, given: str | None) -> tuple[str, list[str]]
     if pictures:
         # a picture that is there is better than a path that may lead nowhere
         usual = known_columns(pictures, "picture")
-        if len(pictures) == 1 and (usual or not paths):
-            return pictures[0], []
+        alone = pictures if usual or not paths else []
         # image beside thumbnail or mask
-        usual = [each for each in usual if each.casefold() == "image"] or usual
-        if len(usual) == 1:
-            return usual[0], []
+        for fits in (alone, [each for each in usual if plain(each) == "image"], usual):
+            if len(fits) == 1:
+                return fits[0], []
         raise DataError(
             f"{rows.name} holds pictures in {listed(dict.fromkeys([*pictures, *paths]))}; choose one with "
             f"{named('image_column')}"
@@ -217,17 +205,17 @@ def text_cells(rows: UserPairs, column: str) -> list[str]:
     """Cells of a column as text; empty cells are empty texts, and a list of one is its text."""
     found = []
     for row, value in enumerate(rows.frame[column].tolist()):
-        if isinstance(value, list | tuple | np.ndarray) and len(value) == 1:
+        several = isinstance(value, list | tuple | np.ndarray)
+        if several and len(value) == 1:
             (value,) = value
         if isinstance(value, bytes):
             with suppress(UnicodeDecodeError):
                 value = value.decode()
         if isinstance(value, bytes) or not (pd.api.types.is_scalar(value) or isinstance(value, PurePath)):
-            several = isinstance(value, list | tuple | np.ndarray)
-            kind = "bytes" if isinstance(value, bytes) else f"a {type(value).__name__}"
             fix = "give each a row, as frame.explode(COLUMN) of pandas does, or " if several else ""
             raise DataError(
-                f"{rows.place(row)}: {column} holds {kind}, expected a text; {fix}choose another column"
+                f"{rows.place(row)}: {column} holds a {type(value).__name__}, expected a text; {fix}choose another "
+                "column"
             )
         if isinstance(value, float) and value.is_integer():
             value = int(value)  # a column of whole numbers with a gap is one of floats in pandas

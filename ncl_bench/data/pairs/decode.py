@@ -31,6 +31,9 @@ _OTHER_KINDS = {
 """First bytes to what a file is that is no text."""
 
 
+_OF_SAMPLES = (*PICTURE_ENDINGS, *TEXT_ENDINGS, ".text", ".json")
+
+
 class Span(NamedTuple):
     """Where a picture lies in an archive that is not packed: file, first byte, number of bytes."""
 
@@ -117,26 +120,24 @@ def shard(path: Path) -> list[tuple[str, Any]]:
 
 def table_of_shard(path: Path, _: str) -> pa.Table:
     """The files of a shard: name, bytes, and in place of the bytes first byte and size; called in a worker."""
-    found: list[tuple[bytes, bytes | None, int | None, int | None]] = []
+    found: list[dict[str, Any]] = []
     with tarfile.open(path) as archive:
         packed = not isinstance(archive.fileobj, io.BufferedReader)
         for entry in archive:
-            ending = Path(entry.name.lower()).suffix
-            hidden = Path(entry.name).name.startswith(".")  # as a Mac adds to an archive
-            if (
-                hidden
-                or not entry.isreg()
-                or ending not in (*PICTURE_ENDINGS, *TEXT_ENDINGS, ".text", ".json")
-            ):
+            name = Path(entry.name)
+            hidden = name.name.startswith(".")  # as a Mac adds to an archive
+            if hidden or not entry.isreg() or name.suffix.lower() not in _OF_SAMPLES:
                 continue
-            if ending in PICTURE_ENDINGS and not packed:
-                found.append((os.fsencode(entry.name), None, entry.offset_data, entry.size))
+            file: dict[str, Any] = {"name": os.fsencode(entry.name)}
+            if name.suffix.lower() in PICTURE_ENDINGS and not packed:
+                file |= {"start": entry.offset_data, "size": entry.size}
             elif stream := archive.extractfile(entry):
-                found.append((os.fsencode(entry.name), stream.read(), None, None))
+                file["content"] = stream.read()
+            found.append(file)
         # tarfile takes a damaged header for the end of the archive and gives the files before it
         archive.fileobj.seek(archive.offset)
         end = archive.fileobj.read(tarfile.BLOCKSIZE)
         if len(end) < tarfile.BLOCKSIZE or end.strip(b"\0"):
             raise tarfile.ReadError("it is cut short, or a header is damaged")
     kinds = {"name": pa.binary(), "content": pa.large_binary(), "start": pa.int64(), "size": pa.int64()}
-    return pa.Table.from_pylist([dict(zip(kinds, each, strict=True)) for each in found], pa.schema(kinds))
+    return pa.Table.from_pylist(found, pa.schema(kinds))

@@ -153,31 +153,31 @@ def _whole(folder: Path, files: Sequence[Path]) -> list[Path]:
     Leftovers of another upload would double rows in silence, a missing part would lose them, and a folder for each
     configuration would mix them.
     """
-    sets: dict[tuple[str, str], dict[tuple[Path, int | None, str | None], list[int]]] = defaultdict(
+    sets: dict[tuple[str | None, str], dict[tuple[Path, str | None, str | None], list[int]]] = defaultdict(
         lambda: defaultdict(list)
     )
     for path in files:
-        part = PART.fullmatch(path.stem)
-        name = part["name"] if part else re.sub(r"[-_.]?\d+$", "", path.stem)
-        inner = path.relative_to(folder)
+        part, inner = PART.fullmatch(path.stem), path.relative_to(folder)
         split = split_of(inner)
-        if path.name not in METADATA and (part or split):
-            # above the folder of a split: a configuration, or another upload
-            above = next(each for each in inner.parents if not split or split_of(each) != split)
-            parts = sets[split or "", name][above, part and int(part["n"]), part and part["tail"]]
-            parts.append(int(part["part"]) if part else -1)
-    for (_, name), of_name in sets.items():
-        if len(of_name) > 1:
-            places = [f"{place / name}{'' if n is None else f' of {n}'}" for place, n, _ in of_name]
+        if path.name in METADATA or not (part or split):
+            continue
+        name = part["name"] if part else re.sub(r"[-_.]?\d+$", "", path.stem)
+        # above the folder of a split: a configuration, or another upload
+        above = next(each for each in inner.parents if not split or split_of(each) != split)
+        of_name = sets[split, name][above, part and part["n"], part and part["tail"]]
+        of_name.append(int(part["part"]) if part else -1)
+    for (_, name), sets_of_name in sets.items():
+        if len(sets_of_name) > 1:
+            places = [f"{place / name}{f' of {n}' if n else ''}" for place, n, _ in sets_of_name]
             raise DataError(
                 f"{folder} holds {len(places)} sets of one name, {listed(places, 3)}; remove those of an older upload, "
                 "or give the folder of one"
             )
-        for (place, n, _), numbers in of_name.items():
-            wanted = set(range(1, n + 1) if n in numbers else range(n or 0))
-            if lacking := sorted(wanted - set(numbers)):
-                raise DataError(
-                    f"{folder / place} holds {len(numbers)} of {n} parts of {name or 'one set'}: part "
-                    f"{listed(map(str, lacking), 5)} is missing; fetch it"
-                )
+        ((place, n, _), numbers) = next(iter(sets_of_name.items()))
+        start = int(n or 0) in numbers  # parts count from 1
+        if lacking := sorted({*range(start, int(n or 0) + start)} - {*numbers}):
+            raise DataError(
+                f"{folder / place} holds {len(numbers)} of {n} parts of {name or 'one set'}: part "
+                f"{listed(map(str, lacking), 5)} is missing; fetch it"
+            )
     return list(files)

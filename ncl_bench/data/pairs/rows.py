@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain, pairwise
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -69,7 +69,7 @@ class UserPairs:
         frame: the rows with all columns; a cell of a picture is what :func:`~ncl_bench.data.pairs.cells.picture` takes.
         ending: of the files to write, such as ``.csv``, ``.jsonl``, ``.parquet`` or ``.tar``; empty for ``datasets``.
         folder: that image paths start from if no other is given.
-        separator: between the cells of a table of text.
+        separator: between the cells of a table of text; empty for other forms.
         header: whether the first line of a table of text names the columns.
         arrow: the rows in the types that they are stored in, if they are from Parquet or ``datasets``.
         content: Karpathy's or COCO's JSON, or the files of each row of a shard.
@@ -89,7 +89,7 @@ class UserPairs:
     frame: pd.DataFrame
     ending: str = ".csv"
     folder: Path | None = None
-    separator: str = ","
+    separator: str = ""
     header: bool = True
     arrow: Any = None
     content: Any = None
@@ -417,6 +417,8 @@ def _text(text: str, path: Path) -> UserPairs:
     if told := _SEPARATOR.match(text):  # as a spreadsheet writes it
         text = text[told.end() :]
     first = next(filter(str.strip, text.split("\n")), "").removesuffix("\r")
+    if not first:
+        return UserPairs("", pd.DataFrame())
     separator = told[1] if told else separator_of(path, first)
     if separator == "\t" or _NUMBERED.fullmatch(first):
         text = text.replace("\r\n", "\n")
@@ -425,18 +427,14 @@ def _text(text: str, path: Path) -> UserPairs:
     if MARK in text:
         cells = cells.map(lambda cell: cell.removeprefix(MARK))
     urls = [bool(URL.fullmatch(cell.strip())) for cell in first.split("\t")]
-    header = not (numbered or (separator == "\t" and any(urls)))
+    header = False
     if numbered:
         names, separator = [*cells], "\t"
-    elif header:
-        names = [name.strip() for name in cells.iloc[0]] if len(cells) else []
-        cells = cells[1:]
-    else:  # of several columns only the user knows which holds the captions
-        other = "caption" if len(urls) == 2 else ""
-        names = [
-            "url" if is_url and n == urls.index(True) else other or f"column_{n + 1}"
-            for n, is_url in enumerate(urls)
-        ]
+    elif separator == "\t" and any(urls):  # of several columns only the user knows which holds the captions
+        names = ["caption" if len(urls) == 2 else f"column_{n + 1}" for n in range(len(urls))]
+        names[urls.index(True)] = "url"
+    else:
+        header, names, cells = True, [name.strip() for name in cells.iloc[0]], cells[1:]
     # a spreadsheet adds columns without names and cells
     kept = [n for n, name in enumerate(names) if name or (cells.iloc[:, n] != "").any()]
     frame = cells.iloc[:, kept].set_axis([names[n] for n in kept], axis=1).reset_index(drop=True)
@@ -445,37 +443,30 @@ def _text(text: str, path: Path) -> UserPairs:
 
 def _csv(text: str, path: Path, first: str, separator: str) -> pd.DataFrame:
     """The cells of all lines; ``first`` is the first one."""
-    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL
-    blanks = False
+    verbatim = blanks = False
     if separator == "\t":
         # in published files a quotation mark is an ordinary character; a program that quotes marks all cells alike
         marked, plain = [cell[1:-1] for cell in _QUOTED.findall(text)], _QUOTED.sub("", text)
         quoted = first.startswith('"') or any(re.search('""|[\n\t]', cell) for cell in marked)
         # as Excel marks every cell with a comma
-        if not (quoted or ("," not in plain and all("," in cell for cell in marked))) or re.search(
-            r'(?<![^\t\n])"', plain
-        ):
-            quoting = csv.QUOTE_NONE
+        alike = quoted or ("," not in plain and all("," in cell for cell in marked))
+        verbatim = not alike or re.search(r'(?<![^\t\n])"', plain) is not None
     else:
         # as databases write a mark inside a cell; where one ends every cell, the cells end with a backslash
         if re.search(r'\\"(?![,;|\r\n]|\Z)', text) and not re.search(r'[^\\,;|\n]""', text):
             text = text.replace('\\"', '""')
         # a blank before the mark would make the marks a part of the text
         blanks = re.search(rf'{re.escape(separator)} +"', text) is not None
-    cells = (
-        pd.read_csv(
-            io.StringIO(text),
-            sep=separator,
-            header=None,
-            dtype=object,
-            keep_default_na=False,
-            na_filter=False,
-            index_col=False,
-            quoting=quoting,
-            skipinitialspace=blanks,
-        )
-        if first
-        else pd.DataFrame()
+    cells = pd.read_csv(
+        io.StringIO(text),
+        sep=separator,
+        header=None,
+        dtype=object,
+        keep_default_na=False,
+        na_filter=False,
+        index_col=False,
+        quoting=csv.QUOTE_NONE if verbatim else csv.QUOTE_MINIMAL,
+        skipinitialspace=blanks,
     )
     cells = cells[(cells != "").any(axis=1)]
     for row in cells[cells.map(lambda cell: "\n" in cell).any(axis=1)].to_numpy().tolist():

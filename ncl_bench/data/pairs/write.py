@@ -68,7 +68,7 @@ def save(
                 pictures = {name: frame[name].map(_stored) for name in rows.pictures}
                 frame.assign(**pictures).to_parquet(temporary, index=False)
     elif rows.header:
-        write_text(path, csv_of(frame, rows.separator))
+        write_text(path, csv_of(frame, rows.separator or ","))
     else:
         text = csv_of(frame.drop(columns="image", errors="ignore"), rows.separator)
         write_text(path, text.partition("\n")[2])

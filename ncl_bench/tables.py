@@ -100,8 +100,7 @@ def read_table(
         lines = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting, strict=True)
         rows = [(lines.line_num, [*map(from_csv_cell, cells)]) for cells in lines if any(cells)]
     columns = [name.strip() for name in rows[0][1]] if rows else []
-    lacking = [name for name in needed if name not in columns]
-    if lacking:
+    if lacking := [name for name in needed if name not in columns]:
         raise error(
             f"{path} has no column {' or '.join(lacking)}, expected {expected}; its first line holds "
             f"{listed(columns)}: correct these names, or write a line of names above it if it is a row already"

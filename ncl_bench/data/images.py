@@ -95,7 +95,7 @@ def _named_files(
     for name in name_of.values():
         # for its refusal of a path that leads out; the index below finds the file
         picture_path(source, name, where)
-    found, _ = FileIndex(source).find_all(list(dict.fromkeys(name_of.values())), where, by_name=False)
+    found, _ = FileIndex(source).find_all(list(dict.fromkeys(name_of.values())), where)
     return {image_id: found[name] for image_id, name in name_of.items() if name in found}
 
 

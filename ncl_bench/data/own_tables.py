@@ -13,7 +13,7 @@ import numpy as np
 
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.languages import language_tag
-from ncl_bench.data.pairs.columns import columns_of, image_column_of, pairs_of, text_cells
+from ncl_bench.data.pairs.columns import image_column_of, pairs_of, text_cells
 from ncl_bench.data.pairs.names import SPLIT_OF, column, known_columns, plain, settled, split_of
 from ncl_bench.data.pairs.pictures import locate
 from ncl_bench.data.pairs.rows import UserPairs, read_rows, with_splits_of_folders
@@ -183,7 +183,7 @@ def read_captions(
             image is in two splits.
     """
     rows = read_rows(source)
-    columns = columns_of(rows)
+    columns = rows.columns
     if split_column is not None:
         column(rows.name, columns, "split", split_column)
     split_column = split_column or stated_in(rows.frame)
@@ -202,19 +202,18 @@ def read_captions(
         _refuse_other_script(pairs)
     taken = range(len(pairs.images)) if chosen_rows is None else chosen_rows(pairs).tolist()
     name = str(source) if isinstance(source, str | Path) else rows.name
-    located = locate(pairs, images, work, progress)
-    files = dict(located.files)
-    for each in filter(None, located.names if work and image not in rows.pictures else ()):
+    names, files, told = locate(pairs, images, work, progress)
+    for each in filter(None, names if work and image not in rows.pictures else ()):
         if each not in files:  # reported when it is read; refused if it leads out of the folder
             files[each] = picture_path(images or pairs.folder or Path(), each, pairs.name)
     if not (drawn or split_column or image in rows.pictures):
-        pairs = with_splits_of_folders(pairs, located.names)
+        pairs = with_splits_of_folders(pairs, names)
         split_column = stated_in(pairs.frame)
     # two names of one file are one image, and two files of names that look alike are two
     first: dict[object, str] = {}
-    first_of = {each: first.setdefault(files.get(each, each), each) for each in located.names}
+    first_of = {each: first.setdefault(files.get(each, each), each) for each in names}
     id_of = told_apart(first.values())
-    ids = [id_of[first_of[each]] for each in located.names]
+    ids = [id_of[first_of[each]] for each in names]
     captions, splits = _by_image(pairs, ids, [*chosen.values()], split_column, taken)
     used = (image, split_column, *chosen.values())
     return CaptionTable(
@@ -224,7 +223,7 @@ def read_captions(
         splits,
         tuple(name for name in pairs.columns if name not in used),
         {image: files[each] for each, image in id_of.items() if image in captions and each in files},
-        (*pairs.remarks, *located.remarks),
+        (*pairs.remarks, *told),
     )
 
 
@@ -238,7 +237,7 @@ def _caption_columns(
             raise DataError(
                 f"{named('languages')} names the columns of captions already; leave {named('caption_column')} out"
             )
-        return {next(iter(_tags(languages)), None) or language_tag(given) or "en": given}
+        return dict.fromkeys(_tags(languages) or [language_tag(given) or "en"], given)
     spoken = {each: str(tag) for each in others if (tag := language_tag(each))}
     chosen: dict[str, str] = {}
     for asked, tag in zip(languages, _tags(languages), strict=True):

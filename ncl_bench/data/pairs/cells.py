@@ -28,18 +28,17 @@ def holds_pictures(cells: "pd.Series[Any]") -> bool:
     filled = [
         cell
         for cell in cells[cells.notna()].head(100).tolist()
-        if not isinstance(cell, str) or is_picture(cell)
+        if not isinstance(cell, str) or _is_picture(cell)
     ]
-    return 2 * sum(map(is_picture, filled)) > len(filled)
+    return 2 * sum(map(_is_picture, filled)) > len(filled)
 
 
-def is_picture(cell: Any) -> bool:
-    """Whether a cell is a picture, by its first bytes."""
+def _is_picture(cell: Any) -> bool:
     match cell:
         case Span():
             return True
         case [first, *_] | {"bytes": bytes() | str() as first}:
-            return is_picture(first)
+            return _is_picture(first)
         case {"path": str(path)}:
             return path.lower().endswith(PICTURE_ENDINGS)
         case bytes():

@@ -14,7 +14,7 @@ import pandas as pd
 from ncl_bench.data.pairs.cells import identity
 from ncl_bench.data.pairs.listing import PICTURE_ENDINGS
 from ncl_bench.data.pairs.names import IN_ORDER, column, known_columns, no_words, plain
-from ncl_bench.data.pairs.rows import EXPECTED, NUMBER, URL, UserPairs, read_rows, split_column
+from ncl_bench.data.pairs.rows import URL, UserPairs, read_rows, split_column
 from ncl_bench.errors import DataError, listed, named, shorten, shown
 
 NO_CAPTION = {
@@ -51,29 +51,9 @@ def read_pairs(
     """
     rows = read_rows(source)
     # the caption first: a table that is read without captions needs no such column
-    caption, remarks = column(rows.name, columns_of(rows), "caption", caption_column)
+    caption, remarks = column(rows.name, rows.columns, "caption", caption_column)
     image, more = image_column_of(rows, image_column)
     return pairs_of(rows.remarked(*remarks, *more), image, caption, rows_in_order=rows_in_order)
-
-
-def columns_of(rows: UserPairs) -> list[str]:
-    """Names of all columns; refused if the first line is a row already, which would be lost."""
-    columns = rows.columns
-    # a file or a URL is no name of a column, and a number beside a sentence is a row, such as 17,a dog
-    names = [each.strip() for each in columns]
-    seen = any(each.lower().endswith(PICTURE_ENDINGS) or URL.fullmatch(each) for each in names)
-    if seen or (any(" " in each for each in names) and any(map(NUMBER.fullmatch, names))):
-        where, fix = (
-            ("the first line holds", "write a line of names above it")
-            if rows.separator
-            else ("it has", "name them")
-        )
-        raise DataError(
-            f"{rows.name}: {where} no names of columns but {listed(columns, 5)}; {fix}, such as image,caption"
-        )
-    if not columns or not len(rows.frame):
-        raise DataError(f"{rows.name} has no rows; expected {EXPECTED}")
-    return columns
 
 
 def pairs_of(rows: UserPairs, image: str, caption: str = "", *, rows_in_order: bool = False) -> UserPairs:
@@ -170,7 +150,7 @@ def _listed_texts(cell: str, where: str) -> list[str]:
 
 def image_column_of(rows: UserPairs, given: str | None) -> tuple[str, list[str]]:
     """The column of images, and a remark if several fit: pictures in the rows before paths, paths before URLs."""
-    columns, pictures = columns_of(rows), rows.pictures
+    columns, pictures = rows.columns, rows.pictures
     paths, urls = known_columns(columns, "image"), known_columns(columns, "url")
     if given is not None or not (pictures or paths or urls):
         return column(rows.name, columns, "image", given)

@@ -4,7 +4,7 @@ import hashlib
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -50,25 +50,14 @@ class Pictures:
     remarks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Located:
-    """Where the pictures of rows are.
-
-    Attributes:
-        names: name of each row's image: of its file, or a hash of the picture that the row holds; empty if it has none.
-        files: name to file, as far as there is one.
-        remarks: how names were matched with files, in sentences.
-    """
-
-    names: Sequence[str]
-    files: dict[str, Path]
-    remarks: tuple[str, ...] = ()
+Located = tuple[Sequence[str], dict[str, Path], tuple[str, ...]]
+"""Name of each row's image, empty without one; name to file, as far as there is one; and how they were found."""
 
 
 def locate(
     pairs: UserPairs, images: Path | None, work: Path | None = None, progress: Progress = silent
 ) -> Located:
-    """Name the image of every row, and find its file.
+    """Name the image of every row by its file, or by a hash of the picture that the row holds, and find its file.
 
     Args:
         pairs: the rows.
@@ -82,14 +71,20 @@ def locate(
     if pairs.image_column in pairs.pictures:
         return _unpacked(pairs, images, work, progress)
     folder = images or pairs.folder or Path()
-    index = FileIndex(folder)
-    wanted = _named_by_the_table(pairs, index) if pairs.by_row else pairs.images
+    names = _named_by_the_table(pairs, FileIndex(folder)) if pairs.by_row else pairs.images
     if work is None:
-        return Located(wanted, {})
+        return names, {}, ()
     # beside names of files, a URL says where a picture came from and not where it lies
-    names = list(dict.fromkeys(name for name in wanted if name and not URL.fullmatch(name)))
+    return names, *_files(pairs, folder, (name for name in names if name and not URL.fullmatch(name)))
+
+
+def _files(
+    pairs: UserPairs, folder: Path, names: Iterable[str], *, needed: bool = True
+) -> tuple[dict[str, Path], tuple[str, ...]]:
+    """Name to file of all names that have one, and a remark; ``needed``: none at all is refused."""
+    index, names = FileIndex(folder), list(dict.fromkeys(names))
     found, alone = index.find_all(names, pairs.name)
-    if not found:
+    if needed and not found:
         outside = any(Path(name).is_absolute() for name in names)
         there = f"the folder holds {listed(index.paths, 3)}" if folder.is_dir() else "there is no such folder"
         raise DataError(
@@ -97,14 +92,10 @@ def locate(
             f"names {listed(names, 3)}; {there}; "
             f"correct {named('images')}{' (a folder above these paths)' if outside else ''} or {named('image_column')}"
         )
-    return Located(
-        wanted,
-        found,
-        tuple(
-            f"{len(alone):,} pictures were found by the name of their file alone, or by the end of their path: {name} "
-            f"is {found[name].relative_to(folder).as_posix()} in {folder.name}."
-            for name in alone[:1]
-        ),
+    return found, tuple(
+        f"{len(alone):,} pictures were found by the name of their file alone, or by the end of their path: {name} "
+        f"is {found[name].relative_to(folder).as_posix()} in {folder.name}."
+        for name in alone[:1]
     )
 
 
@@ -113,12 +104,12 @@ def find_pictures(pairs: UserPairs, images: Path | None, work: Path, progress: P
 
     Arguments and errors are those of :func:`locate`.
     """
-    found = locate(pairs, images, work, progress)
-    sizes = {name: file.stat().st_size if file.is_file() else -1 for name, file in found.files.items()}
+    names, files, remarks = locate(pairs, images, work, progress)
+    sizes = {name: file.stat().st_size if file.is_file() else -1 for name, file in files.items()}
     shared = Counter(sizes.values())  # only files of one size can be equal, so most are never read
     first: dict[object, str] = {}
     first_of: dict[str, str] = {}
-    for name, file in found.files.items():
+    for name, file in files.items():
         key: object = name
         if sizes[name] >= 0 and shared[sizes[name]] > 1:
             with suppress(OSError):  # reported when the picture is read
@@ -126,10 +117,10 @@ def find_pictures(pairs: UserPairs, images: Path | None, work: Path, progress: P
         first_of[name] = first.setdefault(key, name)
     row_of = {name: row for row, name in enumerate(first.values())}
     return Pictures(
-        {name: found.files[name] for name in row_of},
-        np.array([row_of[first_of[name]] if name in first_of else -1 for name in found.names], np.int64),
-        {name: one for name, one in first_of.items() if found.files[name] != found.files[one]},
-        found.remarks,
+        {name: files[name] for name in row_of},
+        np.array([row_of[first_of[name]] if name in first_of else -1 for name in names], np.int64),
+        {name: one for name, one in first_of.items() if files[name] != files[one]},
+        remarks,
     )
 
 
@@ -213,9 +204,8 @@ class FileIndex:
         """Paths, and names of files after a ``/``, in small letters and one Unicode form, to files."""
         found: dict[str, list[Path]] = defaultdict(list)
         for path, file in self.paths.items():
-            small = _small(path)
-            found[small].append(file)
-            found["/" + PurePosixPath(small).name].append(file)
+            for key in (path, _last(path)):
+                found[_small(key)].append(file)
         return found
 
     def _like(self, path: str) -> list[Path]:
@@ -229,18 +219,16 @@ class FileIndex:
         """The file of a path, or those with an ending; none if it is absolute, leads out, or is hidden."""
         if any(part == "" or part.startswith(".") for part in path.split("/")) or "\0" in path:
             return []
-        exact, *others = (self.folder / (path + end) for end in ("", *ENDINGS))
-        return [exact] if exact.is_file() else [file for file in others if file.is_file()]
+        if (exact := self.folder / path).is_file():
+            return [exact]
+        return [file for end in ENDINGS if (file := self.folder / (path + end)).is_file()]
 
-    def find_all(
-        self, names: Sequence[str], where: str, *, by_name: bool = True
-    ) -> tuple[dict[str, Path], list[str]]:
+    def find_all(self, names: Sequence[str], where: str) -> tuple[dict[str, Path], list[str]]:
         """Find the files of all names of a table: a file that one name gives exactly serves no other name.
 
         Args:
             names: different names.
             where: the table, for errors.
-            by_name: whether the name of a file alone may decide, where no file lies in the folder that is named.
 
         Returns:
             Name to file, and the names that were found by that of their file alone, or by the end of their path.
@@ -252,7 +240,7 @@ class FileIndex:
         found: dict[str, Path] = {}
         alone: list[str] = []
         # paths of another machine begin above the folder, and all lose as many parts
-        for depth in range(max([1, *(path.count("/") for path in written.values() if by_name)])):
+        for depth in range(max([1, *(path.count("/") for path in written.values())])):
             ends = {name: path.split("/", depth)[-1] for name, path in written.items()}
             for name, path in ends.items():
                 if depth == 0 or "/" in path:
@@ -262,12 +250,12 @@ class FileIndex:
                 break
         # where folders of the table are there, a name in a folder means this folder and no other
         folders_hold = any("/" in paths[name] for name in found)
-        for last in (False, True)[: 1 + by_name]:
+        for last in (False, True):
             taken, inexact = {*found.values()}, dict[str, Path]()
             for name, path in paths.items():
                 if name in found or (last and folders_hold and "/" in path):
                     continue
-                like = self._like(f"/{PurePosixPath(path).name}" if last else path)
+                like = self._like(_last(path) if last else path)
                 inexact |= self._only([file for file in like if file not in taken], name)
             refuse_shared(inexact, f", and in {where} too")
             found |= inexact
@@ -285,20 +273,21 @@ class FileIndex:
 
     def holds(self, name: str) -> bool:
         """Whether some file has a name, in whatever folder."""
-        return bool(self._like(f"/{PurePosixPath(self._written(name)).name}"))
+        return bool(self._like(_last(self._written(name))))
 
     def _written(self, name: str) -> str:
         """A name as a path in the folder; an absolute path below the folder becomes one too."""
         path = os.path.normpath(name)
-        for top in (
-            (os.path.abspath(self.folder), os.path.realpath(self.folder)) if os.path.isabs(path) else ()
-        ):
-            if Path(path).is_relative_to(top):
-                path = os.path.relpath(path, top)
+        for top in (os.path.abspath(self.folder), os.path.realpath(self.folder)):
+            path = path.removeprefix(os.path.join(top, ""))
         path = path.replace(os.sep, "/")
         # as Windows and a browser write it
         path = path.replace("\\", "/") if "\\" in path and not self._at(path) else path
         return unquote(path) if "%" in path and not self._at(path) else path
+
+
+def _last(path: str) -> str:
+    return f"/{PurePosixPath(path).name}"
 
 
 def _small(path: str) -> str:
@@ -322,30 +311,26 @@ def _unpacked(pairs: UserPairs, images: Path | None, work: Path | None, progress
     Pictures are written into the folder ``work``, each named by its hash; without it, none is written. A row may name a
     file instead; what was read from a file may name only files below its folder, or ``images``.
     """
-    digests, named_files, files = [""] * len(pairs.images), dict[int, str](), dict[str, Path]()
+    digests, paths, files = [""] * len(pairs.images), dict[int, str](), dict[str, Path]()
     with progress("reading pictures", len(digests)) as advance:
         for row, content in enumerate(map(picture, pairs.frame[pairs.image_column])):
             if isinstance(content, Path):
-                named_files[row] = str(content)
+                paths[row] = str(content)
             elif content is not None:
                 digests[row] = hashlib.sha256(content).hexdigest()[:NAME_DIGITS]
                 if work is not None:
                     files[digests[row]] = _written_once(work / digests[row], content)
             advance(1)
-    folder, names = images or pairs.folder, list(dict.fromkeys(named_files.values()))
-    if folder is None:  # a dataset in memory is the user's own
-        there = {name: Path(name) for name in names if Path(name).is_file()}
-    else:
-        there, _ = FileIndex(folder).find_all(names, pairs.name)
-        if names and not there and not any(digests):
-            raise DataError(
-                f"{folder} holds none of the pictures that {pairs.name} names, such as {shown(names[0])}; give a "
-                f"folder above them with {named('images')}"
-            )
+    if not paths:
+        return digests, files, ()
+    remarks: tuple[str, ...] = ()
+    there = {name: Path(name) for name in paths.values() if Path(name).is_file()}
+    if folder := images or pairs.folder:  # a dataset in memory is the user's own
+        there, remarks = _files(pairs, folder, paths.values(), needed=not any(digests))
     digest_of = {name: sha256_of_file(file)[:NAME_DIGITS] for name, file in there.items()}
-    for row, name in named_files.items():
+    for row, name in paths.items():
         digests[row] = digest_of.get(name, "")
-    return Located(digests, files | {digest_of[name]: file for name, file in there.items()})
+    return digests, files | {digest_of[name]: file for name, file in there.items()}, remarks
 
 
 def _written_once(file: Path, content: bytes) -> Path:

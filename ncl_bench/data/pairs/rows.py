@@ -26,7 +26,7 @@ import pyarrow as pa
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.languages import language_tag
 from ncl_bench.data.pairs import decode
-from ncl_bench.data.pairs.cells import holds_pictures, is_picture, picture
+from ncl_bench.data.pairs.cells import holds_pictures, picture
 from ncl_bench.data.pairs.listing import (
     METADATA,
     PART,
@@ -122,7 +122,8 @@ class UserPairs:
     @property
     def parts(self) -> list[tuple[str, int]]:
         """The files of the rows, each with its number of rows."""
-        return [(file, int((self.part_of == part).sum())) for part, file in enumerate(self.files)]
+        counts = np.bincount(self.part_of, minlength=len(self.files))
+        return [*zip(self.files, counts.tolist(), strict=True)]
 
     def place(self, row: int) -> str:
         """Where a row stands, for messages."""
@@ -258,7 +259,23 @@ def _joined(name: str, folder: Path | None, parts: Mapping[str, UserPairs]) -> U
         others = [each for each in columns if each not in several]
         none = f"; {listed(others, 5)} holds none" if others else ""
         rows = rows.remarked(f"The captions are those of {listed(several, 5)}{none}.")
+    _refuse_row_as_names(rows)
     return with_splits(rows, labels, rows.part_of)
+
+
+def _refuse_row_as_names(rows: UserPairs) -> None:
+    """Refuse names of columns that are the cells of a row, which would be lost."""
+    names = [name.strip() for name in rows.columns]
+    # a file or a URL is no name of a column, and a number beside a sentence is a row, such as 17,a dog
+    seen = any(name.lower().endswith(PICTURE_ENDINGS) or URL.fullmatch(name) for name in names)
+    if seen or (any(" " in name for name in names) and any(map(NUMBER.fullmatch, names))):
+        where = "the first line holds" if rows.separator else "it has"
+        fix = "write a line of names above it" if rows.separator else "name them"
+        raise DataError(
+            f"{rows.name}: {where} no names of columns but {listed(names, 5)}; {fix}, such as image,caption"
+        )
+    if not names or not len(rows.frame):
+        raise DataError(f"{rows.name} has no rows; expected {EXPECTED}")
 
 
 def _order_of(labels: Sequence[str]) -> Iterator[str]:
@@ -289,10 +306,10 @@ def with_splits(rows: UserPairs, labels: Sequence[str], label_of: Int64Array) ->
     named_by = [split_of(label) for label in labels]
     stated = [*map(settled(named_by).get, named_by)]
     of_dict = rows.ending == "" and len(labels) > 1  # its names are those of splits, whatever they are
-    if split_column(rows.frame) or not (any(stated) or of_dict) or not len(rows.frame):
+    if split_column(rows.frame) or not (any(stated) or of_dict):
         return rows
     if None in stated:
-        known = next((label for label, split in zip(labels, stated, strict=True) if split), labels[-1])
+        known = labels[next((n for n, split in enumerate(stated) if split), -1)]
         lacking = labels[stated.index(None)]
         return rows.remarked(f"{shown(known)} is not taken for a split, as {shown(lacking)} names none.")
     there = [stated[label] for label in label_of.tolist()]
@@ -605,23 +622,21 @@ def _shard(path: Path) -> UserPairs:
 def cells_of(sample: Mapping[str, Any], where: str = "") -> dict[str, Any]:
     """The cells of a row that the files of a sample hold: name to a picture, or to the bytes of a text or of facts."""
     row: dict[str, Any] = {"__key__": member(next(iter(sample))).key}
+    given: dict[str, str] = {}
     for name, content in sample.items():
-        field = member(name)
-        if field.kind == "picture":
-            if is_picture(row.get(field.column)):
-                raise DataError(
-                    f"{where}{field.key} has two pictures {field.column}; name the fields apart, as in 1.image.jpg and "
-                    "1.mask.png"
-                )
-            row[field.column] = content
-            continue
-        text = decoded(content, where + name, DataError)
-        if field.kind == "text":
-            row[field.column] = text.strip()
-        elif isinstance(facts := _object(text), list):
-            row[field.column] = facts
+        key, column, kind = member(name)
+        if kind != "picture":
+            text = decoded(content, where + name, DataError)
+            content = text.strip() if kind == "text" else _object(text)
+        if isinstance(content, dict):
+            row = content | row
+        elif given.setdefault(column, name) != name:  # one would be lost
+            raise DataError(
+                f"{where}{key} has two files {column}, {given[column]} and {name}; name the fields apart, as in "
+                "1.image.jpg and 1.mask.png"
+            )
         else:
-            row |= facts | row
+            row[column] = content
     return row
 
 

@@ -146,7 +146,7 @@ class UserPairs:
         if arrow is not None:
             place = arrow.schema.get_field_index(column)
             arrow = arrow.append_column if place < 0 else partial(arrow.set_column, place)
-            arrow = arrow(column, pa.array(cells))
+            arrow = arrow(column, pa.array(cells, from_pandas=True))
         frame = self.frame.assign(**{column: pd.Series(cells, self.frame.index, object)})
         return replace(self, frame=frame, arrow=arrow)
 
@@ -383,7 +383,7 @@ def _from_outside(part: UserPairs, outer: Path, inner: Path) -> UserPairs:
 def _moved(cell: Any, inner: Path) -> Any:
     if isinstance(cell, list):
         return [_moved(each, inner) for each in cell]
-    return (inner / cell).as_posix() if cell and not URL.fullmatch(cell) else cell
+    return (inner / cell).as_posix() if isinstance(cell, str) and cell and not URL.fullmatch(cell) else cell
 
 
 def _pictures_with_texts(folder: Path, pictures: Sequence[Path]) -> UserPairs:

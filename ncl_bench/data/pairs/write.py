@@ -138,13 +138,10 @@ def _shard(path: Path, rows: UserPairs) -> None:
             for name in sample:
                 if (field := member(name)).kind == "text" and field.column in left:
                     files[name] = left.pop(field.column).encode()
-            facts = next(
-                (name for name in sample if member(name).kind == "facts"), f"{known['__key__']}.json"
-            )
+            facts = {name: json.loads(sample[name]) for name in sample if member(name).kind == "facts"}
+            own = next((name for name in facts if isinstance(facts[name], dict)), f"{known['__key__']}.json")
             if left:
-                files[facts] = json.dumps(
-                    json.loads(files.get(facts, "{}")) | left, ensure_ascii=False
-                ).encode()
+                files[own] = json.dumps(facts.get(own, {}) | left, ensure_ascii=False).encode()
             prefix = f"{Path(rows.files[part]).name.partition('.')[0]}/" if apart else ""
             for name, content in files.items():
                 entry = tarfile.TarInfo(prefix + name)

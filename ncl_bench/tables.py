@@ -76,7 +76,6 @@ def read_table(
     needed: Collection[str] = (),
     *,
     expected: str = "a table",
-    filled: bool = True,
 ) -> tuple[list[str], Rows]:
     """Read a table in UTF-8 whose first line names its columns; blanks around a name do not count.
 
@@ -88,7 +87,6 @@ def read_table(
         error: class of what is raised.
         needed: columns that the table must have.
         expected: what the file should be.
-        filled: whether missing cells at the end of a row are empty; otherwise the row is refused.
 
     Returns:
         The columns, and an iterator over the rows.
@@ -108,11 +106,11 @@ def read_table(
     if twice := [name for name in columns if name and columns.count(name) > 1]:
         raise error(f"{path} has two columns {shown(twice[0])}; rename one of them")
     for number, cells in rows:
-        # one column too many or too few shifts cells into other columns in silence
-        if len(cells) > len(columns) or (len(cells) < len(columns) and not filled):
+        # one column too many shifts cells into other columns in silence
+        if len(cells) > len(columns):
             raise error(
-                f"{path} line {number}: it has {'more' if len(cells) > len(columns) else 'fewer'} cells than the first "
-                f"line ({len(cells)}, not {len(columns)}); quote a cell that holds the separator, or complete the row"
+                f"{path} line {number}: it has more cells than the first line ({len(cells)}, not {len(columns)}); quote "
+                "a cell that holds the separator"
             )
     filling = [""] * len(columns)
     return columns, (

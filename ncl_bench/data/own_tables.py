@@ -91,23 +91,22 @@ def draw_splits(
     Raises:
         DataError: a split would be empty.
     """
-    tenth = len(names) // 10
-    given = {"dev": dev, "test": test}
-    sizes = {split: tenth if size is None else size for split, size in given.items() if split in drawn}
+    # test first: another size of dev leaves it as it is
+    given = {split: size for split, size in (("test", test), ("dev", dev)) if split in drawn}
+    sizes = {split: len(names) // 10 if size is None else size for split, size in given.items()}
     sizes["train"] = len(names) - sum(sizes.values())
-    for split, size in sizes.items():
-        if size < 1:
+    for split in SPLITS:
+        if sizes.get(split, 1) < 1:
             raise DataError(
-                f"of {len(names)} images {max(size, 0)} would be {split}; choose other numbers with {named('dev')} and "
-                f"{named('test')}"
+                f"of {len(names)} images {max(sizes[split], 0)} would be {split}; choose other numbers with "
+                f"{named('dev')} and {named('test')}"
             )
     # RandomState keeps its draws over NumPy's versions, so a seed names the same splits for ever
     order = np.random.RandomState(seed).permutation(len(names))
-    # test first: another size of dev leaves it as it is
-    cuts = np.cumsum([sizes.get("test", 0), sizes.get("dev", 0)])
+    cuts = np.cumsum([*sizes.values()])[:-1]
     # in the order of the table, which people recognise
-    rows = dict(zip(("test", "dev", "train"), map(np.sort, np.split(order, cuts)), strict=True))
-    return {split: [names[row] for row in rows[split]] for split in SPLITS}
+    rows = dict(zip(sizes, map(np.sort, np.split(order, cuts)), strict=True))
+    return {split: [names[row] for row in rows.get(split, ())] for split in SPLITS}
 
 
 def complete_splits(

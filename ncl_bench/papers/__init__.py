@@ -434,5 +434,5 @@ def read_printed_detection(folder: Path = PUBLISHED) -> list[DetectionLine]:
 
 def _read_csv(path: Path) -> dict[str, dict[str, str]]:
     """The lines of a table by their places, ``FILE line N``."""
-    rows = read_table(path, SubmissionError, expected="a CSV file", filled=False)[1]
+    rows = read_table(path, SubmissionError, expected="a CSV file")[1]
     return dict(rows)

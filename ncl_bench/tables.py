@@ -109,8 +109,8 @@ def read_table(
         # one column too many shifts cells into other columns in silence
         if len(cells) > len(columns):
             raise error(
-                f"{path} line {number}: it has more cells than the first line ({len(cells)}, not {len(columns)}); quote "
-                "a cell that holds the separator"
+                f"{path} line {number}: it has more cells than the first line ({len(cells)}, not {len(columns)}); "
+                "quote a cell that holds the separator"
             )
     filling = [""] * len(columns)
     return columns, (

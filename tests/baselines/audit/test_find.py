@@ -531,7 +531,7 @@ def test_names_are_found_in_subfolders_if_they_are_unique(given):
     with pytest.raises(DataError, match=r"2 files named 000\.png \(a/000\.png, b/000\.png\)"):
         find_wrong_pairs(frame, images=given / "photos")
     doubled = frame.assign(image=[f"{'xy'[n % 2]}/{30 + n // 2:03}.png" for n in range(N)])
-    with pytest.raises(DataError, match="would be that of x/030.png and of y/030.png"):
+    with pytest.raises(DataError, match=r"would be that of x/030\.png and of y/030\.png"):
         find_wrong_pairs(doubled, images=given / "photos")
 
 

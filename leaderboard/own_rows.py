@@ -109,7 +109,8 @@ def with_mine(
                 files.add(stands.row)
                 continue
             name = f"mine/{row.name}"  # the board may already have this name, from another run of the same method
-            found = entries_of(row.header, row.record, row.counted, read_families(), "submitted", name)
+            counted = {row.record.key: row.counted}
+            found = entries_of(row.header, [row.record], counted, read_families(), name)
             if (agreement := agreement_of(row.counted.judged, row.counted.crossed)) is not None:
                 agreements[name, row.record.key] = agreement
         for entry, answered in found:

@@ -3,7 +3,7 @@
 import hashlib
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,11 +32,10 @@ from ncl_bench.errors import NclBenchError, SubmissionError
 from ncl_bench.evaluation.detection import separation
 from ncl_bench.evaluation.difference import Hits
 from ncl_bench.evaluation.evaluate import check_noise
-from ncl_bench.evaluation.metrics import RECALLS
+from ncl_bench.evaluation.metrics import RECALLS, intervals_of_models, recalls_and_sum
 from ncl_bench.evaluation.people import Agreement, agreement_in_order, agreement_of
-from ncl_bench.evaluation.protocol import IMAGES_PER_FOLD, fold_size, protocol_result, ranks_under
+from ncl_bench.evaluation.protocol import IMAGES_PER_FOLD, ranks_under
 from ncl_bench.evaluation.ranks import Counted
-from ncl_bench.evaluation.results import ProtocolResult
 from ncl_bench.evaluation.submission import StatedNoise
 from ncl_bench.noise.files import find_known_noise
 from ncl_bench.papers import (
@@ -184,18 +183,15 @@ def read_measured(
                 path.with_name(f"{path.name}.npz"), [record.key for record in file.seeds], spec
             )
             refuse_copies(name, file, counted, owners)
-            for record in file.seeds:
-                status: Status = (
-                    "reproduced" if record.key in results.reproduced.get(name, ()) else "submitted"
-                )
-                one = counted[record.key]
-                truth = truths[spec.name, file.header.noise]
-                evaluated = entries_of(file.header, record, one, families, status, name)
-                for entry, answered in evaluated:
-                    found.hits[name, record.key, entry.condition.protocol] = answered
-                    found.entries.append(_with_separations(entry, one, truth))
+            truth = truths[spec.name, file.header.noise]
+            ours = results.reproduced.get(name, ())
+            for entry, answered in entries_of(file.header, file.seeds, counted, families, name, ours):
+                (key,) = entry.runs
+                found.hits[name, key, entry.condition.protocol] = answered
+                found.entries.append(_with_separations(entry, counted[key], truth))
+            for key, one in counted.items():
                 if (agreement := agreement_of(one.judged, one.crossed)) is not None:
-                    found.agreements[name, record.key] = agreement
+                    found.agreements[name, key] = agreement
             advance(1)
     _add_draws(found, results.files)
     return found
@@ -250,18 +246,44 @@ def _add_draws(found: Measured, files: Mapping[str, RowFile]) -> None:
 
 def entries_of(
     header: Header,
-    record: SeedRecord,
-    counted: Counted,
+    records: Sequence[SeedRecord],
+    counted: Mapping[str, Counted],
     families: dict[str, Family],
-    status: Status,
     name: str,
+    reproduced: Collection[str] = (),
 ) -> Iterator[tuple[Entry, Hits]]:
-    """Evaluate the ranks of one seed: one entry per protocol, and the hits."""
-    people = agreement_in_order(counted.judged)
-    for protocol, answered in hits_of(counted, dataset_spec(header.dataset)).items():
-        ranks = ranks_under(counted, protocol)
-        result = protocol_result(ranks, fold_size(protocol, len(ranks.i2t)), intervals=True)
-        yield entry_of(header, record, protocol, result, people, families, status, name), answered
+    """Evaluate the ranks of a row: one entry per seed and protocol, and the hits.
+
+    Args:
+        header: of the row.
+        records: its seeds.
+        counted: key of a seed to its ranks.
+        families: the methods.
+        name: of the row.
+        reproduced: keys of the seeds that the maintainers trained.
+    """
+    spec = dataset_spec(header.dataset)
+    hits = [hits_of(counted[record.key], spec) for record in records]
+    facts, ends = {}, {}
+    for protocol in spec.protocols:
+        facts[protocol] = facts_of(header, condition_of(header, protocol), families, name)
+        of_models = [each[protocol] for each in hits]
+        ends[protocol] = intervals_of_models(
+            [each.per_image for each in of_models], of_models[0].queries, of_models[0].images_per_fold
+        )
+    for number, (record, answered) in enumerate(zip(records, hits, strict=True)):
+        ranks, people = counted[record.key], agreement_in_order(counted[record.key].judged)
+        status: Status = "reproduced" if record.key in reproduced else "submitted"
+        for protocol, own in answered.items():
+            recalls = recalls_and_sum(ranks_under(ranks, protocol), own.images_per_fold)
+            measured = {
+                "recalls": {name: recalls[name] for name in RECALLS},
+                "intervals": dict(zip((*RECALLS, "r_sum"), ends[protocol][number], strict=True)),
+                "people": people,
+                "status": status,
+            }
+            of_seed = facts_of_seed(header, record, facts[protocol]["condition"], families)
+            yield checked(Entry, facts[protocol] | measured | of_seed, run_name(name, record.key)), own
 
 
 def run_name(name: str, seed: str) -> str:
@@ -321,71 +343,62 @@ def refuse_copies(
             )
 
 
-def entry_of(
-    header: Header,
-    record: SeedRecord,
-    protocol: str,
-    result: ProtocolResult,
-    people: Mapping[str, float],
-    families: dict[str, Family],
-    status: Status,
-    name: str,
-) -> Entry:
-    """Make the entry of one seed of a condition under one protocol.
-
-    Raises:
-        SubmissionError: a value is not allowed on the leaderboard, such as markup in a name.
-    """
-    setup, training = header.training, record.training
-    condition, ablation = condition_of(header, protocol), ablation_of(header)
+def facts_of(header: Header, condition: Condition, families: dict[str, Family], name: str) -> dict[str, Any]:
+    """What all seeds of a row say in an entry under one condition; ``name`` is the row's."""
+    setup, ablation = header.training, ablation_of(header)
     kind = "clean" if header.method.endswith(CLEAN_SUFFIX) else "method"
     kind = "corrected" if header.correction else kind
     kind = "ablation" if ablation is not None and ablation[1].settings else kind
-    family, backbone = family_of(header.method, families), header.backbone.replace("-infinity", "∞")
-    networks = "single" if header.networks == 1 else "ensemble"
-    command: tuple[str, ...] = ()
-    if header.recipes:
-        command = recipe_commands(header, record.training_seeds, condition)
-    elif family:
-        command = commands(families[family], header.method, backbone, networks, condition)
-    recalls = result.recalls()
-    whole = protocol not in IMAGES_PER_FOLD  # the labels of ECCV Caption and CxC cover the whole split
-    content: dict[str, Any] = {
+    return {
         "method": shown_name(header),
-        "family": family or own_key(header.method),
-        "backbone": backbone,
+        "family": family_of(header.method, families) or own_key(header.method),
+        "backbone": _shown_backbone(header),
         "features": features_of(header),
         "encoder": header.pretrained_encoder,
-        "networks": networks,
+        "networks": _networks(header),
         "extra": header.extra_clean_data,
         "kind": kind,
         "ablation": () if ablation is None else (ablation[0], ablation[1].title),
         "condition": condition,
-        "recalls": {name: recalls[name] for name in RECALLS},
-        "intervals": _intervals(result),
-        "eccv": record.eccv if whole else {},
-        "cxc": record.cxc if whole else {},
-        "people": people,
-        "seeds": record.training_seeds,
-        "status": status,
         "source": "submission",
         "file": name,
-        "runs": (record.key,),
-        "command": "\n".join(command),
         "paper": header.paper,
         "code": header.code,
         "noise": noise_used(header),
         "selection": header.selection_split,
         "recipe": recipe_kind(header),
-        "notes": _notes(header, record, families.get(family or "")),
         "settings": changed_settings(header),
         "correction": corrected_by(header),
         "precision": setup.precision if setup else "",
         "budget": setup.budget if setup else None,
+    }
+
+
+def facts_of_seed(
+    header: Header, record: SeedRecord, condition: Condition, families: dict[str, Family]
+) -> dict[str, Any]:
+    """What one seed of a row says in an entry under one condition, beside what is measured."""
+    training, family = record.training, family_of(header.method, families)
+    whole = (
+        condition.protocol not in IMAGES_PER_FOLD
+    )  # the labels of ECCV Caption and CxC cover the whole split
+    command: tuple[str, ...] = ()
+    if header.recipes:
+        command = recipe_commands(header, record.training_seeds, condition)
+    elif family:
+        own = header.method, _shown_backbone(header), _networks(header)
+        command = commands(families[family], *own, condition)
+    facts: dict[str, Any] = {
+        "eccv": record.eccv if whole else {},
+        "cxc": record.cxc if whole else {},
+        "seeds": record.training_seeds,
+        "runs": (record.key,),
+        "command": "\n".join(command),
+        "notes": _notes(header, record, families.get(family or "")),
         "closed_form": training is not None and training.steps == 0,
     }
     if training is not None:
-        content |= {
+        facts |= {
             "trained_on": (f"torch {training.torch}, {training.device}",),
             "pairs_seen": training.pairs_seen,
             "cost": training.cost,
@@ -393,7 +406,15 @@ def entry_of(
             "curves": () if training.curve is None else (training.curve,),
             "found": () if training.found is None else (training.found,),
         }
-    return checked(Entry, content, run_name(name, record.key))
+    return facts
+
+
+def _shown_backbone(header: Header) -> str:
+    return header.backbone.replace("-infinity", "∞")
+
+
+def _networks(header: Header) -> str:
+    return "single" if header.networks == 1 else "ensemble"
 
 
 def condition_of(header: Header, protocol: str) -> Condition:
@@ -447,14 +468,6 @@ def features_of(header: Header) -> str:
     if header.pretrained_encoder:
         return "pretrained"
     return "images" if _READS_IMAGES.search(header.backbone) else "region"
-
-
-def _intervals(result: ProtocolResult) -> dict[str, tuple[float, float]]:
-    sides = {"i2t": result.i2t, "t2i": result.t2i}
-    found = {
-        f"{side}_{name}": ends for side, one in sides.items() for name, ends in (one.intervals or {}).items()
-    }
-    return found | ({} if result.r_sum_interval is None else {"r_sum": result.r_sum_interval})
 
 
 THE_CODES_FAULT = "the code's fault"

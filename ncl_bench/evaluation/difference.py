@@ -48,10 +48,14 @@ class Hits:
     captions_per_image: int
     images_per_fold: int
 
+    @property
+    def queries(self) -> Int64Array:
+        """Queries of an image, int64 ``(6,)``: 1 for image queries, its captions for caption queries."""
+        return np.array([1] * len(CUTOFFS) + [self.captions_per_image] * len(CUTOFFS))
+
     def parts(self) -> Float64Array:
         """Contribution of each image, float64 ``(n_images,)``; the mean is the model's rSum."""
-        queries = np.array([1] * len(CUTOFFS) + [self.captions_per_image] * len(CUTOFFS))
-        parts: Float64Array = 100.0 * (self.per_image / queries).sum(axis=1)
+        parts: Float64Array = 100.0 * (self.per_image / self.queries).sum(axis=1)
         return parts
 
 

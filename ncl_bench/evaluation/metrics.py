@@ -1,6 +1,6 @@
 """Metrics of ranks, bootstrap intervals, and the correspondence track (docs/protocol.md, Numbers)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, reduce
 from operator import add
 
@@ -74,6 +74,8 @@ def over_folds(metric: str, ranks: Int64Array, queries_per_fold: int) -> float:
         ranks: int64 ``(n_queries,)``, each within its fold.
         queries_per_fold: queries in a fold; divides their number.
     """
+    if len(ranks) == queries_per_fold:
+        return METRICS[metric](ranks)
     return float(np.mean([METRICS[metric](fold) for fold in ranks.reshape(-1, queries_per_fold)]))
 
 
@@ -165,10 +167,7 @@ def _drawn(random: np.random.RandomState, n: int) -> NDArray[np.uint32]:
 def recall_intervals(
     hits: Int64Array, queries_per_image: Int64Array, images_per_fold: int
 ) -> list[tuple[float, float]]:
-    """95 % interval of each recall and of their sum.
-
-    Percentiles of the bootstrap, or :func:`exact_interval` if fewer than ``FEWEST_IMAGES`` images have a missed query,
-    or an answered one.
+    """95 % interval of each recall and of their sum, of one model; see :func:`intervals_of_models`.
 
     Args:
         hits, queries_per_image, images_per_fold: as in :func:`bootstrap_recalls`.
@@ -176,8 +175,39 @@ def recall_intervals(
     Returns:
         ``m`` intervals in percent, and one of the sum of the ``m`` recalls.
     """
-    samples = bootstrap_recalls(hits, queries_per_image, images_per_fold)
-    found = intervals(np.column_stack([samples, samples.sum(axis=1)]))
+    return intervals_of_models([hits], queries_per_image, images_per_fold)[0]
+
+
+def intervals_of_models(
+    hits: Sequence[Int64Array], queries_per_image: Int64Array, images_per_fold: int
+) -> list[list[tuple[float, float]]]:
+    """95 % interval of each recall and of their sum, for every model.
+
+    Percentiles of the bootstrap, or :func:`exact_interval` if fewer than ``FEWEST_IMAGES`` images have a missed query,
+    or an answered one.
+
+    Args:
+        hits: of each model, on the same images, as in :func:`bootstrap_recalls`.
+        queries_per_image, images_per_fold: as in :func:`bootstrap_recalls`.
+
+    Returns:
+        The intervals of each model, as in :func:`recall_intervals`.
+    """
+    # the resamples are the same for all models, and reading them takes longer than to multiply
+    samples = bootstrap_recalls(np.hstack(hits), np.tile(queries_per_image, len(hits)), images_per_fold)
+    of_models = samples.reshape(len(samples), len(hits), -1)
+    ends = intervals(np.dstack([of_models, of_models.sum(axis=2)]).reshape(len(samples), -1))
+    n = len(queries_per_image) + 1
+    return [
+        _with_exact(ends[n * model : n * (model + 1)], own, queries_per_image)
+        for model, own in enumerate(hits)
+    ]
+
+
+def _with_exact(
+    found: list[tuple[float, float]], hits: Int64Array, queries_per_image: Int64Array
+) -> list[tuple[float, float]]:
+    """The intervals of one model, with the exact ones where the bootstrap degenerates."""
     every = list(range(hits.shape[1]))
     # images with an answered query, and with a missed one: of each recall, and of all
     images = [
@@ -221,5 +251,6 @@ def intervals(samples: Float64Array) -> list[tuple[float, float]]:
     """
     tail = (100.0 - CONFIDENCE) / 2
     # unsmoothed percentiles: recalls are steps, and a normal interval may leave [0, 100]
-    low, high = np.percentile(samples, [tail, 100.0 - tail], axis=0)
+    rows = np.ascontiguousarray(samples.T)  # sorting along columns takes twice as long
+    low, high = np.percentile(rows, [tail, 100.0 - tail], axis=1)
     return list(zip(low.tolist(), high.tolist(), strict=True))

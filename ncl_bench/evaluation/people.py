@@ -311,12 +311,14 @@ def _in_order(place: NDArray[np.int64], levels: NDArray[np.integer[Any]]) -> flo
         place: ascending integers ``(n,)``; equal ones are tied.
         levels: few different integers ``(n,)``.
     """
-    lower, found = np.zeros(int(place[-1]) + 1, np.int64), 0
-    for level in np.flatnonzero(np.bincount(levels)):
-        here, upto = place[levels == level], np.cumsum(lower)
-        # of the observations of lower levels: those before each place, minus those after it
-        found += int((2 * upto - lower - upto[-1])[here].sum())
-        lower += np.bincount(here, minlength=len(lower))
+    order = np.argsort(levels.astype(np.uint8), kind="stable")  # by radix, as of small integers alone
+    by_level, found, begin = place[order], 0, 0
+    for n in filter(None, np.bincount(levels).tolist()):
+        here, higher = by_level[begin : begin + n], by_level[begin + n :]
+        before = np.searchsorted(here, higher).sum() + np.searchsorted(here, higher, "right").sum()
+        # of this level: those before each observation of a higher one, minus those after it
+        found += int(before) - n * len(higher)
+        begin += n
     return float(found)
 
 

@@ -239,10 +239,10 @@ def merge(entries: Sequence[Entry]) -> Entry:
     # one per seed, in one order, so that curve k belongs to run k
     joined = {
         name: tuple(one for entry in entries for one in getattr(entry, name))
-        for name in ("curves", "found", "separated", "runs", "trained_on", "notes")
+        for name in ("curves", "found", "separated", "runs", "trained_on")
     }
-    # machines and remarks are mostly the same for all seeds: each is shown once
-    once = {name: tuple(dict.fromkeys(joined[name])) for name in ("trained_on", "notes")}
+    # machines are mostly the same for all seeds: each is shown once
+    once = {"trained_on": tuple(dict.fromkeys(joined["trained_on"]))}
     # unknown if any seed does not say it: a mean over the others would be of another row
     means = {
         name: mean([getattr(entry, name) for entry in entries])
@@ -252,8 +252,6 @@ def merge(entries: Sequence[Entry]) -> Entry:
         update={
             # fsum is exact before its one rounding, so the order of the seeds does not matter
             "recalls": Recalls(**{name: math.fsum(column) / len(column) for name, column in values.items()}),
-            # an interval over queries belongs to one trained model, not to the mean of several
-            "intervals": {},
             "eccv": _means([entry.eccv for entry in entries]),
             "cxc": _means([entry.cxc for entry in entries]),
             "people": people,
@@ -262,10 +260,24 @@ def merge(entries: Sequence[Entry]) -> Entry:
             # as weak as the weakest part: one unverified seed makes the mean unverified
             "status": min((entry.status for entry in entries), key=STATUSES.index),
         }
+        | merged_remarks(entries)
         | joined
         | once
         | means
     )
+
+
+def merged_remarks(entries: Sequence[Entry]) -> dict[str, Any]:
+    """Intervals, notes and doubts of the results of a row as one entry."""
+    if len(entries) == 1:
+        return {name: getattr(entries[0], name) for name in ("intervals", "notes", "doubts")}
+    return {
+        # an interval over queries belongs to one trained model, not to the mean of several
+        "intervals": {},
+        # remarks are mostly the same for all seeds: each is shown once
+        "notes": tuple(dict.fromkeys(note for entry in entries for note in entry.notes)),
+        "doubts": entries[0].doubts,
+    }
 
 
 def _means(values: Sequence[dict[str, float]]) -> dict[str, float]:

@@ -176,7 +176,9 @@ def _judged(arrays: _Arrays, name: str, spec: DatasetSpec) -> dict[str, NDArray[
         if not arrays.has(f"{name}_{kind}"):
             continue  # added where the dataset was not prepared
         found[kind] = arrays.read(f"{name}_{kind}", n, _SAID).astype(np.uint8)
-        if hashlib.sha256(np.sort(found[kind] % TIED).tobytes()).hexdigest() != sha256:
+        # stable is by radix for small integers, and so ten times as fast
+        in_order = np.sort(found[kind] % TIED, kind="stable")
+        if hashlib.sha256(in_order.tobytes()).hexdigest() != sha256:
             raise SubmissionError(
                 f"{arrays.path}: {name}_{kind} is no order of what people say of {spec.name}'s pairs; {_AGAIN}"
             )
@@ -190,7 +192,7 @@ def _crossed(
     if "expert" not in judged or not arrays.has(f"{name}_pairs"):
         return {}
     places = arrays.read(f"{name}_pairs", len(judged["expert"]), _PLACES)
-    if not np.array_equal(np.sort(places), np.arange(len(places))):
+    if not np.array_equal(np.sort(places, kind="stable"), np.arange(len(places))):
         raise SubmissionError(f"{arrays.path}: {name}_pairs is no order of the judged pairs; {_AGAIN}")
     found: dict[str, NDArray[np.generic]] = {"pairs": places}
     for kind, side in (("images", "i2t"), ("captions", "t2i")):

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from pydantic import TypeAdapter
 
-from leaderboard.board import group_of, merge, published_folder, results_of_rows
+from leaderboard.board import group_of, merge, merged_remarks, published_folder, results_of_rows
 from leaderboard.entries import Entry, Row
 from leaderboard.row_files import REPRODUCED, result_files
 from ncl_bench.errors import SubmissionError
@@ -61,14 +61,13 @@ def frame_text(seeds: Iterable[Entry], rows: Iterable[Row], evidence: str) -> st
         ranked |= {row.number: (place, row) for place, row in enumerate(group)}
     lines: list[dict[str, Any]] = []
     for number, results in enumerate(results_of_rows(seeds)):
-        merged = merge(results)
         at, row = ranked[number]
         place = {"place": at} | {name: getattr(row, name) for name in _PLACE}
         # the merged results say the rest again, whenever the frame is read
         place |= {
             f"row_{name}": getattr(row, name)
-            for name in _OF_ROW
-            if getattr(row, name) != getattr(merged, name)
+            for name, merged in merged_remarks(results).items()
+            if getattr(row, name) != merged
         }
         changed = {name: value for name, value in place.items() if value != Line.model_fields[name].default}
         lines += [one.model_dump(mode="json", exclude_defaults=True) | changed for one in results]

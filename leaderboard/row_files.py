@@ -298,7 +298,7 @@ def result_files(folder: Path) -> list[Path]:
     An ``.npz`` alone is no row yet, nor is a file that an addition is writing or was stopped at: the board of the
     others can be read meanwhile.
     """
-    return sorted(path for kind in ("yaml", "npz") for path in folder.rglob(f"*.{kind}"))
+    return sorted(path for path in folder.rglob("*.*") if path.suffix in (".yaml", ".npz"))
 
 
 SCORES = "the scores"

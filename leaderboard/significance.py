@@ -14,6 +14,7 @@ Each draw has a standard error of its own seeds. Images are the same for all row
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,7 @@ from ncl_bench.evaluation.difference import (
     UNKNOWN,
     Hits,
     OfOneRun,
+    PairVariances,
     difference_interval,
     pair_variances,
     significant_pairs,
@@ -235,7 +237,7 @@ def surely_better(
     """
     v = pair_variances(groups, images_per_fold, of_one)
     error = np.sqrt(v.seeds + v.images)
-    largest = largest_differences(groups, images_per_fold, draws, seed, of_one)
+    largest = largest_differences(groups, images_per_fold, draws, seed, v)
     # one limit for all pairs: then every interval of the table holds at once, not 95 % of them
     limit = np.quantile(largest, QUANTILE)
     better: NDArray[np.bool_] = np.subtract.outer(v.level, v.level) > limit * error
@@ -247,17 +249,15 @@ def largest_differences(
     images_per_fold: int,
     draws: int,
     seed: int,
-    of_one: Sequence[OfOneRun] = (),
+    v: PairVariances,
 ) -> Float64Array:
     """Largest studentised deviation of any pair's difference in each bootstrap draw, float64 ``(draws,)``.
 
-    Arguments as in :func:`surely_better`.
+    Arguments as in :func:`surely_better`; ``v`` are the variances of the same groups.
     """
-    random, v = np.random.default_rng(seed), pair_variances(groups, images_per_fold, of_one)
-    n_images = groups[0].shape[1]
-    counts = np.concatenate(resamples(n_images, images_per_fold, draws), axis=1)
+    random, n_images = np.random.default_rng(seed), groups[0].shape[1]
     means = np.stack([one.mean(axis=0) for one in groups])
-    over_images = (counts - 1) @ means.T.astype(np.float64) / n_images
+    over_images = _changes(n_images, images_per_fold, draws) @ means.T.astype(np.float64) / n_images
     # three seeds alone have ten different resamples: deviations of all rows together make a smooth distribution
     pool = [
         np.sqrt(len(one) / (len(one) - 1)) * (one.mean(axis=1) - one.mean()) for one in groups if len(one) > 1
@@ -281,6 +281,12 @@ def largest_differences(
         ratio = np.divide(np.abs(apart), np.sqrt(variance), where=variance > 0, out=np.zeros_like(apart))
         largest = np.maximum(largest, ratio.max(axis=1))
     return largest
+
+
+@lru_cache(maxsize=1)  # the groups of a condition, and mostly the conditions that follow, share it
+def _changes(n_images: int, images_per_fold: int, draws: int) -> Float64Array:
+    """How much oftener than once each image is in each resample, float64 ``(draws, n_images)``."""
+    return np.concatenate(resamples(n_images, images_per_fold, draws), axis=1).astype(np.float64) - 1
 
 
 def simulated_power(

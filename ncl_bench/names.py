@@ -72,6 +72,7 @@ def _has_form(letter: str, form: str) -> bool:
     return False
 
 
+@lru_cache(maxsize=1 << 12)  # a leaderboard repeats its names and notes thousands of times
 def _shown(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text.strip(" ")  # nothing below changes or refuses it
@@ -96,6 +97,7 @@ def _something(text: str) -> str:
     return text
 
 
+@lru_cache(maxsize=1 << 12)
 def _name(text: str) -> str:
     text = _shown(text)
     odd = next((letter for letter in text if letter not in NAME_SIGNS and not _is_latin(letter)), "")
@@ -120,6 +122,7 @@ def _is_latin(letter: str) -> bool:
 _LINK = re.compile(r"https?://[A-Za-z0-9._~-]+(:[0-9]{1,5})?([/?#][A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]*)?")
 
 
+@lru_cache(maxsize=1 << 12)
 def _link(text: str) -> str:
     if text and not _LINK.fullmatch(text):
         raise ValueError(

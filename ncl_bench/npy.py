@@ -10,6 +10,7 @@ import warnings
 import zipfile
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from pathlib import Path
 from typing import IO, Any
@@ -65,22 +66,30 @@ def header_of(stream: IO[bytes], size: int) -> NpyHeader:
         size: bytes of all of it.
     """
     # numpy reads as many bytes as the header claims to have
-    head = io.BytesIO(stream.read(12 + LONGEST_HEADER))
-    version = npy_format.read_magic(head)
-    if version not in _READERS:
-        raise ValueError(f"its format version is {version[0]}.{version[1]}, expected 1.0 or 2.0")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about files that Python 2 wrote
-        shape, fortran_order, dtype = _READERS[version](head, LONGEST_HEADER)
-    if dtype.kind not in "bfiuU" or dtype.itemsize == 0:
-        raise ValueError(f"it holds {dtype}, expected plain numbers")
-    promised = head.tell() + dtype.itemsize * prod(shape)
+    head = stream.read(12 + LONGEST_HEADER)
+    ends = 10 if head[6:7] == b"\1" else 12  # the bytes before give the number of those that follow
+    header = _parsed(head[: ends + int.from_bytes(head[8:ends], "little")])
+    promised = header.offset + header.dtype.itemsize * prod(header.shape)
     # numpy maps a file that was added to, and takes a part of it for the array
     if size != promised:
         state = "cut short" if size < promised else "added to"
         raise ValueError(f"it was {state}: it has {size:,} bytes, its header promises {promised:,}")
-    np.broadcast_to(np.zeros((), dtype), shape)  # refuses a shape that no array has
-    return NpyHeader(shape, dtype, fortran_order, head.tell())
+    np.broadcast_to(np.zeros((), header.dtype), header.shape)  # refuses a shape that no array has
+    return header
+
+
+@lru_cache  # numpy parses Python, and the thousands of arrays of a leaderboard have a few headers
+def _parsed(head: bytes) -> NpyHeader:
+    stream = io.BytesIO(head)
+    version = npy_format.read_magic(stream)
+    if version not in _READERS:
+        raise ValueError(f"its format version is {version[0]}.{version[1]}, expected 1.0 or 2.0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about files that Python 2 wrote
+        shape, fortran_order, dtype = _READERS[version](stream, LONGEST_HEADER)
+    if dtype.kind not in "bfiuU" or dtype.itemsize == 0:
+        raise ValueError(f"it holds {dtype}, expected plain numbers")
+    return NpyHeader(shape, dtype, fortran_order, stream.tell())
 
 
 NPZ_HEADER = 1_024

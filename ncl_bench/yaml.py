@@ -22,7 +22,7 @@ _SCALARS = _SafeLoader("")
 def _plain(text: str) -> Any:
     """A scalar without quotes: a number, a date, true, null or a text."""
     tag = _SCALARS.resolve(yaml.ScalarNode, text, (True, False))
-    return _SCALARS.construct_object(yaml.ScalarNode(tag, text))
+    return _SCALARS.construct_document(yaml.ScalarNode(tag, text))
 
 
 def _value(next_event: Callable[[], Any], event: Any) -> Any:

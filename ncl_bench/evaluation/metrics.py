@@ -210,10 +210,8 @@ def _with_exact(
     """The intervals of one model, with the exact ones where the bootstrap degenerates."""
     every = list(range(hits.shape[1]))
     # images with an answered query, and with a missed one: of each recall, and of all
-    images = [
-        np.append(np.count_nonzero(side, axis=0), np.count_nonzero(side.any(axis=1)))
-        for side in (hits > 0, hits < queries_per_image)
-    ]
+    sides = [np.ascontiguousarray(side.T) for side in (hits > 0, hits < queries_per_image)]
+    images = [np.append(side.sum(axis=1), np.count_nonzero(side.any(axis=0))) for side in sides]
     # here the bootstrap degenerates: it can only repeat the few misses that it has seen, and without any its
     # interval is a single point
     for place in np.flatnonzero(np.minimum(*images) < FEWEST_IMAGES).tolist():

@@ -116,7 +116,8 @@ class _Pairing:
 
     def eligible(self, i: int, others: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whether ``i`` and each of the others would both be wrong after a swap."""
-        wrong: NDArray[np.bool_] = self.wrong(i, others) & ~np.isin(self.kind[others], self.true[i])
+        fits = (self.kind[others, None] == self.true[i]).any(axis=1)
+        wrong: NDArray[np.bool_] = self.wrong(i, others) & ~fits
         return wrong
 
     def exchange(self, neighbours: NDArray[np.int32]) -> tuple[NDArray[np.int64], list[int]]:

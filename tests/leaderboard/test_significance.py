@@ -17,7 +17,7 @@ from leaderboard.significance import (
     simulated_power,
     surely_better,
 )
-from ncl_bench.evaluation.difference import FIXED, OfOneRun, difference_interval
+from ncl_bench.evaluation.difference import FIXED, OfOneRun, difference_interval, pair_variances
 from ncl_bench.evaluation.metrics import RECALLS, resamples
 from ncl_bench.papers import read_families
 
@@ -88,7 +88,7 @@ def test_the_largest_difference_of_a_draw_equals_a_loop_over_pairs():
     hard, draws, fold = 60 * random.standard_normal(40), 100, 20
     groups = [models(random, 400, n, hard) for n in (3, 1, 2, 1)]
     known = [FIXED, FIXED, FIXED, OfOneRun(30.0)]
-    found = largest_differences(groups, fold, draws, 5, known)
+    found = largest_differences(groups, fold, draws, 5, pair_variances(groups, fold, known))
     pool = np.concatenate(
         [math.sqrt(len(g) / (len(g) - 1)) * (g.mean(axis=1) - g.mean()) for g in groups if len(g) > 1]
     )

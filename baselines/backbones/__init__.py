@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from baselines.kit.method import Registry
+from baselines.registry import Registry
 from ncl_bench.errors import RecipeError, known_name
 
 if TYPE_CHECKING:

@@ -2,9 +2,8 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 import torch
@@ -14,12 +13,8 @@ from torch import Tensor, nn
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch, TrainingBatches
 from baselines.kit.options import Options
-from ncl_bench import plugins
-from ncl_bench.errors import RecipeError
 
 M = TypeVar("M", bound=nn.Module)
-T = TypeVar("T")
-Entry = TypeVar("Entry", bound=type[Any])
 
 
 class Modules(nn.ModuleList, Generic[M]):
@@ -335,37 +330,3 @@ class Method(nn.Module, ABC):
             float, same shape; each entry depends only on the same entry.
         """
         return similarities
-
-
-class Registry(plugins.Registry[type[T]]):
-    """Mapping from name to class; classes of this package are imported on first use, plugins add theirs.
-
-    Args:
-        kind: ``method`` or ``backbone``.
-        shipped: mapping from name to ``module:Class`` for the classes of this package.
-    """
-
-    def __init__(self, kind: str, shipped: Mapping[str, Any]) -> None:
-        super().__init__(kind)
-        self.data.update(shipped)
-
-    def __getitem__(self, name: str) -> type[T]:
-        entry: Any = self.data[name]
-        if isinstance(entry, str):
-            module, _, attribute = entry.partition(":")
-            entry = self.data[name] = getattr(import_module(module), attribute)
-        found: type[T] = entry
-        return found
-
-    def add(self, entry: Entry) -> Entry:
-        """Register a class under its ``name``; also a decorator, for a class in a user's own file.
-
-        Args:
-            entry: class with ``name`` (in recipes), ``title`` (in results) and ``Config`` (options).
-        """
-        for needed in ("name", "title", "Config"):
-            if not hasattr(entry, needed):
-                raise RecipeError(f"{self._kind} {entry.__name__} has no {needed}; set it in the class")
-        self[entry.name] = entry
-        plugins.registered(entry.name)
-        return entry

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from baselines.kit.method import Registry
+from baselines.registry import Registry
 
 if TYPE_CHECKING:
     from baselines.kit.method import Method

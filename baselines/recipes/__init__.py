@@ -138,6 +138,13 @@ def written(name: str) -> dict[str, Any]:
     return _merge(merged, _shipped(tuned)) if tuned.is_file() else merged
 
 
+def tuned_options(name: str) -> dict[str, Any]:
+    """Options that `ncl-bench tune` chose for a recipe; empty where the recipe stayed as it was, or was not tuned."""
+    path = TUNED / f"{name}.yaml"
+    chosen = _shipped(path) if path.is_file() else {}
+    return {section: options for section, options in chosen.items() if section != "note"}
+
+
 def tuned_on(name: str) -> str:
     """Dataset on which `ncl-bench tune` chose values of a recipe, its own or those it takes by ``like``; else empty."""
     method, dataset, _ = split_name(name)

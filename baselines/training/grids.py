@@ -11,15 +11,13 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import Field, model_validator
 
 from baselines.methods import METHODS
-from baselines.recipes import TABLES, Ablation, ablations, on_dataset, recipe_names, table_file
-from baselines.training.job import TrainingJob
+from baselines.recipes import TABLES, Ablation, ablations, on_dataset, table_file, tuned_options
 from baselines.training.recipe import Recipe, with_settings
-from baselines.training.run_folder import RunFolder
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.spec import refuse_noise
 from ncl_bench.errors import (
@@ -36,6 +34,10 @@ from ncl_bench.noise.files import read_noise_file
 from ncl_bench.papers import rows_by_recipe
 from ncl_bench.schema import Precision, Record, checked
 from ncl_bench.yaml import read_yaml
+
+if TYPE_CHECKING:  # torch, which a wrong name need not wait for
+    from baselines.training.job import TrainingJob
+    from baselines.training.run_folder import RunFolder
 
 NOISES = ("none", "caption-40", "caption-60", "image-40")
 SEEDS = (0, 1, 2)
@@ -110,12 +112,12 @@ class Grid(Record):
 
     def trained(self) -> dict[str, Noises]:
         """Return recipes and controls with their noises; its tuned version follows a recipe that tuning changed."""
-        shipped, chosen = set(recipe_names()), {}
+        chosen = {}
         for name, noises in self.recipes.items():
             chosen[name] = noises
             tuned = f"{name}{TUNED_SUFFIX}"
             # a search that chose the default options would train the same row twice
-            if tuned in shipped and Recipe.load(tuned) != Recipe.load(name):
+            if tuned_options(tuned):
                 chosen[tuned] = noises
         return chosen | self.controls
 
@@ -186,8 +188,10 @@ class Job:
         return job
 
     @property
-    def run(self) -> RunFolder:
+    def run(self) -> "RunFolder":
         """Folder of the training."""
+        from baselines.training.run_folder import RunFolder
+
         return RunFolder(self.folder / "runs" / self.name)
 
     @property
@@ -196,12 +200,14 @@ class Job:
         return self.folder / "submissions" / self.name
 
     @property
-    def training(self) -> TrainingJob:
+    def training(self) -> "TrainingJob":
         """What is trained, with the settings."""
         return self.training_of(*with_settings(Recipe.load(self.recipe), self.settings))
 
-    def training_of(self, recipe: Recipe, settings: Mapping[str, Any]) -> TrainingJob:
+    def training_of(self, recipe: Recipe, settings: Mapping[str, Any]) -> "TrainingJob":
         """Build the training of a recipe under the job's noise and seed."""
+        from baselines.training.job import TrainingJob
+
         noise = Noise.parse(self.noise)
         return TrainingJob(
             recipe,

@@ -6,7 +6,7 @@ from contextlib import suppress
 from difflib import get_close_matches
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import (
     Discriminator,
@@ -18,7 +18,6 @@ from pydantic import (
 )
 
 from baselines.backbones import BACKBONES
-from baselines.kit.backbone import Backbone, CosineBackbone
 from baselines.methods import METHODS
 from baselines.recipes import beginning, is_shipped, no_recipe, recipe_names, split_name, written
 from ncl_bench.data import DATASETS
@@ -26,6 +25,9 @@ from ncl_bench.errors import RecipeError, first_problem, named, shorten, unknown
 from ncl_bench.plugins import names_of_plugins
 from ncl_bench.schema import Record, checked
 from ncl_bench.yaml import plain_value, read_yaml
+
+if TYPE_CHECKING:
+    from baselines.kit.backbone import Backbone
 
 LARGEST_OPTION = 10**7
 """Largest number that an option of a recipe may be: a plan of more epochs would fill the memory."""
@@ -129,6 +131,8 @@ class Recipe(Record):
 
     @model_validator(mode="after")
     def _compares_as_the_method_does(self) -> Self:
+        from baselines.kit.backbone import CosineBackbone
+
         method, backbone = METHODS[self.method["name"]], BACKBONES[self.backbone["name"]]
         needs: dict[str, Callable[[type[Backbone]], bool]] = {
             "is fitted in closed form": lambda each: each.closed_form or not method.closed_form,

@@ -21,7 +21,7 @@ from ncl_bench.extras import require
 from ncl_bench.files import AnyPath, atomic_path
 from ncl_bench.foreign import readable, reading
 from ncl_bench.npy import map_npy, read_header
-from ncl_bench.torch_files import load_torch
+from ncl_bench.torch_files import check_sums, opened
 
 FloatArray = NDArray[np.floating]
 
@@ -127,10 +127,16 @@ def _read_text(path: Path) -> NDArray[Any]:
 
 def _read_torch(path: Path) -> NDArray[Any]:
     require("baselines", "torch", needed_by=str(path))
-    content = load_torch(path, ScoresError)
+    fix = "save the tensor alone with torch.save"
+    return cast("NDArray[Any]", decode(array_of_torch, path, error=ScoresError, fix=fix))
+
+
+def array_of_torch(path: Path, _: str) -> NDArray[Any]:
+    """The only tensor of a file of ``torch.save``; called in a worker, as its size may be a lie."""
+    check_sums(path)
+    content = opened(path)
     tensors = content if isinstance(content, dict) else {"tensor": content}
-    with reading(path, ScoresError, fix="save the tensor alone with torch.save"):
-        return as_array(tensors[_only({name: value.shape for name, value in tensors.items()}, path)])
+    return np.asarray(_on_the_cpu(tensors[_only({name: x.shape for name, x in tensors.items()}, path)]))
 
 
 def _only(shapes: Mapping[Any, Sequence[int]], path: Path) -> Any:

@@ -3,7 +3,9 @@
 import io
 import zipfile
 
+import numpy as np
 import pytest
+import scipy.io
 import torch
 
 from baselines.encoders import load_encoder
@@ -67,6 +69,39 @@ def test_a_file_of_torch_that_swells_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(decoding, "MEMORY", 3 * 10**8)
     (tmp_path / "a.pt").write_bytes(zeros())
     with pytest.raises(NclBenchError, match=r"a\.pt takes more than 3\d\d\.\d MB of memory when decoded; "):
+        read_array(tmp_path / "a.pt")
+
+
+def expanded(path):
+    torch.save(torch.zeros(1).expand(10**5, 10**5), path)
+
+
+def without_numbers(path):
+    torch.save(torch.empty(10**5, 10**5, device="meta"), path)
+
+
+def zeros_of_numpy(path):
+    np.savez_compressed(path, np.zeros(10**8, np.float32))
+
+
+def zeros_of_matlab(path):
+    scipy.io.savemat(path, {"scores": np.zeros((10**4, 10**4), np.float32)}, do_compression=True)
+
+
+@pytest.mark.parametrize(
+    ("write", "name"),
+    [(expanded, "a.pt"), (without_numbers, "a.pt"), (zeros_of_numpy, "a.npz"), (zeros_of_matlab, "a.mat")],
+)
+def test_scores_that_swell_are_one_sentence(write, name, tmp_path, monkeypatch):
+    monkeypatch.setattr(decoding, "MEMORY", 2 * 10**8)
+    write(tmp_path / name)
+    with pytest.raises(NclBenchError, match=rf"{name} takes more than 20\d\.\d MB of memory when decoded; "):
+        read_array(tmp_path / name)
+
+
+def test_a_tensor_without_numbers_is_one_sentence(tmp_path):
+    torch.save(torch.empty(10, 10, device="meta"), tmp_path / "a.pt")
+    with pytest.raises(NclBenchError, match=r"a\.pt cannot be read \(.*meta tensor.*\); save the tensor alone"):
         read_array(tmp_path / "a.pt")
 
 

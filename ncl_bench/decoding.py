@@ -187,7 +187,11 @@ def _packed(result: Any) -> tuple[dict[str, Any], Any]:
             stream.write_table(result)
         return {"shape": None}, sink.getvalue()
     if hasattr(result, "dtype"):
-        return {"dtype": result.dtype.str, "shape": result.shape}, result.reshape(-1).view("u1").data
+        import numpy as np
+
+        # also of a tensor that repeats a row by a step of 0
+        content = np.ascontiguousarray(result).reshape(-1).view("u1").data
+        return {"dtype": result.dtype.str, "shape": result.shape}, content
     return {}, result or b""
 
 

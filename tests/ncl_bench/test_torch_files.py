@@ -101,7 +101,9 @@ def test_scores_that_swell_are_one_sentence(write, name, tmp_path, monkeypatch):
 
 def test_a_tensor_without_numbers_is_one_sentence(tmp_path):
     torch.save(torch.empty(10, 10, device="meta"), tmp_path / "a.pt")
-    with pytest.raises(NclBenchError, match=r"a\.pt cannot be read \(.*meta tensor.*\); save the tensor alone"):
+    with pytest.raises(
+        NclBenchError, match=r"a\.pt cannot be read \(.*meta tensor.*\); save the tensor alone"
+    ):
         read_array(tmp_path / "a.pt")
 
 

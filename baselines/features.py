@@ -385,17 +385,19 @@ def _splits_of_same(folder: Path, settings: Mapping[str, Any], options: FeatureO
 
 def _sha256_if_there(file: Path) -> str:
     # what is no file is reported when the image is read: opening a pipe would wait for ever
-    with suppress(OSError):
+    try:
         return sha256_of_file(file) if file.is_file() else ""
-    return ""
+    except OSError:
+        return ""
 
 
 def _stamp(name: str, file: Path) -> list[object]:
     """Name, size and time of an image: its chunk is encoded again if one of its files has changed."""
-    with suppress(OSError):  # reported when the image is read
+    try:
         found = file.stat()
-        return [name, found.st_size, found.st_mtime_ns]
-    return [name]
+    except OSError:  # reported when the image is read
+        return [name]
+    return [name, found.st_size, found.st_mtime_ns]
 
 
 def _settings(encoder: Encoder, options: FeatureOptions) -> dict[str, Any]:

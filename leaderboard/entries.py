@@ -334,11 +334,11 @@ class Row(Entry):
 
 
 class Place(Row):
-    """A row of a measured table, with its rank in the table.
+    """A row of a measured table, or of the page of people's judgements, with its rank there.
 
     Attributes:
         line: title of its line.
-        interval: 95 % interval of rSum over seeds and images; None without evidence.
+        interval: 95 % interval of what the page ranks by; None without evidence.
         detection: see :func:`leaderboard.measured.detection`.
         collapsed: see :func:`leaderboard.measured.collapsed`.
     """

@@ -24,20 +24,16 @@ from ncl_bench.foreign import reading
 FRAME = "results.jsonl"
 
 
-class Line(Entry):
+class Line(Row):
     """A result with the place of its row: lines of one row have the same.
 
     Attributes:
         place: of the row among those that it is ranked with, so that a new row changes no line of other conditions.
-        rank, rank_interval, also: see :class:`~leaderboard.entries.Row`.
         row_intervals, row_notes, row_doubts: of the row, where they are not those of its results: intervals over seeds,
             and the remarks of all papers that print it.
     """
 
     place: int
-    rank: int | None = None
-    rank_interval: tuple[int, int] | None = None
-    also: tuple[str, ...] | None = ()
     row_intervals: dict[str, tuple[float, float]] | None = None
     row_notes: tuple[str, ...] | None = None
     row_doubts: tuple[str, ...] | None = None

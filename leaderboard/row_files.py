@@ -10,7 +10,7 @@ Recalls, intervals and board ranks are in no file: every build computes them fro
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -301,34 +301,26 @@ def result_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*.*") if path.suffix in (".yaml", ".npz"))
 
 
-SCORES = "the scores"
-
-
 def refuse_repeated(files: dict[str, RowFile], folder: Path) -> None:
-    """Refuse two results of one training run of a submitter, or of the same scores."""
-    seen: dict[tuple[object, ...], str] = {}
+    """Refuse two results of one training run of a submitter."""
+    seen: dict[tuple[str, str], str] = {}
     for name, file in files.items():
-        for identity in identities(file):
-            standing = files.get(seen.get(identity, ""))
-            if standing is not None and not (identity[0] == SCORES and may_agree(file, standing)):
+        runs = _runs(file.header)
+        for key in (record.key for record in file.seeds):
+            if standing := seen.get((runs, key)):
                 raise SubmissionError(
-                    f"{folder / name}.yaml repeats {identity[0]} of {folder / seen[identity]}.yaml; remove one of "
-                    "the two"
+                    f"{folder / name}.yaml repeats seed {key} of {folder / standing}.yaml; remove one of the two"
                 )
-            seen[identity] = name
+            seen[runs, key] = name
 
 
-def identities(file: RowFile) -> Iterable[tuple[object, ...]]:
-    """Keys that no two results may share: training run of one submitter, or scores."""
-    header = file.header
+def _runs(header: Header) -> str:
+    """The training runs of a submitter: rows that share it are of one, but for the seed."""
     names = {"method", "backbone", "networks", "dataset", "language", "tokenizer", "extra_clean_data"}
     apart = {"pretrained_encoder", "training", "submitter", "correction"}
     content = header.model_dump(mode="json", include=names | apart)
     noise = header.noise.sha256 or header.noise.unit
-    runs = json.dumps([content, noise, recipe_kind(header)], sort_keys=True)
-    for record in file.seeds:
-        yield (f"seed {record.key}", runs, record.key)
-        yield (SCORES, record.scores_sha256)
+    return json.dumps([content, noise, recipe_kind(header)], sort_keys=True)
 
 
 def may_agree(*files: RowFile) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from baselines.recipes import beginning, split_name
 from leaderboard.board import Board, Content, boards
-from leaderboard.entries import RECALL_TITLES, SEEDS_FOR_A_RANK, STATUSES, Condition, Row, grouped
+from leaderboard.entries import RECALL_TITLES, SEEDS_FOR_A_RANK, STATUSES, Condition, Place, Row, grouped
 from leaderboard.figures import N_COLOURS, method_charts, overview_charts, scatter
 from leaderboard.rendering import markup, render
 from leaderboard.row_files import known_recipes
@@ -25,7 +25,6 @@ from ncl_bench.noise.similar import share_without_common_word
 from ncl_bench.papers import Family, command_lines, drawn_noise
 
 STATIC = Path(__file__).parent / "static"
-Interval = tuple[float, float]
 _ANSWERED = ("single", "ensemble", "pretrained")
 """Groups of a table whose best row is named."""
 
@@ -35,25 +34,18 @@ class JudgedBoard:
     """Agreement with experts under one condition, the best first, preliminary rows last.
 
     Attributes:
-        rows: all rows whose agreement is known.
+        rows: all rows whose agreement is known. ``interval`` of a row is 95 % over images, captions and seeds; None if
+            its evidence lacks images and captions. ``rank`` is one plus the number of rows above that agree
+            significantly more; None with too few seeds, and in every row if the evidence of one lacks images and
+            captions.
         figure: agreement against rSum.
-        intervals: of each row, 95 % over images, captions and seeds; None if its evidence lacks images and captions.
-        ranks: one plus the number of rows above that agree significantly more; None with too few seeds, and in every
-            row if the evidence of one lacks images and captions.
         differences: of the ranked rows, each row minus each column and its 95 % interval; None on the diagonal.
     """
 
     condition: Condition
-    rows: list[Row]
+    rows: list[Place]
     figure: object
-    intervals: list[Interval | None]
-    ranks: list[int | None]
     differences: list[list[tuple[float, float, float] | None]]
-
-    @property
-    def ranked(self) -> list[Row]:
-        """Rows and columns of ``differences``."""
-        return [row for row, rank in zip(self.rows, self.ranks, strict=True) if rank is not None]
 
 
 def site_files(
@@ -129,32 +121,33 @@ def _judged(content: Content) -> list[JudgedBoard]:
             x_title="rSum",
             y_title="experts, tau-c",
         )
-        found.append(JudgedBoard(condition, rows, markup(figure), *_by_agreement(rows, content)))
+        placed, differences = _by_agreement(rows, content)
+        found.append(JudgedBoard(condition, placed, markup(figure), differences))
     return sorted(found, key=lambda one: -sum(row.ranked for row in one.rows))
 
 
 def _by_agreement(
     rows: Sequence[Row], content: Content
-) -> tuple[list[Interval | None], list[int | None], list[list[tuple[float, float, float] | None]]]:
-    """Intervals, ranks and differences of :class:`JudgedBoard`."""
+) -> tuple[list[Place], list[list[tuple[float, float, float] | None]]]:
+    """Rows and differences of :class:`JudgedBoard`."""
     test = content.significantly_different.agreement
-    intervals = [test(row) for row in rows]
-    ranks: list[int | None] = [None] * len(rows)
-    differences: list[list[tuple[float, float, float] | None]] = []
-    tested = [at for at, row in enumerate(rows) if not row.preliminary]
-    if not all(intervals[at] for at in tested):
+    intervals = {row.number: test(row) for row in rows}
+    tested = [row for row in rows if not row.preliminary]
+    if not all(intervals[row.number] for row in tested):
         tested = []  # a rank among a few of the rows would be read as one among all
-    rank = 1
-    for place, at in enumerate(tested):
+    ranks: dict[int, int] = {}
+    differences: list[list[tuple[float, float, float] | None]] = []
+    for place, row in enumerate(tested):
         line = []
         for other in tested:
-            interval = None if other == at else test(rows[at], rows[other])
-            values = [rows[one].people["expert_tau_c"] for one in (at, other)]
-            line.append(None if interval is None else (values[0] - values[1], *interval))
-        rank = max(rank, 1 + sum(one is not None and one[2] < 0 for one in line[:place]))
-        ranks[at] = rank
+            interval = None if other is row else test(row, other)
+            apart = row.people["expert_tau_c"] - other.people["expert_tau_c"]
+            line.append(None if interval is None else (apart, *interval))
+        above = sum(one is not None and one[2] < 0 for one in line[:place])
+        ranks[row.number] = max(1 + above, *ranks.values(), 1)
         differences.append(line)
-    return intervals, ranks, differences
+    placed = [Place.of(row, interval=intervals[row.number], rank=ranks.get(row.number)) for row in rows]
+    return placed, differences
 
 
 def _page(template: str, path: str, links: Sequence[tuple[str, str]], values: Mapping[str, Any]) -> str:

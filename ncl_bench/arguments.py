@@ -118,11 +118,12 @@ def _is_taken(
 ) -> bool:
     # a misspelt name is no form of the last release: both calls would pass it to each other
     signature = inspect.signature(formerly)
-    with suppress(TypeError):
+    try:
         signature.bind(*positional, **named)
-        rest = {name for name, each in signature.parameters.items() if each.kind is each.VAR_KEYWORD}
-        return named.keys() <= (names | signature.parameters.keys()) - rest
-    return False
+    except TypeError:
+        return False
+    rest = {name for name, each in signature.parameters.items() if each.kind is each.VAR_KEYWORD}
+    return named.keys() <= (names | signature.parameters.keys()) - rest
 
 
 def checked_fields(kind: type[T]) -> type[T]:

@@ -34,3 +34,8 @@ def html_table(rows: Iterable[Sequence[str]], heads: Sequence[str] = ()) -> str:
     if heads:
         cells.insert(0, [f"<th>{escape(head)}</th>" for head in heads])
     return "<table>" + "".join(f"<tr>{''.join(row)}</tr>" for row in cells) + "</table>"
+
+
+def html_lines(lines: Iterable[str]) -> str:
+    """Paragraphs for a notebook."""
+    return "".join(f"<p>{escape(line)}</p>" for line in lines)

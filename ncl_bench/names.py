@@ -1,6 +1,6 @@
 """Texts that people are shown, names and links, as types of a record's fields; and names that look like another.
 
-A text that people are shown is in Unicode's composed form (NFC), in one line, and shows every character that it has.
+A text that people are shown is in Unicode's composed form (NFC), in one line, and shows every character but joiners.
 Names also keep to Latin letters, digits and a few signs. The writers of HTML, Markdown, LaTeX and CSV escape a text
 themselves.
 """
@@ -9,7 +9,6 @@ import itertools
 import re
 import unicodedata
 from collections.abc import Iterable
-from contextlib import suppress
 from functools import lru_cache
 from typing import Annotated
 
@@ -39,8 +38,7 @@ def unseen(text: str, *, allowed: str = "") -> str:
     """Name the first character that shows nothing or acts on its neighbours, such as
     ``control character U+200B``; empty if there is none.
 
-    Joiners stand where the spelling of a script needs them: after a virama, as in Hindi, and the non-joiner between
-    letters that would join, as in Persian.
+    Joiners pass, which the spelling of Hindi or Persian needs.
 
     Args:
         text: any text.
@@ -48,28 +46,14 @@ def unseen(text: str, *, allowed: str = "") -> str:
     """
     if text.isascii() and text.isprintable():
         return ""  # most texts, and there are many
-    for place, letter in enumerate(text):
-        if letter in allowed or (letter in _JOINERS and _joins(text, place)):
+    for letter in text:
+        if letter in allowed or letter in _JOINERS:
             continue
         category = unicodedata.category(letter)
         if ord(letter) in _UNSEEN or category in _UNSEEN_CATEGORIES:
             kind = "control" if category in ("Cc", "Cf", "Zl", "Zp") else "invisible"
             return f"{kind} character U+{ord(letter):04X}"
     return ""
-
-
-def _joins(text: str, place: int) -> bool:
-    before, after = text[place - 1 : place], text[place + 1 : place + 2]
-    if before and unicodedata.combining(before) == 9:  # a virama
-        return True
-    return text[place] == "\u200c" and _has_form(before, "INITIAL") and _has_form(after, "FINAL")
-
-
-def _has_form(letter: str, form: str) -> bool:
-    """Whether an Arabic letter joins its neighbour: Unicode then has a form for that place."""
-    with suppress(KeyError, TypeError, ValueError):
-        return bool(unicodedata.lookup(f"{unicodedata.name(letter)} {form} FORM"))
-    return False
 
 
 @lru_cache(maxsize=1 << 12)  # a leaderboard repeats its names and notes thousands of times

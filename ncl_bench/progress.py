@@ -4,7 +4,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from io import StringIO
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
@@ -151,9 +150,7 @@ def live_bar(console: "Console | None" = None) -> "rich.progress.Progress":
             from IPython.display import display as show
 
             nonlocal notebook
-            page = Console(file=StringIO(), width=100, color_system=None, force_jupyter=False)
-            page.print(self.get_renderable())
-            text = {"text/plain": page.file.getvalue().rstrip()}  # type: ignore[attr-defined]
+            text = {"text/plain": plain_text(self.get_renderable(), width=100).rstrip()}
             if notebook is None:
                 notebook = show(text, raw=True, display_id=True)  # type: ignore[no-untyped-call]
             else:
@@ -188,3 +185,14 @@ def is_live(console: "Console") -> bool:
     ``FORCE_COLOR``, which notebooks and CI set, lets rich take a pipe or a file for a terminal.
     """
     return console.is_terminal and console.file.isatty()
+
+
+def plain_text(*shown: object, width: int) -> str:
+    """What rich prints of tables and lines, without colours; also in a notebook, where rich would display it."""
+    from io import StringIO
+
+    from rich.console import Console
+
+    text = StringIO()
+    Console(file=text, width=width, color_system=None, force_jupyter=False).print(*shown, sep="\n")
+    return text.getvalue()

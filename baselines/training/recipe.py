@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from difflib import get_close_matches
 from itertools import product
 from pathlib import Path
@@ -305,9 +304,10 @@ def _generated_name(recipe: Recipe) -> str:
 
 
 def _gives(name: str, recipe: Recipe, settings: Mapping[str, Any] | None) -> bool:
-    with suppress(RecipeError):  # another method's recipe lacks the option
+    try:
         return with_values(Recipe.load(name), settings or {})[0].model_dump() == recipe.model_dump()
-    return False
+    except RecipeError:  # another method's recipe lacks the option
+        return False
 
 
 def _config(kind: str, options: dict[str, Any], registry: Mapping[str, Any]) -> Any:

@@ -1,7 +1,6 @@
 """Compare two sides of submissions by their rSum, and by their agreement with people where people judged pairs."""
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,8 +26,8 @@ from ncl_bench.evaluation.results import Interval
 from ncl_bench.evaluation.submission import Split
 from ncl_bench.extras import require
 from ncl_bench.files import AnyPath
-from ncl_bench.html import html_table
-from ncl_bench.progress import Progress
+from ncl_bench.html import html_lines, html_table
+from ncl_bench.progress import Progress, plain_text
 from ncl_bench.schema import Record
 
 if TYPE_CHECKING:
@@ -111,20 +110,14 @@ class Comparison(Record):
         return comparison_table(self)
 
     def __str__(self) -> str:
-        from io import StringIO
-
-        from rich.console import Console
-
-        table = StringIO()
-        Console(file=table, width=80, color_system=None).print(self)
         lines = [*self.lines(), *(f"note: {note}" for note in self.notes)]
-        return table.getvalue() + "\n".join(lines)
+        return plain_text(self, width=80) + "\n".join(lines)
 
     def _repr_html_(self) -> str:
         """HTML table for notebooks, followed by the notes."""
         rows = [(_title(name), *_texts(name, found)) for name, found in self.differences.items()]
-        notes = "".join(f"<p>{escape(line)}</p>" for line in (*self.lines(), *self.notes))
-        return html_table(rows, ("", *self.names, "difference", "95 % interval")) + notes
+        table = html_table(rows, ("", *self.names, "difference", "95 % interval"))
+        return table + html_lines((*self.lines(), *self.notes))
 
 
 def _title(name: str) -> str:

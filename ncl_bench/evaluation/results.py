@@ -1,7 +1,6 @@
 """Typed results of an evaluation, with a table, a dict, JSON without NaN, and pandas."""
 
 from collections.abc import Iterator, Sequence
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,7 +12,8 @@ from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.extras import require
 from ncl_bench.files import write_text
 from ncl_bench.foreign import readable, reading
-from ncl_bench.html import html_table
+from ncl_bench.html import html_lines, html_table
+from ncl_bench.progress import plain_text
 from ncl_bench.schema import Record
 
 if TYPE_CHECKING:
@@ -142,7 +142,31 @@ class Evaluation(Record):
 
     def lines(self) -> list[str]:
         """Metrics of ECCV Caption and CxC, and agreement with people, for below the table."""
-        return lines_of_labels(self)
+        titles = {"map_at_r": "mAP@R", "r_precision": "R-Precision", "r1": "R@1", "r5": "R@5", "r10": "R@10"}
+        lines = []
+        for name, values in (("ECCV Caption", self.eccv), ("CxC", self.cxc)):
+            sides = [
+                f"{side} "
+                + ", ".join(
+                    f"{title} {values[key]:.1f}"
+                    for own, title in titles.items()
+                    if (key := f"{side}_{own}") in values
+                )
+                for side in ("i2t", "t2i")
+            ]
+            if values:
+                lines.append(f"{name}: {'; '.join(sides)}")
+        names = {
+            "expert_tau_c": "tau-c",
+            "expert_auroc": "AUROC",
+            "crowd_tau_b": "tau-b",
+            "crowd_auroc": "AUROC",
+        }
+        for kind, title in (("expert", "Experts"), ("crowd", "Crowd")):
+            own = {name: one for name, one in self.people.items() if name.startswith(kind)}
+            if own:
+                lines.append(f"{title}: " + ", ".join(f"{names[name]} {one}" for name, one in own.items()))
+        return lines
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -182,11 +206,12 @@ class Evaluation(Record):
     def _repr_html_(self) -> str:
         """HTML table for notebooks, followed by the notes."""
         table = html_table(_rows(self, "{} ({})"), ("protocol", "", *SHOWN_COLUMNS))
-        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
-        return f"<p>{escape(_title(self))}</p>{table}{notes}"
+        return html_lines([_title(self)]) + table + html_lines(self.notes)
 
     def __str__(self) -> str:
-        return as_text(self)
+        # no colours and a fixed width: the text goes to files and tests, too
+        notes = (f"note: {note}" for note in self.notes)
+        return plain_text(self, *self.lines(), *notes, width=120).rstrip("\n")
 
 
 class CorrespondenceResult(Separation):
@@ -260,8 +285,8 @@ class Result(Record):
 
     def _repr_html_(self) -> str:
         """HTML tables for notebooks, followed by the notes."""
-        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
-        return "".join(evaluation._repr_html_() for evaluation in self.splits.values()) + notes
+        shown = "".join(evaluation._repr_html_() for evaluation in self.splits.values())
+        return shown + html_lines(self.notes)
 
 
 def write_result(folder: str | Path, result: Result) -> None:
@@ -325,47 +350,6 @@ def _width(rows: Sequence[tuple[str, ...]], shown: Sequence[str]) -> int:
 
 def _title(evaluation: Evaluation) -> str:
     return f"{evaluation.dataset}, {evaluation.split} (protocol version {evaluation.protocol_version})"
-
-
-def lines_of_labels(evaluation: Evaluation) -> list[str]:
-    """Lines with the metrics of ECCV Caption and CxC, and of agreement with people."""
-    titles = {"map_at_r": "mAP@R", "r_precision": "R-Precision", "r1": "R@1", "r5": "R@5", "r10": "R@10"}
-    lines = []
-    for name, values in (("ECCV Caption", evaluation.eccv), ("CxC", evaluation.cxc)):
-        sides = [
-            f"{side} "
-            + ", ".join(
-                f"{title} {values[key]:.1f}"
-                for own, title in titles.items()
-                if (key := f"{side}_{own}") in values
-            )
-            for side in ("i2t", "t2i")
-        ]
-        if values:
-            lines.append(f"{name}: {'; '.join(sides)}")
-    names = {"expert_tau_c": "tau-c", "expert_auroc": "AUROC", "crowd_tau_b": "tau-b", "crowd_auroc": "AUROC"}
-    for kind, title in (("expert", "Experts"), ("crowd", "Crowd")):
-        own = {name: one for name, one in evaluation.people.items() if name.startswith(kind)}
-        if own:
-            lines.append(f"{title}: " + ", ".join(f"{names[name]} {one}" for name, one in own.items()))
-    return lines
-
-
-def as_text(evaluation: Evaluation) -> str:
-    """Format the table and its notes as plain text."""
-    from io import StringIO
-
-    from rich.console import Console
-
-    # no colours and a fixed width: the text goes to files and tests, too
-    text = StringIO()
-    console = Console(file=text, width=120, color_system=None)
-    console.print(evaluation)
-    for line in lines_of_labels(evaluation):
-        console.print(line)
-    for note in evaluation.notes:
-        console.print(f"note: {note}")
-    return text.getvalue().rstrip("\n")
 
 
 def _rows(evaluation: Evaluation, with_interval: str) -> list[tuple[str, ...]]:

@@ -36,7 +36,7 @@ MARKUP = [
 ]
 ODD_LETTERS = {
     "ＮＣＲ": "it holds 'Ｎ'; a name has Latin letters",
-    "N\u200dCR": "control character U\\+200D",
+    "N\u200dCR": r"it holds '\\u200d'; a name has Latin letters",
     "N\ufe0fCR": "invisible character U\\+FE0F",
     "N" + "\u0301" * 3 + "CR": "it stacks several marks on one letter",
 }

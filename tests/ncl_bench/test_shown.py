@@ -10,7 +10,7 @@ from ncl_bench.yaml import plain_value
 
 TYPES = (ShownText, Text, LongText, Name, OptionalName)
 UNSEEN = (
-    "\x00\t\n\r\x1b\x85\xad\u034f\u0378\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200c\u200d\u200f\u2028\u2029\u202e"
+    "\x00\t\n\r\x1b\x85\xad\u034f\u0378\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200f\u2028\u2029\u202e"
     "\u2060\u2066\u2800\u3164\ue000\ufe0f\ufeff\uffa0\U00016fe4\U0001d159\U000e0041\U000e0100"
 )
 """Of every kind: control, format, private, unassigned, line ends, fillers, blanks that are letters, selectors, tags."""

@@ -14,7 +14,7 @@ from ncl_bench.data.spec import Labels, LabelSource, Matches
 from ncl_bench.errors import ScoresError
 from ncl_bench.evaluation import protocol
 from ncl_bench.evaluation.eccv import metrics_of
-from ncl_bench.evaluation.results import Evaluation, lines_of_labels
+from ncl_bench.evaluation.results import Evaluation
 from ncl_bench.evaluation.scores import ArrayRows, EmbeddingRows
 from ncl_bench.extras import install_command
 
@@ -155,7 +155,7 @@ def test_a_note_says_what_is_missing(monkeypatch):
 
     def found(spec=DATASETS["coco"]):
         result = protocol.with_more_matches(evaluation, (rows, rows), spec, None)
-        assert lines_of_labels(result) == []
+        assert result.lines() == []
         return result.notes[0]
 
     monkeypatch.delenv("NCL_BENCH_DATA", raising=False)

@@ -23,7 +23,6 @@ from ncl_bench.evaluation.people import (
     in_order,
     persons,
 )
-from ncl_bench.evaluation.results import lines_of_labels
 
 N_IMAGES = 40
 SHAPE = (N_IMAGES, 5 * N_IMAGES)
@@ -232,7 +231,7 @@ def test_evaluate_adds_agreement_where_the_judgements_are_prepared(prepared, mon
     found = {name: one.value for name, one in evaluation.people.items()}
     assert found["expert_tau_c"] == pytest.approx(expected(of_pairs, judged)["expert_tau_c"])
     assert found["crowd_tau_b"] == pytest.approx(expected(of_pairs, judged)["crowd_tau_b"])
-    assert "CLIPScore 51.2; one person" in "".join(lines_of_labels(evaluation))
+    assert "CLIPScore 51.2; one person" in "".join(evaluation.lines())
     elsewhere = evaluate(scores, dataset="flickr8k", intervals=False)
     assert elsewhere.people == {}
     assert any(

@@ -4,7 +4,6 @@ What the run's history tells is drawn from it alone. The rest needs the finished
 method believed of every pair after each epoch, and the best networks, as in the audit.
 """
 
-import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +22,8 @@ from baselines.training.measures import Epoch
 from baselines.training.run_folder import RunFolder
 from baselines.training.statement import CLEAN_PROBABILITY
 from ncl_bench.errors import NclBenchError
-from ncl_bench.files import sole_owner, write_bytes, write_text
+from ncl_bench.evaluation.pages import new_figure, save_figure
+from ncl_bench.files import sole_owner, write_text
 from ncl_bench.tables import as_csv
 
 Rows = Sequence[Sequence[object]]
@@ -100,8 +100,7 @@ class _Pairs:
 
     @classmethod
     def of(cls, audited: AuditedRuns, device: str) -> "_Pairs":
-        known, rows = hidden_correspondence(audited.train), audited.rows
-        truth = None if known is None or known[rows].all() or not known[rows].any() else known[rows]
+        rows, truth = audited.rows, hidden_correspondence(audited.train, audited.rows)
         (run,) = audited.runs
         kept = [
             {
@@ -175,24 +174,21 @@ def _pair_histogram(
     centres = (edges[:-1] + edges[1:]) / 2
     columns: dict[str, NDArray[Any]] = {"low": edges[:-1], "high": edges[1:]}
     figure, (axes,) = _figure(1)
-    for color, (group, mask) in zip((TRUE, FALSE), pairs.groups.items(), strict=False):
-        counts = np.histogram(values[chosen & mask], bins=edges)[0]
-        columns[group.replace(" ", "_")] = counts
-        axes.stairs(counts, edges, fill=True, alpha=0.6, color=color, label=group)
+    counts = {
+        group: np.histogram(values[chosen & mask], bins=edges)[0] for group, mask in pairs.groups.items()
+    }
+    _stairs(axes, edges, counts)
+    columns |= {group.replace(" ", "_"): each for group, each in counts.items()}
     if mixture is not None and values.min() < values.max():
-        for number, component in enumerate(_components(values, centres, mixture)):
-            columns[f"component_{number + 1}"] = component * len(values) * (edges[1] - edges[0])
-            axes.plot(
-                centres, columns[f"component_{number + 1}"], color="#1c1c1c", lw=1, ls=("-", "--")[number]
-            )
+        for number, density in enumerate(_components(values, centres, mixture)):
+            component = density * len(values) * (edges[1] - edges[0])
+            columns[f"component_{number + 1}"] = component
+            axes.plot(centres, component, color="#1c1c1c", lw=1, ls=("-", "--")[number])
     epoch = pairs.audited.runs[0].outcome.best_epoch
     axes.set(xlabel=label, ylabel="pairs", title=f"{paper}: epoch {epoch}")
     axes.legend(frameon=False)
     rows = list(zip(*(column.tolist() for column in columns.values()), strict=True))
-    return [
-        _write_csv(path.with_suffix(".csv"), tuple(columns), rows),
-        _write_svg(path.with_suffix(".svg"), figure),
-    ]
+    return _write(path, figure, tuple(columns), rows)
 
 
 def _components(values: Values, at: NDArray[np.float64], seed: int) -> list[NDArray[np.float64]]:
@@ -220,8 +216,7 @@ def _over_epochs(pairs: _Pairs, path: Path, label: str, paper: str, name: str) -
     highest = max(value for _, _, value in rows)
     axes.set(xlabel="epoch", ylabel=label, title=paper, ylim=(0, 1.05 * highest))
     axes.legend(frameon=False)
-    header = ("epoch", "pairs", "mean")
-    return [_write_csv(path.with_suffix(".csv"), header, rows), _write_svg(path.with_suffix(".svg"), figure)]
+    return _write(path, figure, ("epoch", "pairs", "mean"), rows)
 
 
 def _curves(history: list[Epoch], plots: Path) -> list[Path]:
@@ -234,9 +229,9 @@ def _curves(history: list[Epoch], plots: Path) -> list[Path]:
     losses = [np.nan if e.loss is None else e.loss for e in history]  # None: an epoch without a step
     left.plot(epochs, losses, color="#4263eb")
     left.set(xlabel="epoch", title="training loss (mean over steps)")
-    right.plot(epochs, [e.dev["r_sum"] for e in history], color="#2b8a3e")
+    right.plot(epochs, [e.dev["r_sum"] for e in history], color=TRUE)
     right.set(xlabel="epoch", title="dev rSum", ylim=(0, 600))
-    return [_write_csv(plots / "curves.csv", header, rows), _write_svg(plots / "curves.svg", figure)]
+    return _write(plots / "curves", figure, header, rows)
 
 
 def _separation(history: list[Epoch], plots: Path) -> list[Path]:
@@ -253,7 +248,7 @@ def _separation(history: list[Epoch], plots: Path) -> list[Path]:
     axes.set(xlabel="epoch", ylim=(0, 1.02), title="true pairs against false pairs")
     axes.legend(frameon=False)
     header = ("epoch", "estimate", "auroc", "average_precision")
-    return [_write_csv(plots / "separation.csv", header, rows), _write_svg(plots / "separation.svg", figure)]
+    return _write(plots / "separation", figure, header, rows)
 
 
 def _histograms(history: list[Epoch], plots: Path) -> list[Path]:
@@ -263,8 +258,7 @@ def _histograms(history: list[Epoch], plots: Path) -> list[Path]:
     for axes, (name, found) in zip(panels, sorted(last.diagnosis.items()), strict=True):
         bins = found.histogram
         edges = np.linspace(bins.low, bins.high, len(bins.true) + 1)
-        axes.stairs(bins.true, edges, fill=True, alpha=0.6, color="#2b8a3e", label="true pairs")
-        axes.stairs(bins.false, edges, fill=True, alpha=0.6, color="#e8590c", label="false pairs")
+        _stairs(axes, edges, {"true pairs": bins.true, "false pairs": bins.false})
         shown = f"{SHOWN_AS[name]}: " if name in SHOWN_AS else ""
         axes.set(xlabel=name, ylabel="pairs", title=f"{shown}epoch {last.index}")
         axes.legend(frameon=False)
@@ -273,29 +267,22 @@ def _histograms(history: list[Epoch], plots: Path) -> list[Path]:
             for low, high, true, false in zip(edges[:-1], edges[1:], bins.true, bins.false, strict=True)
         ]
     header = ("epoch", "estimate", "low", "high", "true_pairs", "false_pairs")
-    return [_write_csv(plots / "histograms.csv", header, rows), _write_svg(plots / "histograms.svg", figure)]
+    return _write(plots / "histograms", figure, header, rows)
 
 
 def _figure(panels: int) -> tuple[Any, Any]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(4.2 * panels, 3.2), layout="constrained")
-    axes = figure.subplots(1, panels, squeeze=False)[0]
-    for panel in axes:
-        panel.spines[["top", "right"]].set_visible(False)
-    return figure, axes
+    return new_figure(4.2 * panels, 3.2, panels)
 
 
-def _write_svg(path: Path, figure: Any) -> Path:
-    import matplotlib
-
-    buffer = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "ncl-bench"}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    write_bytes(path, buffer.getvalue())
-    return path
+def _stairs(axes: Any, edges: NDArray[np.floating], counts: Mapping[str, Any]) -> None:
+    """Draw the histograms of true and of false pairs, by their name."""
+    for color, (group, values) in zip((TRUE, FALSE), counts.items(), strict=False):
+        axes.stairs(values, edges, fill=True, alpha=0.6, color=color, label=group)
 
 
-def _write_csv(path: Path, header: Sequence[str], rows: Rows) -> Path:
-    write_text(path, as_csv([header, *rows]))
-    return path
+def _write(path: Path, figure: Any, header: Sequence[str], rows: Rows) -> list[Path]:
+    """Write a figure, and its numbers to plot it again."""
+    csv, svg = path.with_suffix(".csv"), path.with_suffix(".svg")
+    write_text(csv, as_csv([header, *rows]))
+    save_figure(figure, svg)
+    return [csv, svg]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from leaderboard.entries import anchor
-from leaderboard.evidence import read_pairs, read_ranks, write_ranks
+from leaderboard.evidence import ranks_of, read_pairs, write_ranks
 from leaderboard.read_entries import check_header, condition_of, refuse_copies
 from leaderboard.row_files import (
     REPRODUCED,
@@ -22,7 +22,6 @@ from leaderboard.row_files import (
     reproduced_yaml,
     row_name,
 )
-from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.evaluate import evaluate_submission, open_submission
 from ncl_bench.evaluation.ranks import Counted
@@ -175,8 +174,7 @@ def _standing_ranks(
     ranks = {}
     with progress("read results", len(files)) as advance:
         for name, file in files.items():
-            seeds, spec = [record.key for record in file.seeds], dataset_spec(file.header.dataset)
-            ranks[name] = read_ranks(root / "results" / f"{name}.npz", seeds, spec)
+            ranks[name] = ranks_of(root, name, file)
             advance(1)
     return ranks
 

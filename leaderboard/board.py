@@ -2,14 +2,11 @@
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from leaderboard.entries import STATUSES, Condition, Entry, Recalls, Row, Run, grouped
 from ncl_bench.evaluation.metrics import RECALLS
@@ -42,8 +39,6 @@ CATEGORIES = {
     "encoder-unstated": "Encoder not stated",
     "controls": "Ablations, controls on clean pairs and several noise draws, not ranked",
 }
-Differ = Callable[[Sequence[Row]], NDArray[np.bool_]]
-"""Test which pairs of rows of one condition differ significantly, bool ``(n, n)``."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +74,12 @@ class Board:
     people: bool
 
 
-def board_of(entries: Iterable[Entry], significantly_different: Differ) -> list[Row]:
+def board_of(entries: Iterable[Entry], test: "SignificanceTest") -> list[Row]:
     """Rank all rows within their condition and category.
 
     Args:
         entries: of any conditions, seeds merged.
-        significantly_different: tests every pair, such as :class:`~leaderboard.significance.SignificanceTest`.
+        test: of every pair of rows.
 
     Returns:
         The rows in the order of the pages; ``number`` is their place in ``entries``.
@@ -92,7 +87,7 @@ def board_of(entries: Iterable[Entry], significantly_different: Differ) -> list[
     rows = [Row.of(entry, number=number) for number, entry in enumerate(entries)]
 
     groups = groupby(sorted(rows, key=group_of), key=group_of)
-    return [row for _, members in groups for row in ranked(list(members), significantly_different)]
+    return [row for _, members in groups for row in ranked(list(members), test)]
 
 
 def group_of(row: Row) -> tuple[Any, ...]:
@@ -100,18 +95,10 @@ def group_of(row: Row) -> tuple[Any, ...]:
     return *row.condition.order, list(CATEGORIES).index(row.category), _encoder(row)
 
 
-def with_rank_intervals(rows: Sequence[Row], significance: "SignificanceTest") -> list[Row]:
-    """Rows of one group with ``rank_interval``: the simultaneous 95 % interval of the rank.
-
-    It is None without a rank or evidence. ``rows`` are from :func:`ranked`.
-    """
-    leads = [row for row in rows if row.rank is not None and row.also is not None]
-    intervals = dict(zip((row.number for row in leads), significance.rank_intervals(leads), strict=True))
-    return [row.model_copy(update={"rank_interval": intervals.get(row.number)}) for row in rows]
-
-
-def ranked(rows: Sequence[Row], significantly_different: Differ) -> list[Row]:
+def ranked(rows: Sequence[Row], test: "SignificanceTest") -> list[Row]:
     """Sort rows best first; a rank is one more than the number of better rows that differ significantly.
+
+    Its interval is simultaneous for all rows; None without a rank or evidence.
 
     Preliminary rows take no rank and stand below all others: a lone lucky seed must not lead. A closed form takes a
     rank with one result, but none where every trained row is preliminary: it would lead a table of one.
@@ -130,7 +117,7 @@ def ranked(rows: Sequence[Row], significantly_different: Differ) -> list[Row]:
     leads = [lead for lead, *_ in folded if lead.ranked]
     # a closed form needs one result, so it would be first of a table whose trained rows all wait for seeds
     compared = not all(lead.closed_form for lead in leads)
-    apart = significantly_different(leads)
+    apart, intervals = test(leads), iter(test.rank_intervals(leads) if compared else ())
     shown = [f"{lead.r_sum:.1f}" for lead in leads]
     placed: list[Row] = []
     rank = place = above = 0
@@ -142,10 +129,12 @@ def ranked(rows: Sequence[Row], significantly_different: Differ) -> list[Row]:
             rank = max(rank, 1 + int(apart[:above, place].sum()))
             place += 1
         own = rank if lead.ranked and compared else None
-        facts = {"rank": own, "rank_interval": None}
         sources = tuple(other.source for other in also)
-        placed.append(lead.model_copy(update=facts | {"also": sources}))
-        placed += [other.model_copy(update=facts | {"also": None}) for other in also]
+        interval = None if own is None else next(intervals)
+        placed.append(lead.model_copy(update={"rank": own, "rank_interval": interval, "also": sources}))
+        placed += [
+            other.model_copy(update={"rank": own, "rank_interval": None, "also": None}) for other in also
+        ]
     return placed
 
 
@@ -365,12 +354,7 @@ def compared(
             # two seeds alone may give more than rSum can be
             limited = {"r_sum": (max(interval[0], 0.0), min(interval[1], 600.0))}
             merged[number] = entry.model_copy(update={"intervals": limited})
-    board = board_of(merged, significantly_different)
-    groups = groupby(board, key=group_of)
-    ranked_rows = [
-        row for _, members in groups for row in with_rank_intervals(list(members), significantly_different)
-    ]
-    return ranked_rows, significantly_different
+    return board_of(merged, significantly_different), significantly_different
 
 
 def with_look_alikes(entries: Iterable[Entry], families: Mapping[str, Family]) -> list[Entry]:

@@ -17,11 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leaderboard.copies import contradicts, correlated, near_copies
-from leaderboard.evidence import arrays_of, read_ranks
+from leaderboard.evidence import arrays_of, ranks_of
 from leaderboard.exports import RANKS, ROWS
 from leaderboard.read_entries import DISAGREEMENT, changed_settings, noise_used, run_name
 from leaderboard.row_files import Header, SeedRecord, read_results
-from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.ranks import Counted
 from ncl_bench.foreign import reading
@@ -229,8 +228,7 @@ def additions_text(base: Path, root: Path, author: str | None = None) -> str:
     for name, file in after.items():
         dataset = file.header.dataset
         if dataset in datasets:
-            keys = [record.key for record in file.seeds]
-            counted = read_ranks(root / "results" / f"{name}.npz", keys, dataset_spec(dataset))
+            counted = ranks_of(root, name, file)
             ranks[dataset] |= {run_name(name, key): _flat(one) for key, one in counted.items()}
             impossible |= {run_name(name, key) for key, one in counted.items() if contradicts(one.whole)}
     new = section(
@@ -248,14 +246,11 @@ def changed_seeds(base: Path, root: Path) -> list[str]:
         now = after.get(name)
         if now == standing and paths[0].read_bytes() == paths[1].read_bytes():
             continue
-        kept = {record.key: record for record in now.seeds} if now else {}
-        same = [one.key for one in standing.seeds if kept.get(one.key) == one]
+        same: set[str] = set()
         if now and now.header == standing.header:
-            spec = dataset_spec(now.header.dataset)
-            ours, theirs = (read_ranks(path, same, spec) for path in paths)
-            same = [key for key in same if _equal(ours[key], theirs[key])]
-        else:
-            same = []
+            ours, theirs = ranks_of(base, name, standing), ranks_of(root, name, now)
+            kept = [one.key for one in now.seeds if one in standing.seeds]
+            same = {key for key in kept if _equal(ours[key], theirs[key])}
         found += [in_markdown(run_name(name, one.key)) for one in standing.seeds if one.key not in same]
     return found
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baselines.recipes import Ablation, AblationLine
-from leaderboard.board import Content, mean, ranked, with_rank_intervals
+from leaderboard.board import Content, mean, ranked
 from leaderboard.entries import SEEDS_FOR_A_RANK, UNIT_TITLES, Condition, Place, Row, grouped, title_of
 from leaderboard.figures import budget_curves, epoch_curves, forest, scatter
 from leaderboard.read_entries import CLEAN_SUFFIX, MEAN_OF_TWO, shipped_ablations
@@ -252,7 +252,7 @@ def _table(rows: Sequence[Row], beside: str, content: Content) -> MeasuredTable:
     groups = {}
     for condition in conditions:
         members = [row for row in rows if row.condition == condition]
-        placed = with_rank_intervals(ranked(members, test), test)
+        placed = ranked(members, test)
         places[condition.slug] = [
             Place.of(
                 row,

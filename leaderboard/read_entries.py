@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from baselines.recipes import AblationLine, ablations, on_dataset
 from leaderboard.entries import Condition, Entry, Run, Status
-from leaderboard.evidence import hits_of, read_ranks
+from leaderboard.evidence import hits_of, ranks_of
 from leaderboard.row_files import (
     Header,
     RowFile,
@@ -179,9 +179,7 @@ def read_measured(
             path = root / "results" / name
             spec = dataset_spec(file.header.dataset)
             check_header(file.header, spec, f"{path}.yaml", truths)
-            counted = read_ranks(
-                path.with_name(f"{path.name}.npz"), [record.key for record in file.seeds], spec
-            )
+            counted = ranks_of(root, name, file)
             refuse_copies(name, file, counted, owners)
             truth = truths[spec.name, file.header.noise]
             ours = results.reproduced.get(name, ())

@@ -135,9 +135,7 @@ def header_of(submission: Submission, submitter: str = "", where: str = "") -> H
     """Facts of a submission shared by all its seeds; noise files and true correspondence are not kept."""
     content = submission.model_dump(include=set(Statement.model_fields))
     content["noise"]["index"] = None
-    for name, setup in (("training", TrainingSetup), ("correction", CorrectionSetup)):
-        if (stated := getattr(submission, name)) is not None:
-            content[name] = stated.model_dump(include=set(setup.model_fields))
+    content |= _parts(submission, TrainingSetup, CorrectionSetup)
     return checked(Header, content | {"submitter": submitter}, where)
 
 
@@ -146,10 +144,16 @@ def record_of(submission: Submission) -> SeedRecord:
     hashes = [array.sha256 for array in submission.scores["test"].files]
     whole = hashlib.sha256("\n".join(hashes).encode()).hexdigest()
     content = submission.model_dump(include={"training_seeds", "hardware", "hours"})
-    for name, record in (("training", TrainingRecord), ("correction", CorrectionChoice)):
-        if (stated := getattr(submission, name)) is not None:
-            content[name] = stated.model_dump(include=set(record.model_fields))
+    content |= _parts(submission, TrainingRecord, CorrectionChoice)
     return SeedRecord(scores_sha256=hashes[0] if len(hashes) == 1 else whole, **content)
+
+
+def _parts(submission: Submission, training: type[Record], correction: type[Record]) -> dict[str, Any]:
+    """What a submission states of training and correction, as far as these records hold it."""
+    parts = (("training", submission.training, training), ("correction", submission.correction, correction))
+    return {
+        name: stated.model_dump(include=set(record.model_fields)) for name, stated, record in parts if stated
+    }
 
 
 def row_name(header: Header) -> str:

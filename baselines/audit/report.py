@@ -88,7 +88,7 @@ def write_runs(
             np.stack([clean_probability(audited, epoch, run=number) for epoch in range(run.outcome.epochs)])
             for number, run in enumerate(audited.runs)
         ]
-        if (truth := truth_of(train, audited.rows)) is not None:
+        if (truth := hidden_correspondence(train, audited.rows)) is not None:
             facts["epochs"] = [
                 AuditedEpoch(run=run.folder, epoch=epoch, detection=found)
                 for run, history in zip(described, histories, strict=True)
@@ -203,7 +203,7 @@ def _write(
     """
     chosen_by, n, ids = next(iter(thresholds)), len(table), table["pair_id"].tolist()
     rows = np.searchsorted(train.pair_ids, ids)  # ids of a split ascend
-    truth, spec, captions = truth_of(train, rows), dataset_spec(train.name), train.captions
+    truth, spec, captions = hidden_correspondence(train, rows), dataset_spec(train.name), train.captions
     # before labels: whoever ticked pairs must not raise the score of the estimate
     order = suspicious_first(table, chosen_by)
     if truth is not None:
@@ -300,13 +300,6 @@ def _weighed(
         views=("similarity", CROSS_FITTED),
         lean=lean,
     )
-
-
-def truth_of(train: PairedDataset, rows: Int64Array) -> NDArray[np.bool_] | None:
-    """Which audited pairs are true; None where nobody knows, or all or none of them are."""
-    known = hidden_correspondence(train)
-    truth = None if known is None else known[rows]
-    return None if truth is None or truth.all() or not truth.any() else truth
 
 
 def detection_of(

@@ -230,11 +230,19 @@ def _reaches_selection(plans: Sequence[EpochPlan], steps: int, per_epoch: int) -
     return any(plan.select for plan in entries)
 
 
-def hidden_correspondence(train: PairedDataset) -> NDArray[np.bool_] | None:
-    """Return which training pairs are true, bool ``(n_pairs,)``; None if that is unknown or all are true."""
-    if dataset_spec(train.name).noise == "natural" or train.noise.realised_ratio == 0:
+def hidden_correspondence(
+    train: PairedDataset, rows: NDArray[np.int64] | slice = slice(None)
+) -> NDArray[np.bool_] | None:
+    """Return which training pairs are true, bool ``(n,)``; None if that is unknown, or all or none of them are.
+
+    Args:
+        train: the split, whole.
+        rows: the pairs that are asked for (default: all).
+    """
+    if dataset_spec(train.name).noise == "natural":
         return None
-    return true_correspondence(train)
+    known = true_correspondence(train)[rows]
+    return known if known.any() and not known.all() else None
 
 
 def trusted_rows(method: type[Method], config: Any, train: PairedDataset, seed: int) -> NDArray[np.int64]:

@@ -48,9 +48,9 @@ def statement_of(
     finished: Sequence[FinishedRun],
     test: PairedDataset,
     networks: int,
-    scores: Scores,
     last_epoch: float | None,
-    correction: Correction | None = None,
+    correction: Correction | None,
+    scores: Scores,
 ) -> Submission:
     """Build the statement of finished runs whose networks are scored together.
 
@@ -58,9 +58,9 @@ def statement_of(
         finished: the runs.
         test: split that was scored.
         networks: number of networks averaged.
-        scores: score files, as written.
         last_epoch: rSum on test after the last epoch; None if it was not scored.
         correction: how the scores were corrected for hubs.
+        scores: score files, as written.
     """
     jobs, described = [run.job for run in finished], [run.run for run in finished]
     recipe = jobs[0].recipe
@@ -98,8 +98,8 @@ def statement_of_zero_shot(
     job: TrainingJob,
     pretrained: str,
     test: PairedDataset,
+    correction: Correction | None,
     scores: Scores,
-    correction: Correction | None = None,
 ) -> Submission:
     """Build the statement of a pre-trained network that was not trained on the dataset."""
     # no pair was trained on, but a row stands on a board of one noise
@@ -265,7 +265,7 @@ def _found(finished: FinishedRun) -> DetectedPairs | None:
     trusted = trusted_rows(method, config, train, job.seed)
     truth = hidden_correspondence(with_own_images(train, trusted) if len(trusted) else train)
     # noise of another version of the generator would judge other pairs
-    if truth is None or truth.all() or train.noise.sha256 != noise.sha256:
+    if truth is None or train.noise.sha256 != noise.sha256:
         return None
     threshold = getattr(config, "clean_threshold", OWN_THRESHOLD)
     found = detection(kept[CLEAN_PROBABILITY], truth, threshold)

@@ -112,25 +112,25 @@ def submit(
     ]
     if embeddings:
         _check_dot_products(jobs, methods)
-
-    def last_epoch(arrays: Arrays, corrected: bool, console: Console | None) -> float | None:
-        # the correction is chosen for the best networks; the last epoch of a closed form is only the last setting of
-        # its grid
-        if corrected or any(job.recipe.steps is None for job in jobs) or any(m.closed_form for m in methods):
-            return None
-        # the best epoch is the last one, so its matrix is at hand
-        if not embeddings and all(run.outcome.best_epoch == run.outcome.epochs - 1 for run in finished):
-            return from_first_rank(lambda: _r_sum(arrays[SCORES_FILE], test))
-        return _last_epoch(finished, methods, networks, test, torch_device, console)
-
-    return _submitted(
-        *(networks, jobs[0], test, to, embeddings, weight, torch_device, console),
-        last_epoch,
-        lambda scores, last, correction: statement_of(
-            finished, test, len(networks), scores, last, correction
-        ),
-        lambda console: pair_estimates(finished, networks, torch_device, console),
-    )
+    console = console if rank() == 0 else Console(quiet=True)
+    with _owned(to):
+        arrays, correction = _scored(networks, jobs[0], test, to, embeddings, weight, torch_device, console)
+        # of the best networks: the last epoch loads others into their place
+        pairs = pair_estimates(finished, networks, torch_device, console)
+        last = None
+        # the last epoch of a closed form is only the last setting of its grid
+        by_steps = all(job.recipe.steps for job in jobs) and not any(each.closed_form for each in methods)
+        if by_steps and correction is None:  # that is chosen for the best networks
+            # where the best epoch is the last one, its matrix is at hand
+            if not embeddings and all(run.outcome.best_epoch == run.outcome.epochs - 1 for run in finished):
+                last = from_first_rank(lambda: _r_sum(arrays[SCORES_FILE], test))
+            else:
+                last = _last_epoch(finished, methods, networks, test, torch_device, console)
+        return from_first_rank(
+            lambda: _written(
+                to, arrays, pairs, partial(statement_of, finished, test, len(networks), last, correction)
+            )
+        )
 
 
 def pair_estimates(
@@ -199,12 +199,14 @@ def submit_zero_shot(
     if embeddings:
         _check_dot_products([job], [])
     networks: Networks = [(network, lambda similarities: similarities)]
-    return _submitted(
-        *(networks, job, test, to, embeddings, weight, torch_device, None),
-        lambda *_: None,
-        lambda scores, _, correction: statement_of_zero_shot(job, pretrained, test, scores, correction),
-        lambda console: {},
-    )
+    console = None if rank() == 0 else Console(quiet=True)
+    with _owned(to):
+        arrays, correction = _scored(networks, job, test, to, embeddings, weight, torch_device, console)
+        return from_first_rank(
+            lambda: _written(
+                to, arrays, {}, partial(statement_of_zero_shot, job, pretrained, test, correction)
+            )
+        )
 
 
 def checked_weight(hubs: str | float | None, embeddings: bool) -> float | Literal["auto"] | None:
@@ -237,7 +239,7 @@ def _owned(to: Path) -> Iterator[None]:
         yield
 
 
-def _submitted(
+def _scored(
     networks: Networks,
     job: TrainingJob,
     test: PairedDataset,
@@ -246,35 +248,26 @@ def _submitted(
     weight: float | Literal["auto"] | None,
     device: torch.device,
     console: Console | None,
-    last_epoch: Callable[[Arrays, bool, Console | None], float | None],
-    describe: Callable[[Scores, float | None, Correction | None], Submission],
-    estimate_pairs: Callable[[Console | None], Mapping[str, NDArray[np.float16]]],
-) -> Submission:
-    """Score test and write the folder, whole or not at all."""
-    console = console if rank() == 0 else Console(quiet=True)
-    with _owned(to):
-        correction = None
-        if weight is not None:
-            matrix, correction = corrected(networks, job, test, weight, device, console)
-            arrays = {SCORES_FILE: matrix}
-        elif embeddings:
-            with bar("score", test.n_images + len(test), console) as advance:
-                sides = embed([network for network, _ in networks], test, device, advance)
-            arrays = dict(zip(EMBEDDINGS_FILES, sides, strict=True))
-        else:
-            arrays = {SCORES_FILE: _matrix("score", networks, test, device, console)}
+) -> tuple[Arrays, Correction | None]:
+    """Score test: the arrays of the submission, which are finite, and how they were corrected for hubs."""
+    correction = None
+    if weight is not None:
+        matrix, correction = corrected(networks, job, test, weight, device, console)
+        arrays = {SCORES_FILE: matrix}
+    elif embeddings:
+        with bar("score", test.n_images + len(test), console) as advance:
+            sides = embed([network for network, _ in networks], test, device, advance)
+        arrays = dict(zip(EMBEDDINGS_FILES, sides, strict=True))
+    else:
+        arrays = {SCORES_FILE: _matrix("score", networks, test, device, console)}
 
-        def check() -> None:
-            for name, values in arrays.items():
-                if not np.isfinite(values).all():
-                    raise TrainingError(f"{name} of {to} is not finite; the networks cannot be submitted")
+    def check() -> None:
+        for name, values in arrays.items():
+            if not np.isfinite(values).all():
+                raise TrainingError(f"{name} of {to} is not finite; the networks cannot be submitted")
 
-        from_first_rank(check)
-        pairs = estimate_pairs(console)  # of the best networks: the last epoch loads others into their place
-        last = last_epoch(arrays, correction is not None, console)
-        return from_first_rank(
-            lambda: _written(to, arrays, pairs, lambda scores: describe(scores, last, correction))
-        )
+    from_first_rank(check)
+    return arrays, correction
 
 
 def _matrix(

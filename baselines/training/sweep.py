@@ -6,7 +6,6 @@
 The same command resumes: it skips finished jobs and continues the others from their last complete epoch.
 """
 
-import csv
 import glob
 import hashlib
 import multiprocessing
@@ -17,7 +16,6 @@ from dataclasses import replace
 from functools import partial
 from math import nan
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -290,31 +288,35 @@ def means_of(results: Mapping[Job, float]) -> pd.DataFrame:
         The columns of ``table.csv``. ``printed`` is the rSum of a paper, ``stds_apart`` our mean minus it, in standard
         deviations of the seeds. A number that is missing is NaN.
     """
-    groups: dict[tuple[str, str], dict[Job, float]] = {}
+    papers, lines = rows_by_recipe(), []
     for job, r_sum in results.items():
-        groups.setdefault((job.title, job.noise), {})[job] = r_sum
-    rows, lines = rows_by_recipe(), []
-    for (title, noise), found in sorted(groups.items(), key=lambda group: group[0]):
-        first, values = next(iter(found)), list(found.values())
-        row = row_of_paper(first, rows)
-        ours, spread = mean(values), stdev(values) if len(values) > 1 else nan
+        row = row_of_paper(job, papers)
         printed = (printed_sum(row.row) if row else None) or nan
-        paper = "" if row is None else f"{row.paper.short}; {row.row.table}"
-        lines.append(
-            (title, noise, len(values), ours, spread, printed, (ours - printed) / (spread or nan), paper)
-        )
-    return pd.DataFrame(lines, columns=list(MEANS_COLUMNS))
+        paper = f"{row.paper.short}; {row.row.table}" if row else ""
+        lines.append((job.title, job.noise, r_sum, printed, paper))
+    frame = pd.DataFrame(lines, columns=["recipe", "noise", "rsum", "printed", "paper"])
+    means = _over_seeds(frame, ["recipe", "noise"], printed=("printed", "first"), paper=("paper", "first"))
+    spread = means["rsum_std"].where(means["rsum_std"] > 0)
+    means["stds_apart"] = (means["rsum_mean"] - means["printed"]) / spread
+    return means[list(MEANS_COLUMNS)]
+
+
+def _over_seeds(frame: pd.DataFrame, by: list[str], **others: tuple[str, str]) -> pd.DataFrame:
+    """Number, mean and sample standard deviation of the column ``rsum`` of each group, sorted."""
+    numbers = {"seeds": ("rsum", "size"), "rsum_mean": ("rsum", "mean"), "rsum_std": ("rsum", "std")}
+    return frame.groupby(by, as_index=False).agg(**numbers, **others)
 
 
 def _write_table(path: Path, results: Mapping[Job, float]) -> None:
     """Write the means; rows of earlier sweeps in the same folder stay."""
-    before = list(csv.reader(path.read_text(encoding="utf-8").splitlines())) if path.is_file() else []
-    # rows of earlier sweeps stay, unless the columns are others
-    lines = {(row[0], row[1]): row for row in before[1:]} if before[:1] == [list(MEANS_COLUMNS)] else {}
-    for row in means_of(results).itertuples(index=False):
-        texts = [_one_digit(x) if isinstance(x, float) else str(x) for x in row]
-        lines[texts[0], texts[1]] = texts
-    write_text(path, as_csv([MEANS_COLUMNS, *(lines[key] for key in sorted(lines))]))
+    table = means_of(results).map(lambda x: _one_digit(x) if isinstance(x, float) else str(x))
+    if path.is_file():
+        before = pd.read_csv(path, dtype=str, keep_default_na=False)
+        # rows of earlier sweeps stay, unless the columns are others
+        if [*before] == [*table]:
+            table = pd.concat([before, table]).drop_duplicates(["recipe", "noise"], keep="last")
+    lines = table.sort_values(["recipe", "noise"]).to_numpy().tolist()
+    write_text(path, as_csv([MEANS_COLUMNS, *lines]))
 
 
 def table_to_print(means: pd.DataFrame) -> Table:
@@ -329,11 +331,14 @@ def table_to_print(means: pd.DataFrame) -> Table:
 
 def _beside(row: Any) -> str:
     """Our mean and, below it, the printed rSum with the distance in standard deviations of the seeds."""
-    ours = f"{row.rsum_mean:.1f} ± {_one_digit(row.rsum_std) or '-'}"
     if pd.isna(row.printed):
-        return ours
+        return _ours(row)
     apart = "" if pd.isna(row.stds_apart) else f" ({row.stds_apart:+.1f} std)"
-    return f"{ours}\n{row.printed:.1f} printed{apart}"
+    return f"{_ours(row)}\n{row.printed:.1f} printed{apart}"
+
+
+def _ours(row: Any) -> str:
+    return f"{row.rsum_mean:.1f} ± {_one_digit(row.rsum_std) or '-'}"
 
 
 def ablation_of(table: Ablation, results: Mapping[Job, float]) -> pd.DataFrame:
@@ -342,19 +347,14 @@ def ablation_of(table: Ablation, results: Mapping[Job, float]) -> pd.DataFrame:
     Returns:
         Columns ``row``, ``seeds``, ``rsum_mean``, ``rsum_std``, ``drop``, ``printed`` and ``printed_drop``.
     """
-    of_row = {
-        row.title: [r_sum for job, r_sum in results.items() if job.variant == row.title] for row in table.rows
-    }
-    full = mean(of_row[table.rows[0].title])
-    lines = []
-    for row in table.rows:
-        values = of_row[row.title]
-        spread = stdev(values) if len(values) > 1 else nan
-        drop = 100 * (full - mean(values)) / full
-        printed = sum(row.printed), table.printed_drop(row)
-        lines.append((row.title, len(values), mean(values), spread, drop, *printed))
-    columns = ["row", "seeds", "rsum_mean", "rsum_std", "drop", "printed", "printed_drop"]
-    return pd.DataFrame(lines, columns=columns)
+    frame = pd.DataFrame([(job.variant, r_sum) for job, r_sum in results.items()], columns=["row", "rsum"])
+    found = _over_seeds(frame, ["row"]).set_index("row").loc[[row.title for row in table.rows]]
+    full = found["rsum_mean"].iloc[0]
+    return found.reset_index().assign(
+        drop=lambda rows: 100 * (full - rows["rsum_mean"]) / full,
+        printed=[sum(row.printed) for row in table.rows],
+        printed_drop=list(map(table.printed_drop, table.rows)),
+    )
 
 
 def ablation_to_print(table: Ablation, rows: pd.DataFrame) -> Table:
@@ -363,9 +363,8 @@ def ablation_to_print(table: Ablation, rows: pd.DataFrame) -> Table:
     shown = Table(Column(table.title, overflow="fold"), *columns, caption=table.source)
     row: Any
     for row in rows.itertuples():
-        ours = f"{row.rsum_mean:.1f} ± {_one_digit(row.rsum_std) or '-'}"
         drops = f"{row.drop:.1f} %", f"{row.printed_drop:.1f} %"
-        shown.add_row(row.row, str(row.seeds), ours, drops[0], f"{row.printed:.1f}", drops[1])
+        shown.add_row(row.row, str(row.seeds), _ours(row), drops[0], f"{row.printed:.1f}", drops[1])
     return shown
 
 

@@ -187,12 +187,9 @@ class Trainer:
         if len(trusted):
             self.train_split = with_own_images(self.train_split, trusted)
         self.rows = job.rows(self.train_split)
-        truth = hidden_correspondence(self.train_split)
         # pairs that an audit or a control left out are not trained on, so they do not count as detected
         self.judged = self.rows if job.keep is not None or recipe.clean_only else slice(None)
-        known = None if truth is None else truth[self.judged]
-        # AUROC needs pairs of both kinds
-        self.correspondence = None if known is None or known.all() or not known.any() else known
+        self.correspondence = hidden_correspondence(self.train_split, self.judged)
         self.method = build_method(job, self.train_split, job.seed).to(self.device)
         self.plans = list(self.method.plan())
         refuse_unselectable(job.recipe, self.plans, len(self.rows))

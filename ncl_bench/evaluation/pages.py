@@ -180,7 +180,7 @@ def plot_ranks(path: Path, ranks: Ranks, title: str) -> None:
     axes.set_xlabel("rank of the best true item")
     axes.set_ylabel("queries (%)")
     axes.legend(frameon=False)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def check_picture(path: Path) -> None:
@@ -203,7 +203,7 @@ def plot_difference(path: Path, samples: Float64Array, names: Sequence[str]) -> 
     axes.axvline(0.0, color="black", linewidth=1)
     axes.set_xlabel("difference of rSum")
     axes.set_ylabel("resamples")
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def plot_runs(path: Path, r_sums: Sequence[Float64Array], names: Sequence[str]) -> None:
@@ -221,22 +221,30 @@ def plot_runs(path: Path, r_sums: Sequence[Float64Array], names: Sequence[str]) 
     axes.set_xticks([0, 1], [f"{name} ({len(sums)})" for name, sums in zip(names, r_sums, strict=True)])
     axes.set_xlim(-0.5, 1.5)
     axes.set_ylabel("rSum")
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _figure(title: str) -> tuple[Any, Any]:
-    # without pyplot, which would look for a display and keep every figure
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
+    figure, (axes,) = new_figure(7, 4)
     # no mathematics: a method's name may hold a dollar sign
     axes.set_title(title, fontsize=11, parse_math=False)
-    axes.spines[["top", "right"]].set_visible(False)
     return figure, axes
 
 
-def _save(figure: Any, path: Path) -> None:
+def new_figure(width: float, height: float, panels: int = 1) -> tuple[Any, Any]:
+    """An empty figure of matplotlib and the axes of its panels, side by side; sizes in inches."""
+    # without pyplot, which would look for a display and keep every figure
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots(1, panels, squeeze=False)[0]
+    for panel in axes:
+        panel.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def save_figure(figure: Any, path: Path) -> None:
+    """Write a figure; the same figure gives the same bytes."""
     import matplotlib as mpl
 
     with (

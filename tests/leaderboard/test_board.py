@@ -12,6 +12,19 @@ BY_R_SUM_ALONE = SignificanceTest({}, ())
 """Without ranks of queries no pair is tested."""
 
 
+class Test(SignificanceTest):
+    """A test that a function decides."""
+
+    __test__ = False
+
+    def __init__(self, apart):
+        super().__init__({}, ())
+        self.apart = apart
+
+    def __call__(self, rows):
+        return self.apart(rows)
+
+
 def entry(r_sum, **fields):
     return row(r_sum, **{"method": f"M{r_sum:g}"} | fields)
 
@@ -41,7 +54,7 @@ def test_a_rank_counts_the_better_rows_that_are_significantly_different():
         return np.abs(sums[:, None] - sums) > 10
 
     found = ranks(
-        entry(400), entry(395), entry(388), entry(370), significantly_different=significantly_different
+        entry(400), entry(395), entry(388), entry(370), significantly_different=Test(significantly_different)
     )
     assert found == [("M400", 1), ("M395", 1), ("M388", 2), ("M370", 4)]
 
@@ -51,7 +64,10 @@ def test_a_row_of_wide_spread_does_not_pass_the_row_above_it():
         return np.array([["wide" not in (a.method, b.method) for a in rows] for b in rows])
 
     found = ranks(
-        entry(400), entry(390), entry(380, method="wide"), significantly_different=significantly_different
+        entry(400),
+        entry(390),
+        entry(380, method="wide"),
+        significantly_different=Test(significantly_different),
     )
     assert found == [("M400", 1), ("M390", 2), ("wide", 2)]
 

@@ -1,11 +1,10 @@
 """Texts that people are shown, names and links, as types of a record's fields; and names that look like another.
 
-A text that people are shown is in Unicode's composed form (NFC), in one line, and shows every character but joiners.
+A text that people are shown is in Unicode's composed form (NFC), in one line, and without control characters.
 Names also keep to Latin letters, digits and a few signs. The writers of HTML, Markdown, LaTeX and CSV escape a text
 themselves.
 """
 
-import itertools
 import re
 import unicodedata
 from collections.abc import Iterable
@@ -14,22 +13,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-_UNSEEN_CATEGORIES = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
-_UNSEEN = frozenset(
-    itertools.chain(
-        # Default_Ignorable_Code_Point of Unicode, as far as its letters and marks are in no category above
-        (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0),
-        *(range(first, last + 1) for first, last in ((0x180B, 0x180F), (0xFE00, 0xFE0F), (0xE0000, 0xE0FFF))),
-        (0x2800, 0x16FE4, 0x1D159),  # drawn as a blank
-    )
-)
 _JOINERS = "\u200c\u200d"
-_GENERAL_MARKS = re.compile(
-    "[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
-)
-"""Marks that go on any letter; the vowels and tones of a script are not among them."""
-MOST_MARKS = 3
-"""Marks of a script on one letter, such as vowel and tone in Thai."""
+"""Letters of Hindi, of Persian and of emoji need them."""
 NAME_SIGNS = " .,:;+*∞()&=/@'’·-_"
 """Signs in a name beside letters and digits."""
 
@@ -38,22 +23,18 @@ def unseen(text: str, *, allowed: str = "") -> str:
     """Name the first character that shows nothing or acts on its neighbours, such as
     ``control character U+200B``; empty if there is none.
 
-    Joiners pass, which the spelling of Hindi or Persian needs.
-
     Args:
         text: any text.
         allowed: characters that pass.
     """
-    if text.isascii() and text.isprintable():
+    if text.isprintable():
         return ""  # most texts, and there are many
-    for letter in text:
-        if letter in allowed or letter in _JOINERS:
-            continue
-        category = unicodedata.category(letter)
-        if ord(letter) in _UNSEEN or category in _UNSEEN_CATEGORIES:
-            kind = "control" if category in ("Cc", "Cf", "Zl", "Zp") else "invisible"
-            return f"{kind} character U+{ord(letter):04X}"
-    return ""
+    hidden = (
+        letter
+        for letter in text
+        if not (letter.isprintable() or letter in allowed + _JOINERS or unicodedata.category(letter) == "Zs")
+    )
+    return next((f"control character U+{ord(letter):04X}" for letter in hidden), "")
 
 
 @lru_cache(maxsize=1 << 12)  # a leaderboard repeats its names and notes thousands of times
@@ -65,9 +46,6 @@ def _shown(text: str) -> str:
     found = unseen(text)
     if found:
         raise ValueError(f"it holds the {found}; remove it")
-    marks = "".join("g" if _GENERAL_MARKS.match(c) else "m" if is_mark(c) else " " for c in text)
-    if "gg" in marks or re.search(f"[gm]{{{MOST_MARKS + 1}}}", marks):
-        raise ValueError("it stacks several marks on one letter; write at most one")
     return text
 
 

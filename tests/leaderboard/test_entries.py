@@ -37,8 +37,8 @@ MARKUP = [
 ODD_LETTERS = {
     "ＮＣＲ": "it holds 'Ｎ'; a name has Latin letters",
     "N\u200dCR": r"it holds '\\u200d'; a name has Latin letters",
-    "N\ufe0fCR": "invisible character U\\+FE0F",
-    "N" + "\u0301" * 3 + "CR": "it stacks several marks on one letter",
+    "N\ufe0fCR": "a name has Latin letters",
+    "N" + "\u0301" * 3 + "CR": "a name has Latin letters",
 }
 """Each stood on the board as a method of its own, on the page of ``NCR`` or over its neighbours."""
 

@@ -9,11 +9,10 @@ from ncl_bench.names import Link, LongText, Name, OptionalName, ShownText, Text,
 from ncl_bench.yaml import plain_value
 
 TYPES = (ShownText, Text, LongText, Name, OptionalName)
-UNSEEN = (
-    "\x00\t\n\r\x1b\x85\xad\u034f\u0378\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200f\u2028\u2029\u202e"
-    "\u2060\u2066\u2800\u3164\ue000\ufe0f\ufeff\uffa0\U00016fe4\U0001d159\U000e0041\U000e0100"
-)
-"""Of every kind: control, format, private, unassigned, line ends, fillers, blanks that are letters, selectors, tags."""
+UNSEEN = "\x00\t\n\r\x1b\x85\xad\u0378\u061c\u180e\u200b\u200f\u2028\u2029\u202e\u2060\u2066\ue000\ufeff\U000e0041"
+"""Of every kind: control, format, private, unassigned, line ends, tags."""
+BLANK = "\u034f\u115f\u1160\u17b4\u200c\u200d\u2800\u3164\ufe0f\uffa0\U00016fe4\U0001d159\U000e0100"
+"""Joiners, fillers, blanks that are letters, selectors: of texts with emoji and of other scripts."""
 
 
 def read(kind, text):
@@ -52,6 +51,14 @@ def test_a_character_that_shows_nothing_is_refused_by_every_type(character):
         for text in (f"NC{character}R", f"{character}NCR", f"NCR{character}", f"https://x.org/{character}"):
             with pytest.raises(ValidationError):
                 read(kind, text)
+
+
+@pytest.mark.parametrize("character", BLANK, ids=lambda character: f"U+{ord(character):04X}")
+def test_a_letter_that_shows_nothing_is_in_no_name(character):
+    assert read(ShownText, f"A{character}b") == f"A{character}b"
+    for kind in (Name, OptionalName, Link):
+        with pytest.raises(ValidationError):
+            read(kind, f"https://x.org/{character}" if kind is Link else f"NC{character}R")
 
 
 PEOPLE = (
@@ -102,7 +109,7 @@ def test_texts_have_every_script_and_names_of_methods_are_latin(text):
         *((f"NC{odd}R", "it holds") for odd in "^†[\\<ↁ\u0441\u0391\u041c\u13dfɴꓠ中\u0338\u0335\u20dd\u0347"),
         *((name, "a name begins with a letter") for name in ("=1+1", ".x", "(x)")),
         *((name, "a name has Latin letters") for name in ("ＮＣＲ", "NCR²", "𝐍𝐂𝐑", "NCRſ", "NCŉR")),
-        ("N" + "\u0301" * 3, "stacks several marks"),
+        ("N" + "\u0301" * 3, "a name has Latin letters"),
         ("  ", "it is empty"),
         ("x" * 200_000, "at most 80"),
     ],

@@ -5,7 +5,6 @@ import re
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import yaml
 from huggingface_hub import EvalResult, HfApi, ModelCardData, snapshot_download
@@ -25,21 +24,20 @@ _NEEDED = ("run.json", "best.safetensors", OUTCOME_FILE)
 _FILES = (*_NEEDED, "history.json")
 
 
-def push(run: Path, repository: str, *, result: Path | None = None, api: Any = None) -> None:
+def push(run: Path, repository: str, *, result: Path | None = None) -> None:
     """Upload weights, recipe, curves and result of a finished run, with a model card; a new repository is private.
 
     Args:
         run: folder of a finished run.
-        repository: model repository, ``USER/NAME``; a new one is private.
+        repository: model repository, ``USER/NAME``; a new one is private. The user's stored token opens it.
         result: evaluated submission of the run, whose ``result.json`` is uploaded and gives the card its metrics
             (default: ``submission`` in the run's folder, if it was evaluated).
-        api: a ``huggingface_hub.HfApi`` (default: one with the user's stored token).
     """
     _check_name(repository)
     finished = FinishedRun.read(run)
     place = result or run / "submission"
     found = read_result(place) if result or (place / RESULT_FILE).is_file() else None
-    api = HfApi() if api is None else api
+    api = HfApi()
     with TemporaryDirectory() as folder:
         card = model_card(finished, repository, found.splits.get("test") if found else None)
         write_text(Path(folder) / "README.md", card)
@@ -91,12 +89,11 @@ def model_card(finished: FinishedRun, repository: str, evaluation: Evaluation | 
     return f"---\n{data.to_yaml()}\n---\n\n" + "\n\n".join(lines) + "\n"
 
 
-def fetch(name: str, *, download: Any = None) -> Path:
+def fetch(name: str) -> Path:
     """Download a pushed run into the Hub's cache.
 
     Args:
         name: ``hub:USER/NAME`` or ``hub:USER/NAME@REVISION``; a revision is a commit, tag or branch.
-        download: ``huggingface_hub.snapshot_download``.
 
     Returns:
         Its folder, which :func:`baselines.score` reads.
@@ -104,7 +101,7 @@ def fetch(name: str, *, download: Any = None) -> Path:
     repository, _, revision = name.removeprefix(PREFIX).partition("@")
     _check_name(repository)
     with on_the_hub(f"{name} cannot be downloaded", error=TrainingError):
-        place = (download or snapshot_download)(
+        place = snapshot_download(
             repository, revision=revision or None, allow_patterns=[*_FILES, "recipe.yaml"]
         )
     return Path(place)

@@ -36,10 +36,10 @@ def as_typed(text: str) -> str:
     return text.replace("ncl-bench ", f"{_name} ")
 
 
-def be_quiet(wanted: bool = True) -> None:
+def be_quiet() -> None:
     """Show results and errors alone: no bar, no line on the way, no hint. ``ncl-bench --quiet`` calls this."""
     global _quiet
-    _quiet = wanted
+    _quiet = True
 
 
 def is_quiet() -> bool:

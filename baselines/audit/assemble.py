@@ -57,7 +57,7 @@ class Audit:
             ``aside``.
         result: what holds for all of them.
         source: of the rows.
-        prior: float64 ``(3,)``, weights of odds and views before labels.
+        prior: weights before labels: shift, slope, weight between the views.
         judged: estimated number of wrong pairs before labels, and its range; NaN if it cannot be said.
     """
 
@@ -153,4 +153,4 @@ def assemble(source: Source, judged: "Judged", labels: Mapping[int, Label]) -> A
         remarks=(*source.remarks, *filter(None, [judged.unseen])),
         **source.facts,
     )
-    return Audit(table, result, source, tuple(suspicion.prior.tolist()), suspicion.judged)
+    return Audit(table, result, source, (0.0, 1.0, judged.lean), judged.numbers)

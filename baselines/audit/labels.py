@@ -107,8 +107,6 @@ class Suspicion:
         probability: float64 ``(n,)``, that it is wrong, with labels.
         order: int64 ``(n,)``, pairs, the most suspicious first.
         wrong, low, high: estimated number of wrong pairs with a range; None if it cannot be said.
-        judged: the same before labels, not rounded; NaN if it cannot be said.
-        prior: float64 ``(3,)``, weights before labels: shift, slope, weight between the views.
     """
 
     odds: Float64Array
@@ -118,8 +116,6 @@ class Suspicion:
     wrong: int | None
     low: int | None
     high: int | None
-    judged: tuple[float, float, float]
-    prior: Float64Array
 
 
 def weigh(
@@ -195,7 +191,7 @@ def weigh(
     )
     # the score decides between equal probabilities, as most clear cases have the same
     order = np.lexsort((-score, -key, group))
-    return Suspicion(odds, aside, fitted, order, wrong, least_wrong, most_wrong, numbers, prior)
+    return Suspicion(odds, aside, fitted, order, wrong, least_wrong, most_wrong)
 
 
 def _fit(x: Float64Array, y: Float64Array, prior: Float64Array) -> tuple[Float64Array, Float64Array]:

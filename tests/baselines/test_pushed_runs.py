@@ -45,8 +45,9 @@ def run(tmp_path, monkeypatch):
 
 def test_a_pushed_run_scores_the_same(run, tmp_path, monkeypatch):
     hub = PretendedHub(tmp_path / "hub")
+    monkeypatch.setattr(baselines.hub, "HfApi", lambda: hub)
     result = ncl_bench.evaluate_submission(baselines.Run(run).score())
-    baselines.hub.push(run, "ada/run", api=hub)
+    baselines.hub.push(run, "ada/run")
     pushed = {path.name for path in (hub.place / "ada" / "run").iterdir()}
     expected = {"README.md", "recipe.yaml", "run.json", "best.safetensors", "history.json"}
     assert pushed == expected | {"training.json", "result.json"}
@@ -59,17 +60,18 @@ def test_a_pushed_run_scores_the_same(run, tmp_path, monkeypatch):
     assert ncl_bench.evaluate_submission(again).r_sum == result.r_sum
 
 
-def test_a_token_is_not_printed(run, tmp_path):
+def test_a_token_is_not_printed(run, tmp_path, monkeypatch):
+    hub = PretendedHub(tmp_path / "hub", f"no rights for {TOKEN}")
+    monkeypatch.setattr(baselines.hub, "HfApi", lambda: hub)
     with pytest.raises(TrainingError, match="was not uploaded to ada/run: no rights for") as error:
-        baselines.hub.push(run, "ada/run", api=PretendedHub(tmp_path / "hub", f"no rights for {TOKEN}"))
+        baselines.hub.push(run, "ada/run")
     assert TOKEN not in str(error.value)
     assert error.value.__cause__ is None
 
 
-def test_what_is_no_run_on_the_hub_is_refused(tmp_path):
+def test_what_is_no_run_on_the_hub_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(baselines.hub, "snapshot_download", lambda *_, **__: tmp_path)
     with pytest.raises(TrainingError, match="expected USER/NAME"):
         baselines.hub.fetch("hub:ada")
     with pytest.raises(TrainingError, match=r"run\.json does not exist, expected that of a finished run"):
-        baselines.score(
-            baselines.hub.fetch("hub:ada/other", download=lambda *_, **__: tmp_path), to=tmp_path / "to"
-        )
+        baselines.score(baselines.hub.fetch("hub:ada/other"), to=tmp_path / "to")

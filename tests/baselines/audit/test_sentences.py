@@ -108,12 +108,10 @@ def test_equal_captions_have_equal_vectors_of_length_one(folder, monkeypatch):
     network = Bert(folder)
     monkeypatch.setattr("baselines.audit.sentences._minilm", lambda device: network)
     monkeypatch.setattr("baselines.audit.sentences.PACKAGE", "json")  # any installed one
-    done = []
     captions = ["a dog", "a red ball", "", "a dog"]
-    vectors = sentence_vectors(captions, MINILM, device="cpu", advance=done.append)
+    vectors = sentence_vectors(captions, MINILM, device="cpu")
     np.testing.assert_array_equal(vectors[0], vectors[3])
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
-    assert sum(done) == len(captions)
 
 
 def test_tfidf_judges_other_languages_and_sets_without_the_package(monkeypatch):

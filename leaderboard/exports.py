@@ -300,8 +300,8 @@ class PaperLine:
         rank: such as ``1``, or ``1=`` if shared; empty without one.
         method: with its marks.
         backbone: of the row.
-        values: six recalls and rSum with one decimal.
-        best: which of them are the best among the ranked rows.
+        values: six recalls and rSum with one decimal, by name.
+        best: names of those that are the best among the ranked rows.
         papers: keys of the papers that print it.
         origin: of a measured row.
     """
@@ -309,8 +309,8 @@ class PaperLine:
     rank: str
     method: str
     backbone: str
-    values: list[str]
-    best: list[bool]
+    values: dict[str, str]
+    best: set[str]
     papers: tuple[str, ...]
     origin: str
 
@@ -329,6 +329,11 @@ class PaperTable:
     lines: list[PaperLine]
     notes: list[str]
 
+    @property
+    def ranked(self) -> bool:
+        """Whether any line has a rank."""
+        return any(line.rank for line in self.lines)
+
 
 def paper_tables(board: Board, mine: Collection[str] = ()) -> list[PaperTable]:
     """Make the tables of a board for a paper, one per category, because rows of two are not comparable.
@@ -341,9 +346,11 @@ def paper_tables(board: Board, mine: Collection[str] = ()) -> list[PaperTable]:
     for category in board.categories:
         rows = category.rows
         ranks = [row.rank for row in rows if row.rank is not None]
-        columns = zip(*(_rounded(row) for row in rows if row.rank is not None), strict=True)
-        best = [max((value for value in column if value is not None), default=None) for column in columns]
-        best = best or [None] * len(VALUES)
+        ranked = [_rounded(row) for row in rows if row.rank is not None]
+        best = {
+            name: max((value for each in ranked if (value := each[name]) is not None), default=None)
+            for name in VALUES
+        }
         lines = [_line(row, row.rank is not None and ranks.count(row.rank) > 1, best, mine) for row in rows]
         shown = "".join(line.rank + line.method for line in lines)
         notes = [f"{mark} {meaning}" for mark, meaning in MARKS.items() if mark in shown]
@@ -352,30 +359,30 @@ def paper_tables(board: Board, mine: Collection[str] = ()) -> list[PaperTable]:
     return tables
 
 
-def _line(row: Row, shared: bool, best: Sequence[float | None], mine: Collection[str]) -> PaperLine:
+def _line(row: Row, shared: bool, best: Mapping[str, float | None], mine: Collection[str]) -> PaperLine:
     is_ranked, reported, values = row.rank is not None, row.status == "reported", _rounded(row)
     marks = CHOSEN_ON_TEST * (row.selection == "test") + DOUBTFUL * bool(row.doubts)
     marks += OTHER_SUM * (row.printed_gap is not None) + PRELIMINARY * row.preliminary
-    texts = [_with_spread(value, row.spread.get(name)) for name, value in zip(VALUES, values, strict=True)]
+    texts = {name: _with_spread(value, row.spread.get(name)) for name, value in values.items()}
     if "r_sum" in row.intervals:
-        texts[-1] += " ({:.1f}–{:.1f})".format(*row.intervals["r_sum"])
+        texts["r_sum"] += " ({:.1f}–{:.1f})".format(*row.intervals["r_sum"])
     return PaperLine(
         rank=f"{row.rank}{SHARED * shared}" if is_ranked else "",
         method=row.label + marks,
         backbone=row.backbone,
         values=texts,
-        best=[
-            is_ranked and value is not None and value == top for value, top in zip(values, best, strict=True)
-        ],
+        best={
+            name for name, value in values.items() if is_ranked and value is not None and value == best[name]
+        },
         papers=tuple(dict.fromkeys((row.source, *(row.also or ())))) if reported else (),
         origin="" if reported else "ours" if row.file in mine else row.status,
     )
 
 
-def _rounded(row: Row) -> list[float | None]:
+def _rounded(row: Row) -> dict[str, float | None]:
     """Values with one decimal, so that all rows which print the best number are bold."""
     values = {**row.recalls.values, "r_sum": row.r_sum}
-    return [None if value is None else round(value, 1) for value in (values[name] for name in VALUES)]
+    return {name: None if value is None else round(value, 1) for name, value in values.items()}
 
 
 def _with_spread(value: float | None, deviation: float | None) -> str:
@@ -392,23 +399,23 @@ def _cells(
     table: PaperTable, text: Callable[[str], str], bold: str, sources: Iterable[str]
 ) -> Iterator[list[str]]:
     """Texts of all lines, the best values in a frame such as ``**{}**``; without ranks if no line has one."""
-    ranked = any(line.rank for line in table.lines)
     for line, source in zip(table.lines, sources, strict=True):
-        values = zip(map(text, line.values), line.best, strict=True)
-        shown = [bold.format(value) if best else value for value, best in values]
-        yield [*[line.rank] * ranked, text(line.method), text(line.backbone), *shown, source]
+        shown = [
+            bold.format(text(value)) if name in line.best else text(value)
+            for name, value in line.values.items()
+        ]
+        yield [*[line.rank] * table.ranked, text(line.method), text(line.backbone), *shown, source]
 
 
 def _latex_table(table: PaperTable) -> str:
-    ranked = any(line.rank for line in table.lines)
-    before = " &" if ranked else ""
+    before = " &" if table.ranked else ""
     sources = [
         rf"\cite{{{','.join(line.papers)}}}" if line.papers else latex(line.origin) for line in table.lines
     ]
     out = [
         f"% {' '.join(table.title.split())}; needs booktabs",  # a comment of LaTeX ends with its line
         *(f"% {note}" for note in table.notes),
-        rf"\begin{{tabular}}{{{'r' * ranked}llrrrrrrrl}}",
+        rf"\begin{{tabular}}{{{'r' * table.ranked}llrrrrrrrl}}",
         r"\toprule",
         before + r" & & \multicolumn{3}{c}{Image to text} & \multicolumn{3}{c}{Text to image} & & \\",
         before + r" Method & Backbone & R@1 & R@5 & R@10 & R@1 & R@5 & R@10 & rSum & Source \\",
@@ -429,11 +436,11 @@ def markdown_text(tables: Iterable[PaperTable], papers: Mapping[str, Paper]) -> 
 
 def _markdown_table(table: PaperTable, papers: Mapping[str, Paper]) -> str:
     sides = [f"{side} R@{k}" for side in ("i2t", "t2i") for k in (1, 5, 10)]
-    ranked = any(line.rank for line in table.lines)
-    columns = [*["rank"] * ranked, "method", "backbone", *sides, "rSum", "source"]
+    ranked = ["rank"] * table.ranked
+    columns = [*ranked, "method", "backbone", *sides, "rSum", "source"]
     sources = ["; ".join(_link(papers[key]) for key in line.papers) or line.origin for line in table.lines]
     rows = _cells(table, escape, "**{}**", sources)
-    body = markdown_table(columns, rows, numbers=[*["rank"] * ranked, *sides, "rSum"])
+    body = markdown_table(columns, rows, numbers=[*ranked, *sides, "rSum"])
     parts = [f"**{escape(table.title)}**", body, *filter(None, ["; ".join(table.notes)])]
     return "\n\n".join(parts) + "\n"
 
@@ -448,10 +455,10 @@ def paper_csv(tables: Iterable[PaperTable]) -> str:
     rows = [["table", "rank", "method", "backbone", *VALUES, "best", "source"]]
     for table in tables:
         for line in table.lines:
-            best = " ".join(name for name, bold in zip(VALUES, line.best, strict=True) if bold)
+            best = " ".join(name for name in VALUES if name in line.best)
             source = " ".join(line.papers) or line.origin
             facts = (line.rank, line.method, line.backbone)
-            rows.append([table.title, *facts, *line.values, best, source])
+            rows.append([table.title, *facts, *line.values.values(), best, source])
     return as_csv(rows)
 
 

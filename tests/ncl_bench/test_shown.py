@@ -9,7 +9,9 @@ from ncl_bench.names import Link, LongText, Name, OptionalName, ShownText, Text,
 from ncl_bench.yaml import plain_value
 
 TYPES = (ShownText, Text, LongText, Name, OptionalName)
-UNSEEN = "\x00\t\n\r\x1b\x85\xad\u0378\u061c\u180e\u200b\u200f\u2028\u2029\u202e\u2060\u2066\ue000\ufeff\U000e0041"
+UNSEEN = (
+    "\x00\t\n\r\x1b\x85\xad\u0378\u061c\u180e\u200b\u200f\u2028\u2029\u202e\u2060\u2066\ue000\ufeff\U000e0041"
+)
 """Of every kind: control, format, private, unassigned, line ends, tags."""
 BLANK = "\u034f\u115f\u1160\u17b4\u200c\u200d\u2800\u3164\ufe0f\uffa0\U00016fe4\U0001d159\U000e0100"
 """Joiners, fillers, blanks that are letters, selectors: of texts with emoji and of other scripts."""

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leaderboard.copies import contradicts, correlated, near_copies
-from leaderboard.evidence import arrays_of, ranks_of
+from leaderboard.evidence import arrays_of
 from leaderboard.exports import RANKS, ROWS
-from leaderboard.read_entries import DISAGREEMENT, changed_settings, noise_used, run_name
+from leaderboard.read_entries import DISAGREEMENT, changed_settings, noise_used, ranks_of, run_name
 from leaderboard.row_files import Header, SeedRecord, read_results
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.ranks import Counted

@@ -22,8 +22,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leaderboard.row_files import RowFile
-from ncl_bench.data import dataset_spec
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.difference import Hits
@@ -118,12 +116,6 @@ def read_ranks(path: Path, seeds: Sequence[str], spec: DatasetSpec) -> dict[str,
             of_folds = within[0] if within else None
             found[seed] = Counted(whole, of_folds, None, "", judged=judged, crossed=crossed, pairs=pairs)
     return found
-
-
-def ranks_of(root: Path, name: str, file: RowFile) -> dict[str, Counted]:
-    """Read and check the ranks of a row in the folder of a leaderboard: key of a seed to its ranks."""
-    seeds, spec = [record.key for record in file.seeds], dataset_spec(file.header.dataset)
-    return read_ranks(root / "results" / f"{name}.npz", seeds, spec)
 
 
 def read_pairs(folder: Path, spec: DatasetSpec) -> dict[str, NDArray[np.float16]]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from baselines.recipes import AblationLine, ablations, on_dataset
 from leaderboard.entries import Condition, Entry, Run, Status
-from leaderboard.evidence import hits_of, ranks_of
+from leaderboard.evidence import hits_of, read_ranks
 from leaderboard.row_files import (
     Header,
     RowFile,
@@ -193,6 +193,12 @@ def read_measured(
             advance(1)
     _add_draws(found, results.files)
     return found
+
+
+def ranks_of(root: Path, name: str, file: RowFile) -> dict[str, Counted]:
+    """Read and check the ranks of a row in the folder of a leaderboard: key of a seed to its ranks."""
+    seeds, spec = [record.key for record in file.seeds], dataset_spec(file.header.dataset)
+    return read_ranks(root / "results" / f"{name}.npz", seeds, spec)
 
 
 def _with_separations(entry: Entry, counted: Counted, truth: NDArray[np.bool_] | None) -> Entry:

@@ -25,9 +25,10 @@ from baselines.kit.losses import matching_prediction, mean_triplet
 from baselines.kit.method import Method
 from baselines.kit.mixture import clean_posterior
 from baselines.training.job import FinishedRun
+from baselines.training.scoring import Networks
 from baselines.training.scoring import score as score_rows
 from baselines.training.statement import CLEAN_PROBABILITY
-from baselines.training.submit import Networks, check_alike, check_vocabulary, chosen_method
+from baselines.training.submit import check_alike, check_vocabulary, chosen_method
 from ncl_bench.data.columns import Int64Array, taken
 from ncl_bench.data.load import refuse_damage
 from ncl_bench.data.paired import PairedDataset
@@ -178,17 +179,7 @@ def pair_table(
         loss, similarity, score, _ = _own(networks, batches, advance)
         if not (np.isfinite(loss).all() and np.isfinite(score).all()):
             raise TrainingError(f"{first.folder.path} gives similarities that are not finite; train it again")
-
-        def scores_of(block: Int64Array, captions: Int64Array) -> Float32Array:
-            return score_rows(
-                [network for network, _ in networks],
-                train,
-                block,
-                captions,
-                device=place,
-                rank_by=[rank_by for _, rank_by in networks],
-            )
-
+        scores_of = partial(score_rows, networks, train, device=place)
         rank, better = among_others(scores_of, train, rows, score, sample, advance)
         judged = judge_split(
             train,

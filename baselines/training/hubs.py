@@ -4,19 +4,18 @@ See :func:`ncl_bench.without_hubs`. Only the 50 highest similarities of each ite
 not grow with the training split.
 """
 
-from collections.abc import Sequence
+from functools import partial
 from itertools import product
 from typing import Literal
 
 import numpy as np
 import torch
 from rich.console import Console
-from torch import nn
 
-from baselines.kit.batches import Ids, in_blocks
+from baselines.kit.batches import in_blocks
 from baselines.kit.distributed import from_first_rank, rank
 from baselines.training.job import TrainingJob
-from baselines.training.scoring import Float32Array, RankingScores, score
+from baselines.training.scoring import Float32Array, Networks, score
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.evaluation.hubs import without_hubs
@@ -32,7 +31,7 @@ IMAGES_AT_ONCE = 2_000
 
 
 def corrected(
-    networks: Sequence[tuple[nn.Module, RankingScores]],
+    networks: Networks,
     job: TrainingJob,
     test: PairedDataset,
     weight: float | Literal["auto"],
@@ -62,19 +61,12 @@ def corrected(
         images, captions = np.arange(n_images), np.arange(n_images * split.captions_per_image)
         sizes = (len(captions), len(bank_captions), len(captions) * len(bank_images) // n_images)
         with bar(f"score {split.split}", n_images * sum(sizes), console) as advance:
-
-            def scores(
-                of: PairedDataset, rows: Ids, captions_of: PairedDataset, columns: Ids
-            ) -> Float32Array:
-                each = [network for network, _ in networks], of, rows, columns
-                maps = [rank_by for _, rank_by in networks]
-                return score(*each, captions_of=captions_of, device=device, rank_by=maps, advance=advance)
-
-            whole = scores(split, images, split, captions)
-            of_images = _highest(scores(split, images, train, bank_captions))
+            scores = partial(score, networks, device=device, advance=advance)
+            whole = scores(split, images, captions)
+            of_images = _highest(scores(split, images, bank_captions, captions_of=train))
             of_captions = np.empty((whole.shape[1], 0), np.float32)
             for rows in in_blocks(bank_images, IMAGES_AT_ONCE):
-                nearest = scores(train, rows, split, captions).T
+                nearest = scores(train, rows, captions, captions_of=split).T
                 of_captions = _highest(np.concatenate([of_captions, nearest], axis=1))
         return whole, of_images, of_captions.T
 

@@ -4,7 +4,6 @@ Every image is encoded once. Captions are encoded once per strip; 5,000 images u
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import repeat
 from typing import cast
 
 import numpy as np
@@ -25,19 +24,20 @@ MOST_VECTORS = 4 * 2**30
 
 RankingScores = Callable[[Tensor], Tensor]
 """Maps similarities to the scores that rank, see :meth:`baselines.kit.method.Method.ranking_scores`."""
+Networks = Sequence[tuple[nn.Module, RankingScores]]
+"""Networks in evaluation mode, each with its map from similarities to ranking scores."""
 Float32Array = NDArray[np.float32]
 
 
 @torch.no_grad()
 def score(
-    networks: Iterable[nn.Module],
+    networks: Iterable[nn.Module] | Networks,
     dataset: PairedDataset,
     images: Ids | None = None,
     captions: Ids | None = None,
     *,
     captions_of: PairedDataset | None = None,
     device: torch.device | None = None,
-    rank_by: Iterable[RankingScores] | None = None,
     advance: Advance = lambda amount: None,
 ) -> Float32Array:
     """Compute the mean similarity of several networks for images and captions.
@@ -45,14 +45,14 @@ def score(
     Blocks do not depend on the number of ranks, so the result has the same bits on machines of the same kind.
 
     Args:
-        networks: backbones in evaluation mode; their similarities are averaged with equal weight.
+        networks: backbones in evaluation mode, perhaps with a map each; their similarities, or what the maps make of
+            them, are averaged with equal weight.
         dataset: any split.
         images: int64 ``(n_images,)``, rows of its images; all by default.
         captions: int64 ``(n_captions,)``, rows of its captions; those of the images by default, which are then the
             first ones.
         captions_of: split of the captions, if it is another one.
         device: where the networks are; the CPU by default.
-        rank_by: for each network what its similarities become before the mean; themselves by default.
         advance: called with the number of similarities done.
 
     Returns:
@@ -64,8 +64,8 @@ def score(
     texts = (captions_of or dataset).tokens
     shape = (len(images), len(captions)) if rank() == 0 else (0, 0)
     similarities = np.empty(shape, np.float32)
-    backbones = [cast(Backbone, network) for network in networks]
-    scores_of = list(rank_by or repeat(_unchanged, len(backbones)))
+    mapped = [each if isinstance(each, tuple) else (each, _unchanged) for each in networks]
+    backbones, maps = [cast(Backbone, network) for network, _ in mapped], [rank_by for _, rank_by in mapped]
     first = 0
     # every strip of images meets all captions, which are encoded again for each strip
     while first < len(images):
@@ -76,7 +76,7 @@ def score(
             tokens, lengths = map(torch.from_numpy, texts.padded(captions[places]))
             each = [
                 change(network.similarities(images, network.encode_captions(tokens.to(device), lengths)))
-                for network, images, change in zip(backbones, strip, scores_of, strict=True)
+                for network, images, change in zip(backbones, strip, maps, strict=True)
             ]
             return torch.stack(each).mean(dim=0)
 

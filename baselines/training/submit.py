@@ -19,7 +19,6 @@ import torch
 from numpy.typing import NDArray
 from rich.console import Console
 from safetensors.torch import load
-from torch import nn
 
 from baselines.kit.batches import in_blocks
 from baselines.kit.distributed import device_for, from_first_rank, rank
@@ -27,7 +26,7 @@ from baselines.kit.method import Method
 from baselines.methods import METHODS
 from baselines.training.hubs import corrected
 from baselines.training.job import FinishedRun, TrainingJob, build_method, initial_network
-from baselines.training.scoring import Float32Array, RankingScores, embed, score
+from baselines.training.scoring import Float32Array, Networks, embed, score
 from baselines.training.statement import (
     CLEAN_PROBABILITY,
     pairs_to_judge,
@@ -61,8 +60,6 @@ EMBEDDINGS_FILES = ("test_images.npy", "test_captions.npy")
 
 Arrays = Mapping[str, Float32Array]
 """Content of a submission by file name; empty on every rank but the first."""
-Networks = Sequence[tuple[nn.Module, RankingScores]]
-"""Networks in evaluation mode, each with its map from similarities to ranking scores."""
 
 
 def submit(
@@ -147,11 +144,10 @@ def pair_estimates(
     if train is None or METHODS[recipe.method["name"]].extra_clean_data(recipe.method_config):
         return {}
     similarity, image_of = np.empty(len(train), np.float32), train.caption_to_image
-    backbones, maps = zip(*networks, strict=True)
     with bar("compare pairs", len(train), console) as advance:
         for rows in in_blocks(np.argsort(image_of, kind="stable"), PAIRS_AT_ONCE):  # an image is encoded once
             images, of_row = np.unique(image_of[rows], return_inverse=True)
-            found = score(backbones, train, images, rows, device=device, rank_by=maps)
+            found = score(networks, train, images, rows, device=device)
             if rank() == 0:
                 similarity[rows] = found[of_row, np.arange(len(rows))]
             advance(len(rows))
@@ -274,13 +270,7 @@ def _matrix(
     title: str, networks: Networks, test: PairedDataset, device: torch.device, console: Console | None
 ) -> Float32Array:
     with bar(title, test.n_images * len(test), console) as advance:
-        return score(
-            [network for network, _ in networks],
-            test,
-            device=device,
-            rank_by=[rank_by for _, rank_by in networks],
-            advance=advance,
-        )
+        return score(networks, test, device=device, advance=advance)
 
 
 def _last_epoch(

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,14 +144,13 @@ def _open_probabilities(folder: Path, entry: ArrayFile, spec: DatasetSpec) -> ND
 
 
 def evaluate_submission(
-    opened: Opened, *, on_rows: OnRows | None = None, pages: Any = None
+    opened: Opened, *, on_rows: OnRows | None = None
 ) -> tuple[Result, dict[str, Counted]]:
     """Count and evaluate every split of a checked submission.
 
     Args:
         opened: from :func:`open_submission`.
         on_rows: called with the number of images of each counted block, from several threads.
-        pages: :class:`ncl_bench.evaluation.pages.Pages` to draw, or None.
 
     Returns:
         The result, and the ranks of each split.
@@ -189,9 +187,6 @@ def evaluate_submission(
         seconds=round(time.perf_counter() - started, 3),
         peak_memory_mb=peak_memory_mb(),
     )
-    if pages is not None:
-        for split, ranks in counted.items():
-            pages.draw(submission.method, opened.sources[split], ranks, spec, split, submission.language)
     return result, counted
 
 
@@ -215,7 +210,12 @@ def evaluated_folder(
         pages = Pages(place, plot=plot, examples=examples, root=as_path(root))
     with sole_owner(place, nested=False):
         with progress("count ranks", opened.n_images) as on_rows:
-            result, _ = evaluate_submission(opened, on_rows=on_rows, pages=pages)
+            result, counted = evaluate_submission(opened, on_rows=on_rows)
+        if pages is not None:
+            for split, ranks in counted.items():
+                pages.draw(
+                    submission.method, opened.sources[split], ranks, opened.spec, split, submission.language
+                )
         write_result(place, result)
         return result, [place / RESULT_FILE, *(pages.write() if pages else ())]
 

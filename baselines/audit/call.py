@@ -116,8 +116,8 @@ def apply_audit(
     # a misspelt cause would remove nothing
     if unknown := set(reasons) - {*result.reasons}:
         raise TrainingError(
-            f"{audit} names no pair {' or '.join(map(shorten, sorted(unknown)))}; {named('reasons')} may be "
-            f"{', '.join(result.reasons) or 'none'}"
+            f"{audit} names no pair {' or '.join(map(shorten, sorted(unknown)))}; "
+            f"{'choose from ' + ', '.join(result.reasons) if result.reasons else 'leave ' + named('reasons') + ' out'}"
         )
     limit = result.threshold if threshold is None else threshold
     if limit is not None and not np.isfinite(limit):  # of own pairs, nan would remove none without a word

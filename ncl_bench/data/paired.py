@@ -183,7 +183,9 @@ class PairedDataset(_TorchDataset):
         if not noise.unit:
             return "no synthetic noise"
         moved = unit_of(noise.unit, drawn=False).title
-        return f"{noise.ratio:.0%} of {moved}, {noise.realised_ratio:.1%} of captions wrong"
+        # of these pairs: a subset may hold more or fewer than the split
+        wrong = np.mean(self.caption_to_image != self.pair_ids // self.captions_per_image) if len(self) else 0
+        return f"{noise.ratio:.0%} of {moved}, {wrong:.1%} of captions wrong"
 
     def __len__(self) -> int:
         """Number of pairs, equal to the number of captions."""

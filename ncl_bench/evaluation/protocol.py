@@ -206,7 +206,10 @@ def check_matrix(
     """Refuse a matrix with the wrong dtype or shape."""
     expected = expected_shape(spec, split)
     if dtype.kind != "f" or dtype.itemsize > 8:
-        raise ScoresError(f"{name} has dtype {dtype}, expected float16, float32 or float64 similarities")
+        raise ScoresError(
+            f"{name} has dtype {dtype}, expected float16, float32 or float64 similarities; "
+            "scores.astype(np.float32) converts whole numbers"
+        )
     if shape == expected:
         return
     hint = "give one row per image and one column per caption of the split, in its order"

@@ -421,7 +421,9 @@ def read_submission(folder: str | Path) -> Submission:
         problem = (
             f"{folder.absolute()} holds no {SUBMISSION_FILE}"
             if folder.is_dir()
-            else f"{folder} does not exist or is no folder"
+            else f"{folder} is no folder"
+            if folder.exists()
+            else f"{folder} does not exist"
         )
         fix = (
             f"give a submission; scores alone need their dataset: ncl-bench evaluate {folder} --dataset NAME"

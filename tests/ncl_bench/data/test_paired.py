@@ -256,8 +256,10 @@ def test_a_dataset_is_shown_in_two_lines_and_in_a_notebook_as_a_table():
     assert repr(clean) == (
         "<PairedDataset small/train: 30 captions, 6 images,\n 2 x 3 features (float32), no synthetic noise>"
     )
-    noisy = repr(replace(clean, noise=Noise("caption", 0.4, 1, "", 0.39)))
-    assert noisy.endswith("40% of captions moved, 39.0% of captions wrong>")
+    moved = np.where(np.arange(30) < 12, (clean.caption_to_image + 1) % 6, clean.caption_to_image)
+    noisy = replace(clean, noise=Noise("caption", 0.4, 1, "", 0.4), caption_to_image=moved)
+    assert repr(noisy).endswith("40% of captions moved, 40.0% of captions wrong>")
+    assert repr(noisy.subset(range(16))).endswith("75.0% of captions wrong>")  # 12 of its 16
     table = replace(clean, captions=["<b>bold</b>", *clean.captions[1:]])._repr_html_()
     assert "<td>no synthetic noise</td>" in table
     assert "<td>&lt;b&gt;bold&lt;/b&gt;</td>" in table

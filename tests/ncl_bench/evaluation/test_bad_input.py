@@ -339,7 +339,7 @@ def test_bad_input_is_one_sentence(name, run, tmp_path, monkeypatch):
 
 def test_a_folder_or_a_dataset_is_needed(run, tmp_path):
     (tmp_path / "file").write_text("")
-    assert "is no folder" in run("evaluate", tmp_path / "nowhere").err
+    assert "does not exist" in run("evaluate", tmp_path / "nowhere").err
     assert "scores alone need their dataset" in run("evaluate", tmp_path / "file").err
 
 

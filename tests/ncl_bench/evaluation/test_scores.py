@@ -90,8 +90,8 @@ def test_damaged_npy_files_are_read_or_refused(tmp_path):
     seeds += [npy(np.asfortranarray(np.ones((4, 20)))), npy(np.empty((0, 3)))]
     assert_damage_is_refused(seeds, read, NPY)
     assert_refused(read, b"\x93NUMPY\x02\x00\xff\xff\xff\xff{", "cannot be read")
-    assert_refused(read, npy_header(NO_ROWS), "no array has the shape")
-    assert_refused(read, npy_header(NEGATIVE) + bytes(24), "no array has the shape")
+    assert_refused(read, npy_header(NO_ROWS), "cannot be read")
+    assert_refused(read, npy_header(NEGATIVE) + bytes(24), "cannot be read")
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".pt"])

@@ -147,7 +147,7 @@ def main() -> None:
         make_inputs(Path(folder))
         for name in flows(Path(folder)):
             here = [sys.executable, "-m", "tools.paths", name, folder]
-            done = subprocess.run(here, capture_output=True, text=True, cwd=ROOT, check=False)  # noqa: S603
+            done = subprocess.run(here, capture_output=True, text=True, cwd=ROOT, check=False)  # noqa: S603 (our own words)
             if done.returncode:
                 sys.exit(f"{name}: {done.stderr}{done.stdout}")
             files, functions, lines = json.loads(done.stdout)

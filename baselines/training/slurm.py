@@ -130,7 +130,7 @@ class Jobs:
         with self._lock:
             if self._asked < time.monotonic() - POLL:
                 command = ["squeue", "--me", "--noheader", "--format=%A"]
-                seen = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+                seen = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 (our own words)
                 # a controller that does not answer says nothing about the jobs
                 self._queue = set(seen.stdout.split()) if seen.returncode == 0 else None
                 self._asked = time.monotonic()

@@ -174,7 +174,7 @@ def test_data_evaluation_and_leaderboard_work_without_torch(run, environment, tm
     assert "| CRCL-SGRAF |" in printed.stdout
     refused = run("ncl-bench", "leaderboard", "add", "mine")
     assert refused.returncode == 2
-    assert "name a leaderboard folder with --root" in refused.stderr
+    assert "name a leaderboard folder as --root" in refused.stderr
     assert_works(run("ncl-bench", "leaderboard", "add", "mine", "--root", "board"))
     assert_works(run("ncl-bench", "leaderboard", "build", "--root", "board"))
     assert (tmp_path / "site" / "index.html").is_file()

@@ -1,6 +1,5 @@
 """The README of a prepared folder: a card in the format of the Hugging Face Hub."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from ncl_bench.data import dataset_spec
@@ -77,40 +76,43 @@ def _sentences(*texts: str) -> str:
     return " ".join(filter(None, texts))
 
 
-def _table(names: str, rows: Iterable[str]) -> str:
-    rule = "| --- " * names.count("|")
-    return "\n".join([f"| {names}", f"{rule}|", *rows, ""])
-
-
 def _splits(manifest: Manifest) -> str:
-    rows = (
+    rows = [
         f"| {split} | {record.images:,} | {record.captions:,} | `{record.fingerprint}` "
         f"| `{record.order_fingerprint}` |"
         for split, record in manifest.splits.items()
+    ]
+    head = (
+        f"## Splits\n\nFeatures are {manifest.dtype}; {manifest.captions_per_image} caption(s) per image.\n\n"
     )
-    head = f"Features are {manifest.dtype}; {manifest.captions_per_image} caption(s) per image."
-    table = _table("split | images | captions | fingerprint | order fingerprint |", rows)
-    return f"## Splits\n\n{head}\n\n{table}"
+    return head + "\n".join(
+        [
+            "| split | images | captions | fingerprint | order fingerprint |",
+            "| --- | --- | --- | --- | --- |",
+            *rows,
+            "",
+        ]
+    )
 
 
 def _tokens(manifest: Manifest) -> str:
-    rows = (
+    rows = [
         f"| `{own.name}` | {own.language or 'any'} | {own.tokenizer} | {own.version} "
         f"| `{own.vocabulary}` | {own.origin} |"
         for own in manifest.tokenizations
-    )
-    table = _table("name | language | tokenizer | version | vocabulary | origin |", rows)
-    return f"## Token ids\n\n{table}"
+    ]
+    head = "## Token ids\n\n| name | language | tokenizer | version | vocabulary | origin |\n"
+    return head + "\n".join(["| --- | --- | --- | --- | --- | --- |", *rows, ""])
 
 
 def _sources(manifest: Manifest) -> str:
-    rows = (
+    rows = [
         f"| `{file.name}` | {file.bytes:,} | `{file.sha256}` | {_PUBLISHED[file.published]} |"
         for file in manifest.sources
-    )
-    table = _table("file | bytes | sha256 | matches the published hash |", rows)
-    facts = "".join(f"- {fact}\n" for fact in (*manifest.checked, *manifest.warnings))
-    return f"## Made from\n\n{table}\n{facts}"
+    ]
+    head = ["| file | bytes | sha256 | matches the published hash |", "| --- | --- | --- | --- |"]
+    facts = [f"- {fact}" for fact in (*manifest.checked, *manifest.warnings)]
+    return "## Made from\n\n" + "\n".join([*head, *rows, "", *facts, ""])
 
 
 def feature_gigabytes(spec: DatasetSpec, split: str) -> float:

@@ -306,6 +306,9 @@ def test_labels_move_rows_between_the_lists_and_the_work_is_not_done_again(given
     assert (again["rank"][last], again["rank"][first]) == (1, N)
     assert (again["probability"][last], again["probability"][first]) == (1, 0)
     assert [card["label"] for card in cards_of(given / "audit") if card["label"]] == ["wrong", "matches"]
+    assert "had labels, and this one has none; repeat it with your labels.csv" in " ".join(
+        command(*arguments).split()
+    )
 
 
 def test_a_label_follows_its_picture_and_its_caption(given):

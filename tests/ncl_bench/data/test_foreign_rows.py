@@ -105,6 +105,66 @@ def written(name, content):
     return make
 
 
+def zeros_of_zstd(size):
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as packed:
+        for _ in range(size // 10**6):
+            packed.write(bytes(10**6))
+    return sink.getvalue().to_pybytes()
+
+
+def entry(name, size, kind=tarfile.REGTYPE):
+    head = tarfile.TarInfo(name)
+    head.size, head.type = size, kind
+    return head.tobuf(tarfile.GNU_FORMAT)
+
+
+def facts_before(facts, name, content=b"a dog"):
+    """A shard whose one file has these facts in a header of its own."""
+    lines = b"".join(facts)
+    head = entry("facts", len(lines), tarfile.XHDTYPE) + lines.ljust(-(-len(lines) // 512) * 512, b"\0")
+    return head + entry(name, len(content)) + content.ljust(512, b"\0") + bytes(1024)
+
+
+SPARSE = (
+    b"22 GNU.sparse.major=1\n",
+    b"22 GNU.sparse.minor=0\n",
+    b"36 GNU.sparse.realsize=9999999999999\n",
+    b"25 GNU.sparse.name=0.txt\n",
+)
+
+
+def holding(table):
+    """A saved folder whose Arrow file holds another table."""
+
+    def make(folder):
+        path, content = next(saved(folder).glob("*.arrow")), table()
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, content.schema) as stream:
+            stream.write_table(content)
+        return path.parent
+
+    return make
+
+
+def outside_the_dictionary():
+    indices = pa.array([10**9] * 50, pa.int32())
+    return pa.table({"caption": pa.DictionaryArray.from_arrays(indices, pa.array(["a dog"]), safe=False)})
+
+
+def views_outside():
+    views = pa.py_buffer(np.array([[100, 0, 5, 10**9]] * 50, "<i4").tobytes())
+    return pa.table(
+        {"caption": pa.Array.from_buffers(pa.string_view(), 50, [None, views, pa.py_buffer(b"x")])}
+    )
+
+
+def with_a_footer_of_4_gb():
+    stream = io.BytesIO()
+    pq.write_table(pa.table({"image": ["a.jpg"], "caption": ["a dog"]}), stream)
+    content = stream.getvalue()
+    return content[:-8] + (2**32 - 16).to_bytes(4, "little") + content[-4:]
+
+
 OFFSETS = np.arange(51, dtype="<i4")
 HOSTILE = {
     "a packed table that swells": written("a.csv.gz", lambda: zeros(4 * 10**8)),
@@ -133,6 +193,25 @@ HOSTILE = {
     "a file outside by dots": naming("../outside/saved/data-00000-of-00001.arrow"),
     "a set outside by dots": split_outside,
     "an index that is no JSON": written("dataset_dict.json", lambda: b"{"),
+    "a table of zstd that swells": written("a.csv.zst", lambda: zeros_of_zstd(4 * 10**8)),
+    "a header that states 1 TB": written(
+        "a.tar", lambda: entry("facts", 10**12, tarfile.XGLTYPE) + bytes(2048)
+    ),
+    "a size of 1 TB in a header": written(
+        "a.tar", lambda: facts_before([b"22 size=999999999999\n"], "0.jpg")
+    ),
+    "a text of 10 TB of holes": written("a.tar", lambda: facts_before(SPARSE, "0.txt", b"1\n0\n0\n")),
+    "a chain of long names": written(
+        "a.tar", lambda: (entry("long", 4, tarfile.GNUTYPE_LONGNAME) + b"abc".ljust(512, b"\0")) * 5_000
+    ),
+    "a number outside the dictionary": holding(outside_the_dictionary),
+    "views outside the text": holding(views_outside),
+    "two billion empty rows": holding(lambda: pa.table({"caption": pa.nulls(2**31 - 1)})),
+    "a footer of 4 GB": written("a.parquet", with_a_footer_of_4_gb),
+    "a number of a million digits": written(
+        "a.jsonl", lambda: b'{"image": "a.jpg", "caption": ' + b"9" * 10**6 + b"}\n"
+    ),
+    "lists in lists": written("a.json", lambda: b"[" * 10**6),
     "a name of 300 letters": lambda folder: folder / f"{'a' * 300}.csv",
     "a lone surrogate in a key": written(
         "a.json", lambda: b'[{"image": "a.jpg", "cap\\ud800tion": "a dog"}]'

@@ -23,6 +23,7 @@ from support.submission_folders import (
 )
 
 from ncl_bench.data import DATASETS
+from ncl_bench.errors import NclBenchError
 from ncl_bench.evaluation.call import evaluate
 from ncl_bench.evaluation.results import read_result
 from ncl_bench.evaluation.submission import read_submission
@@ -366,6 +367,13 @@ def test_unusual_layouts_are_read_right(layout, run, tmp_path):
     assert run("evaluate", write_matrix(tmp_path, scores)).code == 0
     plain = np.ascontiguousarray(scores.astype(scores.dtype.newbyteorder("=")))
     assert read_result(tmp_path).splits["test"] == evaluate(plain, dataset="digits")
+
+
+@pytest.mark.parametrize("nested", ["[" * 60_000, "{a: " * 15_000, "- " * 30_000, "? " * 30_000])
+def test_yaml_that_is_nested_without_end_is_one_sentence(nested, tmp_path):
+    (tmp_path / "a.yaml").write_text(nested)
+    with pytest.raises(NclBenchError, match=r"a\.yaml cannot be read \(.*\); write plain YAML"):
+        read_yaml(tmp_path / "a.yaml")
 
 
 def test_damaged_yaml_is_read_or_refused(tmp_path):

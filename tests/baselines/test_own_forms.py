@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 from support.drawings import drawing, tiny_encoder
 from support.own_forms import FORMS, NAMES, TEXTS, N, photos, png
+from support.refusals import refused
 from support.shaded import shard
 from typer.testing import CliRunner
 
@@ -179,9 +180,9 @@ def test_kept_pairs_that_changed_since_are_refused(tmp_path):
     source, images = given("`captions.csv`", tmp_path)
     run("audit", source, *images, "--to", "audit")
     source.write_text(source.read_text().replace(TEXTS[1], "another"))
-    with pytest.raises(DataError, match="has changed since its audit; audit it again"):
+    with refused(DataError):
         new_dataset("cleaned", clean="audit", to="data")
-    with pytest.raises(DataError, match=r"photos is a folder without metadata"):
+    with refused(DataError):
         new_dataset("cleaned", clean=tmp_path / "photos", to="data")
     assert not Path("data").exists()
 
@@ -223,7 +224,7 @@ def test_rows_with_one_picture_are_one_image(tmp_path):
         for first, second in zip(*[iter(train.captions)] * 2, strict=True)
     )
     frame.loc[3, "image"] = None
-    with pytest.raises(DataError, match="the frame row 4: image holds no picture; every row needs an image"):
+    with refused(DataError):
         new_dataset("others", frame, to="data")
 
 
@@ -246,14 +247,14 @@ def test_pages_in_place_of_pictures_are_named(tmp_path):
         ["datasets", "new", "own", source, *images, "--to", "data", "--dev", 2, "--test", 2],
         ["features", source, *images, "--to", "features", "--dev", 2, "--test", 2],
     ):
-        with pytest.raises(DataError, match=r"is a web page \(HTML\), and not an image"):
+        with refused(DataError):
             CliRunner().invoke(app, list(map(str, call)), catch_exceptions=False)
 
 
 def test_chinese_under_caption_needs_the_name_of_its_language(tmp_path):
     source, _ = given("`captions.csv`", tmp_path)
     source.write_text(source.read_text().replace("the drawing of number", "第几张画着两只小狗"), "utf-8")
-    with pytest.raises(DataError, match=r"caption are in Chinese or Japanese.*as in languages='zh=caption'"):
+    with refused(DataError):
         new_dataset("own", source, images="photos", to="data", dev=2, test=2)
     spec, _ = new_dataset("own", source, images="photos", to="data", dev=2, test=2, languages=["zh=caption"])
     assert (spec.languages, spec.tokenizers) == (("zh",), {"zh": "jieba"})
@@ -284,17 +285,17 @@ def test_what_is_refused_before_encoding_leaves_nothing_and_later_keeps_what_was
     tmp_path, monkeypatch
 ):
     source, _ = FORMS["`pairs.parquet` with pictures"](tmp_path)
-    for options, problem in (
-        ({"dev": N}, "would be train; choose other numbers"),
-        ({"captions_per_image": 2}, "have 1 to 1 captions"),
-        ({"caption_column": "image"}, "no column image, only text"),
-        ({"split_column": "fold"}, "no column fold, only text, image; correct split_column="),
-        ({"tokenizers": ["wrod"]}, "unknown tokenizer"),
+    for options in (
+        {"dev": N},
+        {"captions_per_image": 2},
+        {"caption_column": "image"},
+        {"split_column": "fold"},
+        {"tokenizers": ["wrod"]},
     ):
-        with pytest.raises(DataError, match=problem):
+        with refused(DataError):
             new_dataset("own", source, to="data", **({"dev": 2, "test": 2} | options))
     (tmp_path / "own.py").write_text("other")
-    with pytest.raises(DataError, match="exists with other content"):
+    with refused(DataError):
         new_dataset("own", source, to="data", dev=2, test=2)
     monkeypatch.setattr(baselines.features, "decoded", None)  # no picture is encoded again
     new_dataset("own", source, to="data", dev=3, test=2, module="mine.py")
@@ -305,9 +306,7 @@ def test_missing_files_are_refused_before_encoding_or_left_out(tmp_path):
     source, _ = given("`captions.csv`", tmp_path)
     (tmp_path / "photos" / NAMES[2]).unlink()
     options = {"images": "photos", "to": "data", "dev": 2, "test": 2}
-    with pytest.raises(
-        DataError, match=r"1 of 12 images of .*captions\.csv have no file, the first is photos/002"
-    ):
+    with refused(DataError):
         new_dataset("own", source, **options)
     assert not Path("data").exists()
     spec, remarks = new_dataset("own", source, skip_damaged=True, **options)

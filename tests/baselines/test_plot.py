@@ -8,6 +8,7 @@ import pytest
 import torch
 from rich.console import Console
 from support.few_digits import digits_job, trained
+from support.refusals import refused
 
 from baselines.audit.pairs import audit, open_runs
 from baselines.plot import plot_run
@@ -86,7 +87,7 @@ def test_without_a_belief_there_are_curves_alone(tmp_path):
 
 
 def test_a_folder_without_history_is_refused(tmp_path):
-    with pytest.raises(TrainingError, match=r"expected that of a finished run"):
+    with refused(TrainingError):
         plot_run(RunFolder(tmp_path))
 
 

@@ -5,6 +5,7 @@ import shutil
 import pytest
 import yaml
 from support.few_digits import digits_job, load_few, trained
+from support.refusals import refused
 
 import baselines
 import baselines.hub
@@ -63,7 +64,7 @@ def test_a_pushed_run_scores_the_same(run, tmp_path, monkeypatch):
 def test_a_token_is_not_printed(run, tmp_path, monkeypatch):
     hub = PretendedHub(tmp_path / "hub", f"no rights for {TOKEN}")
     monkeypatch.setattr(baselines.hub, "HfApi", lambda: hub)
-    with pytest.raises(TrainingError, match="was not uploaded to ada/run: no rights for") as error:
+    with refused(TrainingError) as error:
         baselines.hub.push(run, "ada/run")
     assert TOKEN not in str(error.value)
     assert error.value.__cause__ is None
@@ -71,7 +72,7 @@ def test_a_token_is_not_printed(run, tmp_path, monkeypatch):
 
 def test_what_is_no_run_on_the_hub_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(baselines.hub, "snapshot_download", lambda *_, **__: tmp_path)
-    with pytest.raises(TrainingError, match="expected USER/NAME"):
+    with refused(TrainingError):
         baselines.hub.fetch("hub:ada")
-    with pytest.raises(TrainingError, match=r"run\.json does not exist, expected that of a finished run"):
+    with refused(TrainingError):
         baselines.score(baselines.hub.fetch("hub:ada/other"), to=tmp_path / "to")

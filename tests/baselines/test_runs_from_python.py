@@ -5,6 +5,7 @@ import json
 import pytest
 import yaml
 from support.few_digits import few_digits_recipe, load_few
+from support.refusals import refused, saw
 from typer.testing import CliRunner
 
 import baselines
@@ -13,7 +14,6 @@ import baselines.training.job
 import ncl_bench
 from baselines.training.grids import jobs_of_table, of_paper
 from ncl_bench.cli import app
-from ncl_bench.errors import NclBenchError
 
 
 @pytest.fixture
@@ -39,9 +39,7 @@ def test_a_run_is_trained_resumed_scored_and_plotted(recipe, tmp_path):
     assert f"best epoch {run.best_epoch}" in repr(run)
     folder = run.score()
     assert folder == run.path / "submission" == run.score(), "test is read once"
-    with pytest.raises(
-        NclBenchError, match="submission was scored with another hubs= or embeddings=; give to=DIR"
-    ):
+    with refused():
         run.score(embeddings=True)
     assert ncl_bench.evaluate_submission(folder).r_sum > 0
     assert any(path.name == "curves.svg" for path in run.plot())
@@ -52,16 +50,14 @@ def test_a_table_is_narrowed_to_the_rows_of_a_paper(tmp_path):
     own = of_paper(jobs, "ncr")
     assert {job.recipe for job in own} >= {"ncr/flickr30k_sgr"}
     assert 0 < len(own) < len(jobs)
-    with pytest.raises(NclBenchError, match="no row of this table is printed by 'NRC'"):
+    with refused():
         of_paper(jobs, "NRC")
 
 
-@pytest.mark.parametrize(
-    ("device", "fix"), [("mps", "use cpu"), ("cuda:1", "CUDA_VISIBLE_DEVICES=1"), ("gpu", "choose auto")]
-)
-def test_another_device_is_refused_with_the_way_to_say_it(device, fix):
+@pytest.mark.parametrize("device", ["mps", "cuda:1", "gpu"])
+def test_another_device_is_refused_with_the_way_to_say_it(device):
     found = CliRunner().invoke(app, ["train", "ncr/digits_vse_infinity", "--to", "run", "--device", device])
-    assert fix in str(found.exception)
+    saw(found.exception)
 
 
 def test_the_prefix_of_the_checker_is_not_shown():

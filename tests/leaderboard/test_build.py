@@ -4,6 +4,7 @@ import subprocess
 from html.parser import HTMLParser
 
 import pytest
+from support.refusals import refused
 
 from leaderboard.build import build, check
 from leaderboard.exports import BEGIN, END
@@ -74,7 +75,7 @@ def test_tables_that_were_changed_by_hand_are_refused_and_nothing_is_written(boa
     page = board / "README.md"
     page.write_text(page.read_text("utf-8").replace("| CRCL |", "| Mine |"), "utf-8")
     before = contents(board)
-    with pytest.raises(SubmissionError, match=r"README\.md does not hold the numbers of its rows"):
+    with refused(SubmissionError):
         check(board, published=False)
     assert contents(board) == before
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.refusals import refused
 
 from leaderboard.build import build, built
 from leaderboard.diff import (
@@ -112,7 +113,7 @@ def test_a_row_that_the_code_of_the_change_moves_is_shown_with_the_code(small_bo
     found = moved(small_board, small_board, site_of(files, tmp_path))
     assert [(row["method"], list(facts)) for row, facts in found.changed] == [("CRCL", ["r_sum"])] * 2
     text = found.markdown()
-    with pytest.raises(SubmissionError, match="2 standing rows move, such as CRCL, "):
+    with refused(SubmissionError):
         refuse_moved(found, [])
     (old, new) = re.findall(r"- CRCL, .*caption 0\.4.*: r_sum ([\d.]+) → ([\d.]+)\n", text)[0]
     assert float(new) - float(old) == pytest.approx(5, abs=1e-3)
@@ -154,11 +155,11 @@ def test_a_text_of_a_stranger_links_calls_and_renders_nothing(text, markdown):
 
 def test_a_site_that_is_none_is_refused(small_board, tmp_path):
     table = {ROWS: "a\n" + '"' + "b" * 2_000_000}
-    for number, (files, message) in enumerate((({}, "holds no data/"), (table, "csv cannot be read"))):
-        with pytest.raises(SubmissionError, match=message):
+    for number, files in enumerate(({}, table)):
+        with refused(SubmissionError):
             moved(small_board, small_board, site_of(files, tmp_path / str(number)))
     (tmp_path / "1" / "index.html").symlink_to("/etc/passwd")
-    with pytest.raises(SubmissionError, match=r"index\.html is a link"):
+    with refused(SubmissionError):
         read_site(tmp_path / "1")
 
 
@@ -225,21 +226,21 @@ def test_new_rows_move_ranks_alone(ranked_board, put, tmp_path):
     found = moved(ranked_board, board)
     assert any(set(facts) & {"rank", "rank_high"} for _, facts in found.changed)
     refuse_moved(found, additions(ranked_board, board))
-    with pytest.raises(SubmissionError, match=r"\d standing rows move, such as CRCL, "):
+    with refused(SubmissionError):
         refuse_moved(Moves([], [], found.changed, []), [])  # the same ranks, moved by code
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    "fields",
     [
-        ({"seed": 3}, r"1 standing rows move, such as CRCL.*maintainers label a correction"),
-        ({"method": "Mine", "difficulty": 1.2}, r"seed 0 of digits/mine/.* names no submitter; add it with"),
+        {"seed": 3},
+        {"method": "Mine", "difficulty": 1.2},
     ],
 )
-def test_a_seed_that_moves_a_row_or_names_nobody_is_refused(board, small_board, put, fields, message):
+def test_a_seed_that_moves_a_row_or_names_nobody_is_refused(board, small_board, put, fields):
     """It joined a row of the maintainers and moved its mean, or counted as theirs."""
     put(board, **fields)
-    with pytest.raises(SubmissionError, match=message):
+    with refused(SubmissionError):
         refuse_moved(moved(small_board, board), additions(small_board, board))
 
 

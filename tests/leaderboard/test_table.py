@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.board_rows import row
+from support.refusals import refused
 from typer.testing import CliRunner
 
 import leaderboard
@@ -19,7 +20,7 @@ from leaderboard.own_rows import boards_for, chosen_boards, only_mine, with_mine
 from leaderboard.results_frame import FRAME, frame_text
 from leaderboard.significance import SignificanceTest
 from ncl_bench.cli import app
-from ncl_bench.errors import NclBenchError, SubmissionError
+from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation import metrics
 from ncl_bench.papers import read_papers
 
@@ -149,7 +150,7 @@ def test_the_rows_of_one_dataset_are_those_among_all(whole_board):
 
 def test_a_submission_on_the_board_of_another_dataset_is_told(small_board):
     standing = small_board.parent / "submitted" / "0-0"
-    with pytest.raises(SubmissionError, match="is of digits with noise caption-40; ask for its table with"):
+    with refused(SubmissionError):
         chosen_boards("flickr30k", "caption-40", [standing], small_board)
 
 
@@ -167,25 +168,22 @@ def test_a_submission_on_the_board_is_its_row_there(small_board):
 
 def test_what_is_not_on_the_board_is_told(small_board, make, tmp_path):
     content = read_content(small_board, published=False)
-    for asked, told in (
-        (("digit", "caption-40"), "unknown dataset 'digit'; did you mean digits"),
-        (
-            ("digits", "caption40"),
-            "no row of digits has noise 'caption40'; choose one of: caption-40, caption-60",
-        ),
-        (("digits", "caption-40", "5k"), "unknown protocol '5k' of digits; choose one of: 200"),
-        (("flickr30k", "caption-40"), "has no row of flickr30k; .* --mine"),
+    for asked in (
+        ("digit", "caption-40"),
+        ("digits", "caption40"),
+        ("digits", "caption-40", "5k"),
+        ("flickr30k", "caption-40"),
     ):
-        with pytest.raises(NclBenchError, match=told):
+        with refused():
             boards_for(content.rows, *asked)
     content, files = with_mine(content, [make(tmp_path / "mine", ratio=0.6, seed=9)], small_board)
-    with pytest.raises(SubmissionError, match=r"caption-60; .* --dataset digits --noise caption-60"):
+    with refused(SubmissionError):
         only_mine(boards_for(content.rows, "digits", "caption-40"), files, content.rows)
 
 
 def test_two_submissions_of_one_seed_are_refused(small_board, make, tmp_path):
     mine = [make(tmp_path / str(difficulty), method="Mine", difficulty=difficulty) for difficulty in (1, 2)]
-    with pytest.raises(SubmissionError, match="repeats seed 0 of Mine; name one submission per seed"):
+    with refused(SubmissionError):
         with_mine(read_content(small_board, published=False), mine, small_board)
 
 
@@ -255,7 +253,7 @@ def test_every_noise_of_a_dataset_has_a_table(small_board, tmp_path):
     )
     assert shown.stdout.count("**Digits, 200 test images, ") == 2
     (tmp_path / "mine.npy").write_bytes(b"")
-    with pytest.raises(SubmissionError, match=r"mine\.npy was trained; give it"):
+    with refused(SubmissionError):
         leaderboard.table("digits", mine=tmp_path / "mine.npy", root=small_board)
 
 
@@ -269,7 +267,7 @@ def test_own_rows_may_have_a_label_and_no_other_row(small_board):
     command = "leaderboard table --dataset digits --noise caption-40 --format latex --label Ours --root"
     shown = CliRunner().invoke(app, [*command.split(), str(small_board), "--mine", str(standing)])
     assert r"Ours$^{\S}$ &" in shown.stdout, "with the mark of a preliminary row"
-    with pytest.raises(SubmissionError, match=r"^root is .*nowhere, which is no folder"):
+    with refused(SubmissionError):
         leaderboard.table("digits", "caption-40", root=small_board / "nowhere")
 
 

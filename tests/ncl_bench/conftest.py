@@ -4,6 +4,7 @@ import sys
 from dataclasses import dataclass
 
 import pytest
+from support.refusals import saw
 
 from ncl_bench.cli import main
 
@@ -15,6 +16,11 @@ class Ran:
     code: int
     out: str
     err: str
+
+    def assert_refused(self):
+        """Assert that it wrote one sentence alone, that of the golden list."""
+        assert (self.code, self.out, self.err.count("\n")) == (2, "", 1), self
+        saw(self.err)
 
 
 @pytest.fixture

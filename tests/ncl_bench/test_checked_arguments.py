@@ -64,9 +64,9 @@ def test_numbers_of_numpy_become_pythons_and_words_have_any_case():
     ],
 )  # fmt: skip
 def test_another_value_is_refused_with_what_is_expected(name, value, expected):
-    with pytest.raises(NclBenchError, match=f"^{name} is .+, expected {expected}$") as refused:
+    with pytest.raises(NclBenchError, match=f"^{name} is .+, expected {expected}$") as caught:
         echo(**{name: value})
-    assert "\n" not in str(refused.value)
+    assert "\n" not in str(caught.value)
 
 
 NOT_CHECKED = {
@@ -169,9 +169,9 @@ def test_no_public_call_lets_a_wrong_argument_in(call, name, tmp_path, monkeypat
     }
     self = {"self": OWNER[call.rpartition(".")[0]]} if call.rpartition(".")[0] in OWNER else {}
     for wrong in (object(), pd.DataFrame({"a": ["b"]})):
-        with pytest.raises(NclBenchError, match=f"^{name} is .+, expected ") as refused:
+        with pytest.raises(NclBenchError, match=f"^{name} is .+, expected ") as caught:
             function(**self, **needed, **{name: wrong})
-        assert "\n" not in str(refused.value)
+        assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.refusals import refused
 
 from ncl_bench.data.own_tables import read_images
 from ncl_bench.data.vocabulary import load_vocabulary
-from ncl_bench.errors import NclBenchError, ScoresError
+from ncl_bench.errors import ScoresError
 from ncl_bench.evaluation.results import read_result
 from ncl_bench.evaluation.scores import as_array
 from ncl_bench.files import Journal, atomic_folder, sole_owner, write_bytes, write_text
@@ -37,12 +38,9 @@ def test_jobs_with_other_temporary_folders_do_not_share_a_run(tmp_path):
 
 def test_a_place_that_cannot_be_locked_or_written_is_said(tmp_path):
     (tmp_path / "file").touch()
-    with (
-        pytest.raises(NclBenchError, match=r"no file can be created next to it .* choose another place"),
-        sole_owner(tmp_path / "file" / "folder"),
-    ):
+    with refused(), sole_owner(tmp_path / "file" / "folder"):
         pass
-    with pytest.raises(NclBenchError, match=r"cannot write /proc/noise\.npy"):  # nobody may, root included
+    with refused():  # nobody may, root included
         write_bytes(Path("/proc/noise.npy"), b"")
 
 
@@ -69,7 +67,7 @@ def test_a_link_where_a_temporary_file_would_lie_is_not_written_through(name, tm
     assert ((folder / "a.json").read_text(), victim.read_text()) == ("{}", "mine")
     monkeypatch.setattr("ncl_bench.files.secrets.token_hex", lambda _: "00ff")  # even if the name is guessed
     if name.endswith("-00ff.tmp"):
-        with pytest.raises(NclBenchError, match=r"cannot write .*a\.json: File exists"):
+        with refused():
             write_text(folder / "a.json", "[]")
     assert ((folder / "a.json").read_text(), victim.read_text()) == ("{}", "mine")
 
@@ -91,9 +89,7 @@ def test_a_folder_with_a_link_out_of_it_is_not_opened_for_writing(place, target,
     for name in ("file", ".a.json.4194399.tmp"):  # the second one as if of a process that was killed
         (outside / name).write_text("mine")
     (folder / place).symlink_to(Path("..", "..", target) if target[0] == "." else tmp_path / target)
-    with pytest.raises(
-        NclBenchError, match=r"link is a link out of .*folder, where nothing may be written|tmp is"
-    ):
+    with refused():
         sole_owner(folder).__enter__()
     assert sorted(path.name for path in outside.iterdir()) == [".a.json.4194399.tmp", "file"]
     assert not (tmp_path / ".folder.lock").exists()
@@ -119,10 +115,9 @@ def test_a_place_that_the_program_chose_must_lie_in_the_named_folder(tmp_path):
         (tmp_path / name).mkdir()
     (tmp_path / "outside" / "journal.json").write_text("{}")
     (tmp_path / "root" / "plots").symlink_to(tmp_path / "outside")
-    said = r"plots is a link out of .*root, where nothing may be written; remove the link"
-    with pytest.raises(NclBenchError, match=said):
+    with refused():
         sole_owner(tmp_path / "root" / "plots", inside=tmp_path / "root").__enter__()
-    with pytest.raises(NclBenchError, match=said):
+    with refused():
         Journal(tmp_path / "root" / "plots", "settings")
     assert [path.name for path in (tmp_path / "outside").iterdir()] == ["journal.json"]
 
@@ -130,7 +125,7 @@ def test_a_place_that_the_program_chose_must_lie_in_the_named_folder(tmp_path):
 def test_a_link_in_the_place_of_a_lock_is_refused(tmp_path):
     (tmp_path / "victim").write_text("mine")
     (tmp_path / ".run.lock").symlink_to(tmp_path / "victim")
-    with pytest.raises(NclBenchError, match=r"\.run\.lock is a link, expected the lock file"):
+    with refused():
         sole_owner(tmp_path / "run").__enter__()
     assert (tmp_path / "victim").read_text() == "mine"
 
@@ -148,14 +143,14 @@ def test_a_pipe_is_refused_and_not_opened(tmp_path):
     for name, read in readers.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         os.mkfifo(tmp_path / name)
-        with pytest.raises(NclBenchError, match=f"{name} is not a regular file, expected"):
+        with refused():
             read(tmp_path / name)
 
 
 def test_a_link_out_of_a_folder_is_refused_even_if_it_leads_nowhere(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "a").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ScoresError, match="is a link out of the folder"):
+    with refused(ScoresError):
         readable(tmp_path / "folder" / "a", ScoresError, "scores", inside=tmp_path / "folder")
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
+from support.refusals import refused
 
 from ncl_bench.errors import SubmissionError
 from ncl_bench.foreign import whole_number
@@ -42,7 +43,7 @@ def test_a_value_is_plain_yaml_or_one_line_says_why_not():
         "\ud800",
     )
     for text in (*wrong, "9" * 5_000, f"[0x{'f' * 4_000}]", "[" * 3_000, "--- 1\n--- 2"):
-        with pytest.raises(SubmissionError, match=r"^it cannot be read [^\n]+$"):
+        with refused(SubmissionError):
             plain_value(text, "it")
     assert plain_value("{a: [1, 2.5, yes, x]}", "it") == {"a": [1, 2.5, True, "x"]}
 

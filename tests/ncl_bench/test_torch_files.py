@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.io
 import torch
+from support.refusals import refused
 
 from baselines.encoders import load_encoder
 from baselines.published.checkpoint_file import read_checkpoint
@@ -61,7 +62,7 @@ DOORS = {
 def test_a_file_of_torch_that_hangs_or_swells_is_one_sentence(kind, door, tmp_path, monkeypatch):
     monkeypatch.setattr(decoding, "SECONDS", 2)
     (tmp_path / "a.pt").write_bytes(written(HOSTILE[kind]))
-    with pytest.raises(NclBenchError, match=r"a\.pt cannot be read \(it takes more than 2 seconds\); "):
+    with refused(words="takes more than 2 seconds"):
         DOORS[door](tmp_path / "a.pt")
 
 

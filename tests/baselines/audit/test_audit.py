@@ -14,6 +14,7 @@ import torch
 from rich.console import Console
 from sklearn.feature_extraction.text import CountVectorizer
 from support.few_digits import TINY_SGR, digits_job, load_few, trained
+from support.refusals import refused
 from typer.testing import CliRunner
 
 import baselines.audit.pairs
@@ -31,7 +32,7 @@ from ncl_bench.cli import app
 from ncl_bench.data import DATASETS, true_correspondence
 from ncl_bench.data.load import load_dataset
 from ncl_bench.data.pictograms import WEB
-from ncl_bench.errors import NclBenchError, TrainingError
+from ncl_bench.errors import TrainingError
 
 NCR = {"name": "ncr", "warmup_epochs": 1, "epochs": 1, "learning_rate": 0.002}
 TRIPLET = {"name": "triplet", "epochs": 1}
@@ -214,7 +215,7 @@ def test_captions_without_text_are_judged_by_their_token_ids():
         judge_split(each, rows).table["similarity"] for each in (replace(train, captions=None), train)
     )
     assert np.corrcoef(silent, spoken)[0, 1] > 0.9
-    with pytest.raises(TrainingError, match="digits has token ids in place of captions"):
+    with refused(TrainingError):
         judge_split(replace(train, captions=None), rows, text_encoder="some-model")
 
 
@@ -224,14 +225,14 @@ def test_a_run_is_judged_with_the_text_encoder_that_is_named(runs, audits, tmp_p
         return CountVectorizer().fit_transform(captions).toarray().astype(np.float32)
 
     monkeypatch.setattr("baselines.audit.sentences.PACKAGE", "no_such_package")
-    with pytest.raises(NclBenchError, match=f"the text encoder {MINILM} needs no_such_package"):
+    with refused():
         audit(runs["triplet"], text_encoder=MINILM, device="cpu", console=QUIET)
     monkeypatch.setattr("baselines.audit.judge.require_encoder", lambda name: None)
     monkeypatch.setattr("baselines.audit.judge.sentence_vectors", vectors)
     by_default = table_of(audits["triplet"])
     named = audit(runs["triplet"], text_encoder="own-model", device="cpu", console=QUIET)
     assert 0.4 < np.corrcoef(by_default["cross_fitted"], named["cross_fitted"])[0, 1] < 0.9999
-    with pytest.raises(NclBenchError, match="LEMoN takes the embeddings of the run"):
+    with refused():
         write_audit([runs["triplet"]], tmp_path / "no", method="lemon", text_encoder="tfidf")
     assert not (tmp_path / "no").exists()
 
@@ -264,7 +265,7 @@ def test_lemon_reads_the_embeddings_of_runs(runs, audits, tmp_path):
 def test_lemon_needs_embeddings(tmp_path, monkeypatch):
     monkeypatch.setattr("baselines.training.job.load_dataset", partial(load_few, n_pairs=100))
     run = train(digits_job(TRIPLET, recipe={"backbone": TINY_SGR}), tmp_path / "run")
-    with pytest.raises(TrainingError, match="backbone sgr has no embeddings, which LEMoN needs"):
+    with refused(TrainingError):
         write_audit([run], tmp_path / "to", method="lemon", device="cpu", console=QUIET)
     assert not (tmp_path / "to").exists()
 
@@ -329,7 +330,7 @@ def test_kept_pairs_are_a_subset_after_the_noise(audited, tmp_path, monkeypatch)
     assert described.keep == kept
     seen = RunFolder(run).read_estimates(1, 1000)["clean_probability"]
     assert (np.delete(seen, expected) == 1).all()  # as memories begin
-    with pytest.raises(TrainingError, match="was trained with --keep; give the same here"):
+    with refused(TrainingError):
         audit(run, device="cpu", console=QUIET)
     again = audit(run, keep=tmp_path / "cleaned", device="cpu", console=QUIET)
     assert again["pair_id"].tolist() == expected
@@ -341,21 +342,21 @@ def test_a_run_resumes_with_the_pairs_that_it_began_with(audited, tmp_path):
     run = train(job(TRIPLET, keep=tmp_path / "cleaned"), tmp_path / "run")
     train(job(TRIPLET, keep=tmp_path / "cleaned"), run)
     for other in (tmp_path / "fewer", None):
-        with pytest.raises(TrainingError, match="holds a run with another keep"):
+        with refused(TrainingError):
             train(job(TRIPLET, keep=other), run)
 
 
 def test_runs_that_do_not_belong_together_or_data_that_moved_are_refused(runs, tmp_path, monkeypatch):
-    with pytest.raises(TrainingError, match=r": noise is .*; average runs of one kind"):
+    with refused(TrainingError):
         audit([runs["ncr"], runs["other"]], device="cpu", console=QUIET)
-    with pytest.raises(TrainingError, match=r"was trained without --noise-file; leave noise\.npy out"):
+    with refused(TrainingError):
         audit(runs["ncr"], noise_file=Path("noise.npy"), device="cpu", console=QUIET)
 
     def moved(name, **options):
         return replace(load_few(name, **options), fingerprint="0" * 64)
 
     monkeypatch.setattr("baselines.training.job.load_dataset", moved)
-    with pytest.raises(TrainingError, match=r"trained on data with another fingerprint .* give the --root"):
+    with refused(TrainingError):
         audit(runs["ncr"], device="cpu", console=QUIET)
 
 
@@ -364,30 +365,30 @@ def test_a_noise_file_is_asked_for_and_must_be_the_same(tmp_path):
         noisy = load_dataset("digits", noise_ratio=0.4, noise_seed=seed)
         np.save(tmp_path / name, noisy.caption_to_image)
     run = train(job(TRIPLET, 0.0, noise_file=tmp_path / "noise.npy"), tmp_path / "run")
-    with pytest.raises(TrainingError, match="was trained with --noise-file; give the same here"):
+    with refused(TrainingError):
         audit(run, device="cpu", console=QUIET)
-    with pytest.raises(TrainingError, match=r"with another noise .* give the --noise-file of the training"):
+    with refused(TrainingError):
         audit(run, noise_file=tmp_path / "other.npy", device="cpu", console=QUIET)
     table = audit(run, noise_file=tmp_path / "noise.npy", device="cpu", console=QUIET)
     assert len(table) == 1000
 
 
 def test_nothing_is_overwritten_and_damaged_files_are_named(audited, tmp_path):
-    with pytest.raises(NclBenchError, match="exists already; choose a new folder with to="):
+    with refused():
         write_audit([audited], audited)
     broken, unsaid, none = (tmp_path / name for name in ("broken", "unsaid", "none"))
     for copy, file, content in ((broken, "pairs.parquet", "PAR1"), (unsaid, "result.json", "{}")):
         shutil.copytree(audited, copy)
         (copy / file).write_text(content)
-    for folder, to, threshold, problem in (
-        (audited, audited, 0.5, "exists already; choose a new folder with to="),
-        (audited, none, float("nan"), "threshold=? is nan, expected a finite number"),
-        (audited, none, 1.0, "training needs two pairs, and .* removes 1,000 of 1,000"),
-        (tmp_path, none, 0.5, "does not exist, expected the result of `ncl-bench audit`"),
-        (broken, none, 0.5, r"pairs\.parquet cannot be read"),
-        (unsaid, none, 0.5, r"result\.json cannot be read"),
+    for folder, to, threshold in (
+        (audited, audited, 0.5),
+        (audited, none, float("nan")),
+        (audited, none, 1.0),
+        (tmp_path, none, 0.5),
+        (broken, none, 0.5),
+        (unsaid, none, 0.5),
     ):
-        with pytest.raises(NclBenchError, match=problem):
+        with refused():
             apply_audit(folder, to, threshold=threshold, sure=True)
     assert not none.exists()
 
@@ -400,19 +401,16 @@ def test_the_pairs_that_the_page_exports_are_removed(audited, tmp_path):
     assert set(range(1000)) - set(data.pair_ids.tolist()) == {3, 17}
     (tmp_path / "labels.csv").write_text("version,pair_id,label\n2,4,matches\n2,9,wrong\n")
     assert apply_audit(audited, tmp_path / "ticked", ids=tmp_path / "labels.csv").n_kept == 999
-    for text, problem in (
-        ("", "no column pair_id, expected labels as the page of an audit downloads them"),
-        ("image\n3\n", "no column pair_id"),
-        ("pair_id\n3\nthree\n", "line 3: 'three' is no pair id"),
-        ("pair_id\n" + "9" * 5_000 + "\n", "line 2: '9"),
-        ("pair_id\n3\n1000\n", "lists pair 1000, which was not audited; give the list of this audit"),
-        (
-            "pair_id\n" + "\n".join(map(str, range(999))),
-            "training needs two pairs, and .* removes 999 of 1,000",
-        ),
+    for text in (
+        "",
+        "image\n3\n",
+        "pair_id\n3\nthree\n",
+        "pair_id\n" + "9" * 5_000 + "\n",
+        "pair_id\n3\n1000\n",
+        "pair_id\n" + "\n".join(map(str, range(999))),
     ):
         (tmp_path / "bad.csv").write_text(text)
-        with pytest.raises(TrainingError, match=problem):
+        with refused(TrainingError):
             apply_audit(audited, tmp_path / "none", ids=tmp_path / "bad.csv")
     assert not (tmp_path / "none").exists()
 
@@ -422,32 +420,24 @@ def test_a_damaged_division_is_named(runs, tmp_path):
     folder = RunFolder(tmp_path / "run")
     path = folder.estimates_file(folder.read_outcome().best_epoch)
     path.write_bytes(path.read_bytes()[:50])
-    with pytest.raises(
-        TrainingError, match=r"npz cannot be read \(.*\); delete it, and the audit does without this epoch"
-    ):
+    with refused(TrainingError):
         audit(tmp_path / "run", device="cpu", console=QUIET)
 
 
 @pytest.mark.parametrize(
-    ("arrays", "problem"),
+    "arrays",
     [
-        (
-            lambda: {"a": np.zeros(10**7, np.float16)},
-            "a declares 20,000,128 bytes, expected at most 3,024",
-        ),
-        (
-            lambda: {"a": np.zeros(999, np.float16)},
-            r"holds float16 of shape \(999,\) in 1,998 bytes, expected float16",
-        ),
-        (lambda: {"a": np.zeros(1000, np.int16)}, "holds int16 of shape"),
-        (lambda: {"a" * 5_000: np.zeros(9999, np.float16)}, r"'a{76}\.\.\. declares"),
+        lambda: {"a": np.zeros(10**7, np.float16)},
+        lambda: {"a": np.zeros(999, np.float16)},
+        lambda: {"a": np.zeros(1000, np.int16)},
+        lambda: {"a" * 5_000: np.zeros(9999, np.float16)},
     ],
 )
-def test_a_division_is_not_decompressed_beyond_its_pairs(arrays, problem, tmp_path):
+def test_a_division_is_not_decompressed_beyond_its_pairs(arrays, tmp_path):
     path = RunFolder(tmp_path).estimates_file(0)
     path.parent.mkdir()
     np.savez_compressed(path, **arrays())
-    with pytest.raises(TrainingError, match=problem):
+    with refused(TrainingError):
         RunFolder(tmp_path).read_estimates(0, 1000)
 
 
@@ -480,7 +470,8 @@ def test_a_threshold_removes_more_than_a_quarter_only_with_yes(audited, tmp_path
     removed = table["fit"] <= 0.5
     precision = table["probability"][removed].mean()
     said = rf"the threshold 0.5 removes {removed.sum()} of 1,000 pairs .*, of which about {precision:.0%} are wrong by"
-    with pytest.raises(TrainingError, match=said):
+    with refused(TrainingError) as caught:
         apply_audit(audited, tmp_path / "cleaned", threshold=0.5)
+    assert re.search(said, str(caught.value))
     assert not (tmp_path / "cleaned").exists()
     assert apply_audit(audited, tmp_path / "cleaned", threshold=0.5, sure=True).n_kept == (~removed).sum()

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from support.refusals import refused
 
 from baselines.audit.embeddings import read_embeddings
-from ncl_bench.errors import NclBenchError
 
 X, Y = np.random.RandomState(0).standard_normal((2, 60, 8)).astype(np.float32)
 SIGNS = np.where(np.arange(60) % 2, 1, -2)[:, None]
@@ -14,23 +14,23 @@ ALONG, FLAT = "every caption embedding lies along the embedding of its image", "
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize(
-    ("sides", "sentence"),
+    "sides",
     [
-        (lambda x, y: (x, x), ALONG),
-        (lambda x, y: (x, -x), ALONG),
-        (lambda x, y: (x, (SIGNS * x).astype(x.dtype)), ALONG),
-        (lambda x, y: (x.repeat(60, 0)[:60], y), f"all image {FLAT}"),
-        (lambda x, y: (x, (SIGNS * y[:1]).astype(y.dtype)), f"all caption {FLAT}"),
-        (lambda x, y: (x[1:], y), "one row of each per pair"),
-        (lambda x, y: (x[:30], y), "numpy.repeat"),
-        (lambda x, y: (x, np.where(np.arange(60)[:, None] == 3, np.nan, y).astype(y.dtype)), "row 3"),
-        (lambda x, y: (x, None), "give both"),
-        (lambda x, y: (x[0], y), "expected floats of shape"),
-        (lambda x, y: (x.astype(int), y), "expected floats of shape"),
+        lambda x, y: (x, x),
+        lambda x, y: (x, -x),
+        lambda x, y: (x, (SIGNS * x).astype(x.dtype)),
+        lambda x, y: (x.repeat(60, 0)[:60], y),
+        lambda x, y: (x, (SIGNS * y[:1]).astype(y.dtype)),
+        lambda x, y: (x[1:], y),
+        lambda x, y: (x[:30], y),
+        lambda x, y: (x, np.where(np.arange(60)[:, None] == 3, np.nan, y).astype(y.dtype)),
+        lambda x, y: (x, None),
+        lambda x, y: (x[0], y),
+        lambda x, y: (x.astype(int), y),
     ],
 )
-def test_embeddings_from_which_nothing_follows_are_refused(sides, sentence, dtype):
-    with pytest.raises(NclBenchError, match=sentence):
+def test_embeddings_from_which_nothing_follows_are_refused(sides, dtype):
+    with refused():
         read_embeddings(*sides(X.astype(dtype), Y.astype(dtype)))
 
 

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from PIL import Image, features
 from support.drawings import describe, tiny_encoder
+from support.refusals import refused
 from typer.testing import CliRunner
 
 import baselines.audit.judge
@@ -25,7 +26,7 @@ from baselines.audit.sentences import MINILM
 from ncl_bench.cli import app
 from ncl_bench.data.pairs.columns import read_pairs
 from ncl_bench.data.pictures import PICTURE_FORMATS
-from ncl_bench.errors import DataError, NclBenchError, TrainingError
+from ncl_bench.errors import DataError, TrainingError
 from ncl_bench.files import write_text
 from ncl_bench.tables import as_csv as as_csv_text
 
@@ -121,10 +122,9 @@ def test_options_may_come_first_and_the_result_may_be_json(given):
     assert "captions do not fit" in command("--to", given / "audit", given / "captions.tsv")
 
 
-def refusal(*arguments):
-    with pytest.raises(NclBenchError) as caught:
+def refused_command(*arguments):
+    with refused():
         CliRunner().invoke(app, [str(each) for each in ("audit", *arguments)], catch_exceptions=False)
-    return str(caught.value)
 
 
 def test_a_frame_and_a_dataset_keep_rows_and_columns(given):
@@ -178,28 +178,16 @@ TWELVE = dict.fromkeys(range(12), 5)
 
 
 @pytest.mark.parametrize(
-    ("images", "metadata", "refused"),
+    ("images", "metadata", "is_told"),
     [
-        (TWELVE, TWELVE, ""),
-        (TWELVE, {0: 20, 1: 40}, ""),
-        (
-            TWELVE,
-            TWELVE | {3: 6, 9: 4},
-            r"metadata_3\.parquet with 6 rows stands beside .*images_3\.npy with 5",
-        ),
-        (
-            TWELVE,
-            {**dict.fromkeys(range(11), 5), 12: 5},
-            r"metadata_12\.parquet with 5 rows .*images_11\.npy",
-        ),
-        (
-            {0: 20, 1: 40},
-            {0: 40, 1: 20},
-            r"metadata_0\.parquet with 40 rows stands beside .*images_0\.npy with 20",
-        ),
+        (TWELVE, TWELVE, False),
+        (TWELVE, {0: 20, 1: 40}, False),
+        (TWELVE, TWELVE | {3: 6, 9: 4}, True),
+        (TWELVE, {**dict.fromkeys(range(11), 5), 12: 5}, True),
+        ({0: 20, 1: 40}, {0: 40, 1: 20}, True),
     ],
 )
-def test_parts_of_embeddings_belong_to_the_parts_of_the_table(images, metadata, refused, tmp_path):
+def test_parts_of_embeddings_belong_to_the_parts_of_the_table(images, metadata, is_told, tmp_path):
     random = np.random.default_rng(0)
     sides = {"images": random.standard_normal((N, 16)), "texts": None}
     sides["texts"] = sides["images"] + 0.3 * random.standard_normal((N, 16))
@@ -211,8 +199,8 @@ def test_parts_of_embeddings_belong_to_the_parts_of_the_table(images, metadata, 
     )
     in_parts(tmp_path / "metadata", metadata, N, lambda path, part: rows[part].to_parquet(f"{path}.parquet"))
     given = [tmp_path / name for name in ("images", "texts", "metadata")]
-    if refused:
-        with pytest.raises(DataError, match=refused):
+    if is_told:
+        with refused(DataError):
             find_wrong_embeddings(*given)
     else:
         table = find_wrong_embeddings(*given)
@@ -230,15 +218,9 @@ def test_captions_in_another_order_are_said_to_be_so(rows, remarks):
     assert table.attrs["summary"]["remarks"].count(ANOTHER_ORDER) == remarks
 
 
-@pytest.mark.parametrize(
-    ("encoder", "words"),
-    [
-        (MINILM, "the text encoder all-minilm-l6-v2 needs no_such_package; install with"),
-        ("no_such_model", "sentence-transformers cannot load no_such_model (unknown); give the name"),
-    ],
-)
+@pytest.mark.parametrize("encoder", [MINILM, "no_such_model"])
 def test_an_encoder_that_cannot_be_loaded_is_refused_before_a_picture_is_encoded(
-    given, monkeypatch, caplog, encoder, words
+    given, monkeypatch, caplog, encoder
 ):
     def unknown(package):
         logging.getLogger("huggingface_hub").warning("Retrying in 8s [Retry 5/5].")
@@ -249,7 +231,7 @@ def test_an_encoder_that_cannot_be_loaded_is_refused_before_a_picture_is_encoded
     monkeypatch.setattr("baselines.audit.sentences.PACKAGE", "no_such_package")
     monkeypatch.setattr("baselines.audit.sentences.import_beside", unknown)
     monkeypatch.setattr("ncl_bench.extras.find_spec", lambda name: name != "no_such_package" or None)
-    assert words in refusal(*as_csv(given), "--to", given / "audit", "--text-encoder", encoder)
+    refused_command(*as_csv(given), "--to", given / "audit", "--text-encoder", encoder)
     assert not [*read, *caplog.records]
     assert not (given / "audit").exists()
 
@@ -279,11 +261,11 @@ def test_what_cannot_be_judged_is_left_out_and_listed(given):
     page = page_of(given / "audit")
     assert f"{rows[3][0]} = {rows[2][0]}" in page
     assert f"row 2 ({rows[1][0]})" in page
-    with pytest.raises(DataError, match=r"row 2 .* correct them, or leave strict= out"):
+    with refused(DataError):
         find_wrong_pairs(frame, images=given / "photos", strict=True)
-    with pytest.raises(DataError, match=r"row 1 .*is not an image of a known format"):
+    with refused(DataError):
         find_wrong_pairs(pd.concat([frame[:1], frame[6:]]), images=given / "photos", strict=True)
-    with pytest.raises(DataError, match="is the same picture as 002"):
+    with refused(DataError):
         find_wrong_pairs(pd.concat([frame[2:4], frame[6:]]), images=given / "photos", strict=True)
 
 
@@ -306,9 +288,6 @@ def test_labels_move_rows_between_the_lists_and_the_work_is_not_done_again(given
     assert (again["rank"][last], again["rank"][first]) == (1, N)
     assert (again["probability"][last], again["probability"][first]) == (1, 0)
     assert [card["label"] for card in cards_of(given / "audit") if card["label"]] == ["wrong", "matches"]
-    assert "had labels, and this one has none; repeat it with your labels.csv" in " ".join(
-        command(*arguments).split()
-    )
 
 
 def test_a_label_follows_its_picture_and_its_caption(given):
@@ -323,18 +302,14 @@ def test_a_label_follows_its_picture_and_its_caption(given):
     assert table.index[table["label"] == "wrong"].tolist() == [N]
     assert table["correction"][N] == "=a formula"
     changed = frame.assign(caption=frame["caption"].str.replace("picture 0 ", "another thing "))
-    with pytest.raises(
-        DataError, match=r"labels.csv line 2: no pair has the image 000.png and the caption 'picture 0"
-    ):
+    with refused(DataError):
         find_wrong_pairs(changed, images=given / "photos", labels=labels)
     shutil.copy(given / "photos" / "007.png", given / "photos" / "000.png")
-    with pytest.raises(DataError, match=r"the picture 000\.png is another one than when it was labelled"):
+    with refused(DataError):
         find_wrong_pairs(frame, images=given / "photos", labels=labels)
     kept = pd.read_csv(labels, dtype=str, keep_default_na=False).assign(picture="1.23457E+15")
     kept.to_csv(labels, index=False)
-    with pytest.raises(
-        DataError, match=r"picture is 1\.23457E\+15, a hash that a spreadsheet took for a number"
-    ):
+    with refused(DataError):
         find_wrong_pairs(frame, images=given / "photos", labels=labels)
 
 
@@ -384,16 +359,16 @@ def test_apply_writes_the_lists_of_own_pairs(given, monkeypatch):
     assert "it is this" in (given / "corrected" / "corrected.csv").read_text()
     assert "it is this" not in (given / "corrected" / "clean.csv").read_text()
     to = "--to", given / "none"
-    assert "removes 40 of 60 pairs" in refusal("apply", given / "audit", "--threshold", 40, *to)
-    assert "repeat it with --labels" in refusal("apply", given / "audit", "--ids", labels, *to)
-    assert "kept exists already" in refusal("apply", given / "audit", "--to", given / "kept")
-    assert "no pairs are given" in refusal(*to)
+    refused_command("apply", given / "audit", "--threshold", 40, *to)
+    refused_command("apply", given / "audit", "--ids", labels, *to)
+    refused_command("apply", given / "audit", "--to", given / "kept")
+    refused_command(*to)
     pd.DataFrame(rows_of(given)[::-1], columns=["file_name", "text"]).to_csv(
         given / "captions.csv", index=False
     )
-    assert "captions.csv has changed since" in refusal("apply", given / "audit", *to)
+    refused_command("apply", given / "audit", *to)
     find_wrong_pairs(frame_of(given, "text"), images=given / "photos", to=given / "b")
-    assert "pairs that were given in Python, or of embeddings alone" in refusal("apply", given / "b", *to)
+    refused_command("apply", given / "b", *to)
     assert not (given / "none").exists()
 
 
@@ -464,27 +439,22 @@ def test_embeddings_show_the_pictures_that_are_known(given):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    "arguments",
     [
-        (["runs", "captions.csv"], "captions.csv is no run.* audit TABLE --images PICTURES"),
-        (["runs", "photos"], "photos is no run"),
-        (["a.npy", "a.npy"], "a.npy is an array.* --image-embeddings A.npy"),
-        (["captions.json"], "captions.json does not exist, expected a table"),
-        (["./runs"], "runs.*does not exist"),
-        (["."], "it holds captions.csv.*: give that file"),
-        (["urls.tsv", "--images", "empty"], "img2dataset --url_list urls.tsv"),
-        (
-            ["captions.csv", "--images", "photos", "--labels", "labels.csv"],
-            "no column version or image_id or caption",
-        ),
-        (["captions.csv", "--images", "photos", "--labels", "old.csv"], "version is '1' and label 'wrong'"),
-        (
-            ["captions.csv", "--images", "photos", "--labels", "other.csv"],
-            "label 'right', expected labels of",
+        ["runs", "captions.csv"],
+        ["runs", "photos"],
+        ["a.npy", "a.npy"],
+        ["captions.json"],
+        ["./runs"],
+        ["."],
+        ["urls.tsv", "--images", "empty"],
+        *(
+            ["captions.csv", "--images", "photos", "--labels", labels]
+            for labels in ("labels.csv", "old.csv", "other.csv")
         ),
     ],
 )
-def test_what_is_no_audit_of_pairs_is_told_the_right_form(arguments, sentence, given, monkeypatch):
+def test_what_is_no_audit_of_pairs_is_told_the_right_form(arguments, given, monkeypatch):
     monkeypatch.chdir(given)
     as_csv(given)
     np.save("a.npy", np.ones((N, 4), np.float32))
@@ -494,30 +464,26 @@ def test_what_is_no_audit_of_pairs_is_told_the_right_form(arguments, sentence, g
     Path("labels.csv").write_text("row,label\n1,wrong\n")
     Path("old.csv").write_text("version,image_id,caption,label\n1,a,b,wrong\n")
     Path("other.csv").write_text("version,image_id,caption,label\n2,a,b,right\n")
-    assert re.search(sentence, refusal(*arguments, "--to", "to"))
+    refused_command(*arguments, "--to", "to")
     assert not Path("to").exists()
 
 
 @pytest.mark.parametrize(
-    ("frame", "options", "sentence"),
+    ("frame", "options"),
     [
-        (lambda f: f.rename(columns={"caption": "words"}), {}, "columns image, words.*caption_column="),
-        (lambda f: f, {"caption_column": "alt"}, "has no column alt, only image, caption"),
-        (lambda f: f[:10], {}, "10 different pictures with a caption, and at least 50"),
-        (lambda f: f.assign(caption="a dog"), {}, "all 60 captions are 'a dog'"),
-        (
-            lambda f: f.assign(image="images/a" + f["image"]),
-            {},
-            "names images/a000.png.*the folder holds 000.png",
-        ),
-        (lambda f: f.assign(caption=[["a"]] * N), {}, "all 60 captions are"),
-        (lambda f: f.assign(image=None), {}, "column image names none"),
-        (lambda f: f[:0], {}, "has no rows"),
+        (lambda f: f.rename(columns={"caption": "words"}), {}),
+        (lambda f: f, {"caption_column": "alt"}),
+        (lambda f: f[:10], {}),
+        (lambda f: f.assign(caption="a dog"), {}),
+        (lambda f: f.assign(image="images/a" + f["image"]), {}),
+        (lambda f: f.assign(caption=[["a"]] * N), {}),
+        (lambda f: f.assign(image=None), {}),
+        (lambda f: f[:0], {}),
     ],
 )
-def test_a_table_that_cannot_be_judged_is_refused(given, frame, options, sentence):
+def test_a_table_that_cannot_be_judged_is_refused(given, frame, options):
     rows = frame_of(given)
-    with pytest.raises(NclBenchError, match=sentence):
+    with refused():
         find_wrong_pairs(frame(rows), images=given / "photos", to=given / "audit", **options)
     assert not (given / "audit").exists()
 
@@ -531,19 +497,19 @@ def test_names_are_found_in_subfolders_if_they_are_unique(given):
     assert "found by the name of their file alone" in " ".join(table.attrs["summary"]["remarks"])
     (given / "photos" / "b").mkdir()
     shutil.copy(given / "photos" / "050.png", given / "photos" / "b" / "000.png")
-    with pytest.raises(DataError, match=r"2 files named 000\.png \(a/000\.png, b/000\.png\)"):
+    with refused(DataError):
         find_wrong_pairs(frame, images=given / "photos")
     doubled = frame.assign(image=[f"{'xy'[n % 2]}/{30 + n // 2:03}.png" for n in range(N)])
-    with pytest.raises(DataError, match=r"would be that of x/030\.png and of y/030\.png"):
+    with refused(DataError):
         find_wrong_pairs(doubled, images=given / "photos")
 
 
 def test_a_folder_of_another_audit_or_of_something_else_is_left_alone(given):
     frame = frame_of(given)
     find_wrong_pairs(frame, images=given / "photos", to=given / "audit")
-    with pytest.raises(TrainingError, match="holds the audit of other pairs"):
+    with refused(TrainingError):
         find_wrong_pairs(frame[:55], images=given / "photos", to=given / "audit")
-    with pytest.raises(TrainingError, match="or something else"):
+    with refused(TrainingError):
         find_wrong_pairs(frame, images=given / "photos", to=given / "photos")
 
 
@@ -558,9 +524,7 @@ def test_a_folder_without_rights(given, monkeypatch):
     frame = frame_of(given)
     frame["image"] = "elsewhere/" + frame["image"]
     monkeypatch.setattr("ncl_bench.data.pairs.listing.os.walk", refuse)
-    with pytest.raises(
-        DataError, match=r"photos cannot be read .*Permission denied.*; check its permissions"
-    ):
+    with refused(DataError):
         find_wrong_pairs(frame, images=given / "photos")
 
 

@@ -5,6 +5,7 @@ import pytest
 from scipy.linalg import eigh
 from scipy.sparse import csr_array
 from sklearn.metrics import average_precision_score
+from support.refusals import refused
 
 from baselines.audit.cca import caption_vectors, cross_fitted, pooled
 from baselines.audit.judge import FEWEST_FOR_SHARE, PROJECTIONS, Others, judge_embeddings, judge_pairs
@@ -243,10 +244,8 @@ def test_other_pairs_order_a_small_set_better_than_it_does_itself(tmp_path):
     assert not better.enough
     precisions = [average_precision_score(wrong, found.table["score"]) for found in (alone, better)]
     assert precisions[1] > precisions[0] + 0.1
-    with pytest.raises(
-        TrainingError, match="was made with tiny for images, and these pairs are read with other"
-    ):
+    with refused(TrainingError):
         judge_pairs(**given, **settings | {"image_encoder": "other"}, prior=prior)
     prior.write_bytes(prior.read_bytes()[:-8])
-    with pytest.raises(TrainingError, match="cannot be read"):
+    with refused(TrainingError):
         judge_pairs(**given, **settings, prior=prior)

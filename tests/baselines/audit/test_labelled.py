@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
+from support.refusals import refused
 
 from baselines.audit.labelled import (
     labelled_pairs,
@@ -118,12 +119,12 @@ def test_captions_without_text_are_one_stratum(web, tmp_path):
 def test_labels_that_do_not_belong_to_the_pairs_are_refused(web, tmp_path):
     file, few = write(tmp_path / "mine.csv", {6000: "wrong"}), web.subset(np.arange(100))
     table = pd.DataFrame({"pair_id": few.pair_ids, "posterior": np.arange(100.0), "loss": 0.0})
-    with pytest.raises(TrainingError, match=r"mine\.csv labels none of the 100 audited pairs"):
+    with refused(TrainingError):
         labelled_pairs(file, labels_of_split(file, web), few, table, ["posterior"], seed=0)
     other = tmp_path / "other.csv"
     other.write_text("pair_id,image_id,label\n3,a-photograph,wrong\n")
-    with pytest.raises(DataError, match="pair 3 has the image a-photograph, but openclipart"):
+    with refused(DataError):
         labels_of_split(other, web)
     noisy = load_dataset("digits", noise_ratio=0.4)
-    with pytest.raises(TrainingError, match="have synthetic noise, whose truth is known; leave --labels out"):
+    with refused(TrainingError):
         labels_of_split(other, noisy)

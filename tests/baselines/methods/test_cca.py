@@ -8,6 +8,7 @@ import torch
 from scipy.linalg import eigh
 from sklearn.feature_extraction.text import TfidfVectorizer
 from support.doubles import StoredBatches
+from support.refusals import refused
 
 from baselines.backbones.linear import Linear, LinearConfig
 from baselines.kit.batches import Batch
@@ -135,18 +136,14 @@ def test_few_images_limit_the_components():
 
 
 @pytest.mark.parametrize(
-    ("recipe", "given", "message"),
+    ("recipe", "given"),
     [
-        (
-            "info_nce/digits_vse_infinity",
-            "backbone.name=linear",
-            "method info_nce is trained by gradient steps",
-        ),
-        ("cca/digits_linear", "backbone.name=vse_infinity", "method cca is fitted in closed form"),
+        ("info_nce/digits_vse_infinity", "backbone.name=linear"),
+        ("cca/digits_linear", "backbone.name=vse_infinity"),
     ],
 )
-def test_a_closed_form_and_gradient_steps_do_not_mix(recipe, given, message):
-    with pytest.raises(RecipeError, match=message):
+def test_a_closed_form_and_gradient_steps_do_not_mix(recipe, given):
+    with refused(RecipeError):
         with_settings(Recipe.load(recipe), [given])
 
 

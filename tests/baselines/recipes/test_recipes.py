@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 from pydantic import TypeAdapter
+from support.refusals import refused
 
 from baselines.backbones import BACKBONES
 from baselines.methods import METHODS
@@ -92,7 +93,7 @@ def test_a_method_without_shipped_recipes_has_its_defaults_on_every_dataset(
     assert recipe.batch_size == 32
     assert shipped_name(recipe) is None
     for wrong in ("mine/digits", "mine/digits_sgr_clean", "mine/mnist_sgr", "mine/digits_resnet", "mine"):
-        with pytest.raises(RecipeError, match=f"no recipe '{wrong}'"):
+        with refused(RecipeError):
             Recipe.load(wrong)
 
 
@@ -105,7 +106,7 @@ def test_a_dataset_without_shipped_recipes_has_the_defaults_of_every_method(
     assert recipe.method_config == METHODS["ncr"].Config()
     assert recipe.backbone_config == BACKBONES["vse_infinity"].Config()
     for wrong in ("ncr/pets", "ncr/pets_sgr_clean", "ncrr/pets_sgr"):
-        with pytest.raises(RecipeError, match=f"no recipe '{wrong}'"):
+        with refused(RecipeError):
             Recipe.load(wrong)
 
 
@@ -133,41 +134,37 @@ def changed(**changes):
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    "content",
     [
-        (changed(epocs=3), "unknown key 'epocs'"),
-        (changed(method={"name": "ncr", "marginn": 0.1}), "unknown key 'marginn'"),
-        (changed(backbone={"name": "vse_infinity", "sim_dim": 8}), "unknown key 'sim_dim'"),
-        (changed(method={"name": "nrc"}), "unknown method 'nrc'; choose one of: .*ncr"),
-        (changed(method={"margin": 0.2}), "unknown method None"),
-        (changed(backbone={"name": "resnet"}), "unknown backbone 'resnet'; choose one of: .*vse_infinity"),
-        (changed(method={"name": "ncr", "margin": -1}), "margin is -1"),
-        (changed(method={"name": "pc2", "borrow_by": "name"}), "borrow_by is 'name'"),
-        (changed(batch_size=1), "batch_size is 1"),
-        (changed(gradient_clip=0), "gradient_clip is 0"),
-        (changed(clean_only=True, dataset="now"), "unknown which pairs of now are clean; leave clean_only"),
         *(
-            (
-                changed(method={"name": method}, backbone={"name": "imram"}),
-                f"method {method} .* backbone imram .*: clip, saf, scan, sgr, vse_infinity, vsrn$",
+            changed(**each)
+            for each in (
+                {"epocs": 3},
+                {"method": {"name": "ncr", "marginn": 0.1}},
+                {"backbone": {"name": "vse_infinity", "sim_dim": 8}},
+                {"method": {"name": "nrc"}},
+                {"method": {"margin": 0.2}},
+                {"backbone": {"name": "resnet"}},
+                {"method": {"name": "ncr", "margin": -1}},
+                {"method": {"name": "pc2", "borrow_by": "name"}},
+                {"batch_size": 1},
+                {"gradient_clip": 0},
+                {"clean_only": True, "dataset": "now"},
+                {"method": "ncr"},
             )
-            for method in ("gsc", "gsc_plus")
         ),
         *(
-            (
-                changed(method={"name": method}, backbone={"name": "sgr"}),
-                f"method {method} .* backbone sgr .*: clip, vse_infinity, vsrn$",
-            )
-            for method in ("in2r", "npc", "osa")
+            changed(method={"name": method}, backbone={"name": backbone})
+            for backbone, methods in (("imram", ("gsc", "gsc_plus")), ("sgr", ("in2r", "npc", "osa")))
+            for method in methods
         ),
-        (changed(method="ncr"), "method is 'ncr'"),
-        ({key: GOOD[key] for key in ("dataset", "method")}, "'backbone' is missing"),
+        {key: GOOD[key] for key in ("dataset", "method")},
     ],
 )
-def test_wrong_content_is_refused_with_one_sentence(content, message, tmp_path):
+def test_wrong_content_is_refused_with_one_sentence(content, tmp_path):
     path = tmp_path / "recipe.yaml"
     path.write_text(yaml.safe_dump(content))
-    with pytest.raises(RecipeError, match=message) as refusal:
+    with refused(RecipeError) as refusal:
         Recipe.load(path)
     sentence = str(refusal.value)
     assert str(path) in sentence

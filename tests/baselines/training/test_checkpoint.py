@@ -8,10 +8,10 @@ from contextlib import nullcontext
 import pytest
 import torch
 from support.full_disk import largest_file
+from support.refusals import refused
 
 from baselines.training.run_folder import RunFolder
 from baselines.training.step import load_optimizer
-from ncl_bench.errors import NclBenchError
 
 PAIRS = 1_000_000
 
@@ -50,7 +50,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(n_pairs, tmp_path):
     state = state_with_memory(n_pairs)
     with (
         largest_file(2_000),
-        pytest.raises(NclBenchError, match=r"cannot write .*epoch-000003.*: File too large"),
+        refused(),
     ):
         RunFolder(tmp_path).save_state(3, state)
     assert list((tmp_path / "checkpoints").iterdir()) == []

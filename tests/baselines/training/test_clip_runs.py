@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 from support.few_digits import cut_short, digits_job, flat, outcome, trained
+from support.refusals import refused
 from support.rounding import assert_near
 from support.tiny_clip import TINY_CLIP, clip_batch, random_weights, tiny_clip
 from support.two_processes import in_two_processes
@@ -25,7 +26,7 @@ from ncl_bench.cli import app
 from ncl_bench.data import DATASETS
 from ncl_bench.data.embedded import EmbeddedDataset, embedded_split
 from ncl_bench.data.load import load_dataset
-from ncl_bench.errors import DataError, NclBenchError, TrainingError
+from ncl_bench.errors import DataError, TrainingError
 from ncl_bench.evaluation.submission import read_submission
 
 METHODS = {
@@ -76,7 +77,7 @@ def test_a_run_says_what_it_began_with_and_is_scored_without_it(tmp_path):
     trained(begun, tmp_path / "run")
     other = random_weights(tmp_path / "other.safetensors", seed=8)
     other.rename(weights)
-    with pytest.raises(TrainingError, match=r"a run with another pretrained_encoder"):
+    with refused(TrainingError):
         trained(begun, tmp_path / "run")
     weights.unlink()
     submission = submit([tmp_path / "run"], tmp_path / "submission", device="cpu")
@@ -121,8 +122,8 @@ def test_the_command_for_zero_shot_takes_a_recipe_and_its_options(tmp_path):
     recipe = tmp_path / "clip.yaml"
     recipe.write_text(json.dumps(job("info_nce").recipe.model_dump(mode="json")))
     command = ["score", "--zero-shot", str(recipe), "--device", "cpu", "--to", str(tmp_path / "submission")]
-    refused = CliRunner().invoke(app, command)
-    assert "backbone clip has no pre-trained weights here" in str(refused.exception)
+    ran = CliRunner().invoke(app, command)
+    assert "backbone clip has no pre-trained weights here" in str(ran.exception)
     assert not (tmp_path / "submission").exists()
     result = CliRunner().invoke(app, [*command, "--set", f"backbone.weights={weights}"])
     assert result.exit_code == 0, result.output
@@ -134,12 +135,12 @@ def test_the_command_for_zero_shot_takes_a_recipe_and_its_options(tmp_path):
 def test_runs_that_read_images_otherwise_are_not_averaged(tmp_path):
     for name, crop in (("a", 0.9), ("b", 0.8)):
         trained(job("info_nce", smallest_crop=crop), tmp_path / name)
-    with pytest.raises(TrainingError, match=r"backbone is .*; average runs of one kind"):
+    with refused(TrainingError):
         submit([tmp_path / "a", tmp_path / "b"], tmp_path / "submission", device="cpu")
 
 
 def test_images_are_not_kept_on_a_device(tmp_path):
-    with pytest.raises(TrainingError, match="--features gpu needs region features"):
+    with refused(TrainingError):
         Trainer(job("info_nce"), RunFolder(tmp_path / "run"), "cpu", features="gpu")
 
 
@@ -203,7 +204,7 @@ def test_an_own_dataset_may_have_images_and_no_region_features(tmp_path, monkeyp
     submission = submit([tmp_path / "run"], tmp_path / "submission", device="cpu")
     assert submission.dataset == "squares"
     other = recipe | {"backbone": {"name": "vse_infinity"}}
-    with pytest.raises(DataError, match=r"squares has images without region features"):
+    with refused(DataError):
         Trainer(TrainingJob(Recipe.from_dict(other)), RunFolder(tmp_path / "other"), "cpu")
 
 
@@ -226,7 +227,7 @@ def test_embeddings_say_what_the_matrix_says(tmp_path):
     assert_near(images @ captions.T, matrix, 1e-6, scale=1)
     result = CliRunner().invoke(app, ["evaluate", str(to)])
     assert result.exit_code == 0, result.output
-    with pytest.raises(NclBenchError, match="exists already"):
+    with refused():
         submit([tmp_path / "run"], to, embeddings=True, device="cpu")
 
 
@@ -239,6 +240,6 @@ def test_what_embeddings_cannot_say_is_refused(tmp_path):
     sgr = {"name": "sgr", "embed_size": 8, "word_dim": 6, "sim_dim": 6}
     recipe = Recipe.from_dict(job("info_nce").recipe.model_dump() | {"backbone": sgr, "steps": 1})
     trained(TrainingJob(recipe), tmp_path / "sgr")
-    with pytest.raises(TrainingError, match=r"backbone sgr does not rank by dot products of embeddings"):
+    with refused(TrainingError):
         submit([tmp_path / "sgr"], tmp_path / "other", embeddings=True, device="cpu")
     assert not (tmp_path / "other").exists()

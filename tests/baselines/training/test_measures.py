@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from support.full_disk import largest_file
+from support.refusals import refused
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from baselines.training.measures import (
@@ -31,7 +32,7 @@ def test_a_histogram_counts_every_pair_and_widens_to_values_outside_0_to_1():
 
 @pytest.mark.parametrize("values", [[0.9, 0.1], [[0.9], [0.1], [0.8]], [0.9, float("nan"), 0.8]])
 def test_an_estimate_that_is_not_one_finite_number_per_pair_is_refused(values):
-    with pytest.raises(TrainingError, match=r"expected \(3,\): one finite number per training pair"):
+    with refused(TrainingError):
         checked_estimate(torch.tensor(values), 3)
 
 

@@ -3,10 +3,10 @@
 import json
 
 import pytest
+from support.refusals import refused
 
 from baselines.training.measures import Epoch
 from baselines.training.run_folder import Outcome, RunFolder
-from ncl_bench.errors import NclBenchError
 
 DEV = {"r_sum": 100.0}
 BACKBONE, METHOD = {"name": "vse_infinity", "embed_size": 64}, {"name": "triplet", "epochs": 6}
@@ -42,16 +42,16 @@ def test_what_is_written_is_read_back(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "sentence"),
+    "content",
     [
-        ("{", "run.json cannot be read"),
-        ("[]", "run.json cannot be read"),
-        (json.dumps(RUN | {"seed": "x"}), "run.json .*seed is 'x'"),
-        (json.dumps(RUN | {"sed": 1}), "run.json .*unknown key 'sed'"),
-        (json.dumps(RUN).replace("triplet", "gone"), "run.json .*unknown method 'gone'; .*--plugin"),
+        "{",
+        "[]",
+        json.dumps(RUN | {"seed": "x"}),
+        json.dumps(RUN | {"sed": 1}),
+        json.dumps(RUN).replace("triplet", "gone"),
     ],
 )
-def test_a_damaged_record_is_one_sentence(content, sentence, tmp_path):
+def test_a_damaged_record_is_one_sentence(content, tmp_path):
     (tmp_path / "run.json").write_text(content)
-    with pytest.raises(NclBenchError, match=sentence):
+    with refused():
         RunFolder(tmp_path).read_run()

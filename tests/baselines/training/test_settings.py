@@ -6,6 +6,7 @@ import pytest
 import yaml
 from rich.console import Console
 from support.few_digits import TINY, InThisProcess
+from support.refusals import refused
 from typer.testing import CliRunner
 
 from baselines.training.grids import jobs_of
@@ -16,7 +17,7 @@ from baselines.training.statement import stated_settings
 from baselines.training.submit import submit
 from baselines.training.sweep import sweep
 from ncl_bench.cli import app
-from ncl_bench.errors import NclBenchError, RecipeError
+from ncl_bench.errors import RecipeError
 
 NAME = "triplet/digits_vse_infinity"
 
@@ -41,33 +42,33 @@ def test_a_setting_is_typed_and_what_it_changes_is_known(given, changed):
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    "given",
     [
-        ("epochs=3", "epochs: .* did you mean .*method.epochs"),
-        ("method.epoch=3", "method.epoch: .* did you mean method.epochs"),
-        ("method.epochs=many", "epochs.* is 'many'"),
-        ("method.epochs=0", "epochs.* is 0"),
-        ("method.epochs=true", "epochs is True"),
-        ("steps=true", "steps is True"),
-        ("method.name=nrc", "unknown method 'nrc'"),
-        ("method.epochs", "method.epochs: expected NAME=VALUE"),
-        ("method.epochs=&a [*a]", "aliases and tags are not allowed"),
-        ("method.epochs=!!python/object:os.x 1", "tags are not allowed"),
-        ("method.epochs={a: 1, a: 2}", "the key 'a' occurs twice"),
-        ("batch_size=[", r"batch_size=\[ cannot be read"),
-        (f"batch_size={'9' * 4_000}", r"batch_size is 9{77}\.\.\."),
-        (f"batch_size={'[' * 3_000}", r"batch_size=\[{66}\.\.\. cannot be read"),
-        ("steps=10000001", "steps is 10000001"),
-        ("method.learning_rate=.inf", "learning_rate is inf"),
-        ("method.margin=1e999", "margin is '1e999'"),
-        ("gradient_clip=.nan", "gradient_clip is nan"),
-        ("backbone=sgr", "backbone: the recipe has no such option"),
+        "epochs=3",
+        "method.epoch=3",
+        "method.epochs=many",
+        "method.epochs=0",
+        "method.epochs=true",
+        "steps=true",
+        "method.name=nrc",
+        "method.epochs",
+        "method.epochs=&a [*a]",
+        "method.epochs=!!python/object:os.x 1",
+        "method.epochs={a: 1, a: 2}",
+        "batch_size=[",
+        f"batch_size={'9' * 4_000}",
+        f"batch_size={'[' * 3_000}",
+        "steps=10000001",
+        "method.learning_rate=.inf",
+        "method.margin=1e999",
+        "gradient_clip=.nan",
+        "backbone=sgr",
     ],
 )
-def test_a_setting_that_is_refused_is_one_sentence(given, sentence):
-    with pytest.raises(RecipeError, match=f"^--set .*{sentence}") as refused:
+def test_a_setting_that_is_refused_is_one_sentence(given):
+    with refused(RecipeError) as caught:
         with_settings(Recipe.load(NAME), [given])
-    assert len(str(refused.value)) < 1_200  # names of options are listed
+    assert len(str(caught.value)) < 1_200  # names of options are listed
 
 
 def test_another_method_starts_from_its_defaults():
@@ -120,5 +121,5 @@ def test_a_sweep_does_not_take_over_results_of_other_settings(tmp_path, monkeypa
     cells = jobs_of(tmp_path, [NAME], ["none"], [0], settings=small)
     sweep(tmp_path, cells, at_once=1, device="cpu")
     assert f"{NAME} method.epochs=1 method.warmup_epochs=0" in (tmp_path / "table.csv").read_text()
-    with pytest.raises(NclBenchError, match="was trained with other settings"):
+    with refused():
         sweep(tmp_path, jobs_of(tmp_path, [NAME], ["none"], [0]), at_once=1, device="cpu")

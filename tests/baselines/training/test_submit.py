@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save
 from support.few_digits import digits_job, load_few, trained
+from support.refusals import refused
 from support.rounding import assert_near
 
 import baselines.training.submit
@@ -20,7 +21,7 @@ from baselines.training.run_folder import RunFolder, machine_of
 from baselines.training.scoring import score
 from baselines.training.submit import chosen_method, submit
 from ncl_bench.data.vocabulary import Vocabulary
-from ncl_bench.errors import NclBenchError, TrainingError
+from ncl_bench.errors import TrainingError
 from ncl_bench.evaluation.call import evaluate
 from ncl_bench.evaluation.detection import detection
 from ncl_bench.evaluation.submission import PAIRS_FILE, Training, read_submission
@@ -56,11 +57,11 @@ def test_a_run_with_another_vocabulary_is_neither_resumed_nor_averaged_nor_score
     monkeypatch.setattr("baselines.training.job.load_dataset", with_other_words)
     other = trained(job, tmp_path / "other")
     assert other.train_split.fingerprint == RunFolder(runs[0]).read_run().fingerprint
-    with pytest.raises(TrainingError, match="holds a run with another vocabulary"):
+    with refused(TrainingError):
         trained(job, runs[0])
-    with pytest.raises(TrainingError, match=r"beside .*: vocabulary is .*; average runs of one kind"):
+    with refused(TrainingError):
         submitted([runs[0], tmp_path / "other"], tmp_path / "mean")
-    with pytest.raises(TrainingError, match=r"has other token ids than .*; use the --root of the training"):
+    with refused(TrainingError):
         submitted(runs[:1], tmp_path / "one")
 
 
@@ -217,7 +218,7 @@ def test_a_stopped_call_leaves_nothing_and_the_next_one_writes_the_same_bytes(
 def test_a_folder_in_use_is_told_before_anything_is_scored(tmp_path, monkeypatch):
     trained(digits_job({"name": "info_nce", "epochs": 1}, recipe={"batch_size": 500}), tmp_path / "run")
     monkeypatch.setattr(baselines.training.submit, "score", None)
-    with sole_owner(tmp_path / "to"), pytest.raises(NclBenchError, match="is in use by another"):
+    with sole_owner(tmp_path / "to"), refused():
         submitted([tmp_path / "run"], tmp_path / "to")
 
 
@@ -237,13 +238,13 @@ def test_scores_that_are_not_finite_are_not_submitted(runs, tmp_path, monkeypatc
         return scores
 
     monkeypatch.setattr(baselines.training.submit, "score", broken)
-    with pytest.raises(TrainingError, match=r"test\.npy of .* is not finite"):
+    with refused(TrainingError):
         submitted(runs[:1], tmp_path / "to")
     assert not (tmp_path / "to").exists()
 
 
 def test_a_run_counts_once_in_a_mean(runs, tmp_path):
-    with pytest.raises(TrainingError, match="is given twice"):
+    with refused(TrainingError):
         submitted([*runs, runs[0] / ".." / runs[0].name], tmp_path / "mean")
     assert not (tmp_path / "mean").exists()
 
@@ -251,7 +252,7 @@ def test_a_run_counts_once_in_a_mean(runs, tmp_path):
 def test_scores_of_unknown_origin_are_refused_and_kept(runs, tmp_path):
     np.save(tmp_path / "test.npy", np.zeros(3))
     before = (tmp_path / "test.npy").read_bytes()
-    with pytest.raises(NclBenchError, match="exists already"):
+    with refused():
         submitted(runs[:1], tmp_path)
     assert (tmp_path / "test.npy").read_bytes() == before
 
@@ -262,7 +263,7 @@ def test_damaged_weights_are_not_scored(runs, tmp_path):
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)
-    with pytest.raises(TrainingError, match="its sha256 differs from"):
+    with refused(TrainingError):
         submitted([tmp_path / "run"], tmp_path / "to")
     assert not (tmp_path / "to").exists()
 
@@ -271,9 +272,7 @@ def test_weights_larger_than_the_networks_are_not_read(runs, tmp_path):
     shutil.copytree(runs[0], tmp_path / "run")
     with (tmp_path / "run" / "best.safetensors").open("r+b") as file:
         file.truncate(10**12)  # without a byte on the disk
-    with pytest.raises(
-        TrainingError, match=r"safetensors has 1,000,000,000,000 bytes, expected at most .*; train or"
-    ):
+    with refused(TrainingError):
         submitted([tmp_path / "run"], tmp_path / "to")
 
 
@@ -325,6 +324,6 @@ def test_scores_without_hubs_state_what_dev_chose_and_agree_with_the_formula(run
     ("hubs", "embeddings"), [("much", False), (-1.0, False), ("nan", False), ("inf", False), ("auto", True)]
 )
 def test_hubs_that_cannot_be_corrected_are_refused_before_scoring(runs, tmp_path, hubs, embeddings):
-    with pytest.raises(TrainingError, match="hubs"):
+    with refused(TrainingError):
         submitted(runs, tmp_path / "to", hubs=hubs, embeddings=embeddings)
     assert not (tmp_path / "to").exists()

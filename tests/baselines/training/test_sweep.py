@@ -16,6 +16,7 @@ import yaml
 from rich.console import Console
 from support.few_digits import TINY as VSE
 from support.few_digits import InThisProcess
+from support.refusals import refused
 from typer.testing import CliRunner
 
 import baselines
@@ -147,9 +148,9 @@ def test_files_of_image_noise_replace_drawn_noise(tmp_path, recipe):
     sweep(tmp_path / "out", jobs[2:], at_once=1, device="cpu")
     assert read_submission(jobs[2].submission).noise.seed is None
     drawn = jobs_of(tmp_path / "out", [recipe], ["image-40"], seeds=[0])
-    with pytest.raises(NclBenchError, match="trained on the noise of a file; choose a new folder with --to"):
+    with refused():
         sweep(tmp_path / "out", drawn, at_once=1, device="cpu")
-    with pytest.raises(NclBenchError, match=r"files holds no file with image-60 of digits"):
+    with refused():
         jobs_of(tmp_path / "out", [recipe], **(options | {"noises": ["image-60"]}))
 
 
@@ -174,14 +175,14 @@ def test_a_sweep_is_one_submission_per_cell_and_does_nothing_twice(tmp_path, rec
     (row,) = list(csv.reader((tmp_path / "out" / "table.csv").read_text().splitlines()))[1:]
     assert row[2:4] == ["2", f"{(first[jobs[0]] + second[one_more[0]]) / 2:.1f}"]  # the earlier seed stays
     assert jobs[0].run.best.stat() == weights
-    for others, sentence in (
-        (in_bfloat16(*what, settings=["steps=3"]), "for no given number of steps, not for 3"),
-        (jobs_of(*what), "was trained in bf16-mixed, not in 32-true; choose a new folder"),
+    for others in (
+        in_bfloat16(*what, settings=["steps=3"]),
+        jobs_of(*what),
     ):
-        with pytest.raises(NclBenchError, match=sentence):
+        with refused():
             sweep(tmp_path / "out", others, at_once=1, device="cpu")
     Path(recipe).write_text(yaml.safe_dump(TINY | {"batch_size": 500}))
-    with pytest.raises(NclBenchError, match=r"another recipe.batch_size \(1000 there, 500 requested\)"):
+    with refused():
         sweep(tmp_path / "out", jobs, at_once=1, device="cpu")
 
 
@@ -272,23 +273,23 @@ def test_what_cannot_be_swept_or_tuned_is_one_sentence(command, tmp_path, monkey
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options",
     [
-        ({"features": "gpu"}, "--features gpu needs a CUDA device"),
-        ({}, "expected a prepared dataset"),
+        {"features": "gpu"},
+        {},
     ],
     ids=["features", "root"],
 )
-def test_workers_are_told_where_features_and_data_lie(options, message, tmp_path, recipe):
+def test_workers_are_told_where_features_and_data_lie(options, tmp_path, recipe):
     Path(recipe).write_text(yaml.safe_dump(TINY | {"dataset": "flickr30k"}))
     jobs = [Job(recipe, "none", 0, tmp_path / "out", tmp_path / "data")]
-    with pytest.raises(NclBenchError, match=message.format(root=tmp_path / "data")):
+    with refused():
         sweep(tmp_path / "out", jobs, at_once=1, device="cpu", **options)
 
 
 def test_the_table_is_written_while_the_folder_is_held(tmp_path, monkeypatch):
     def write(path, text):
-        with pytest.raises(NclBenchError, match="in use"), sole_owner(tmp_path):
+        with refused(), sole_owner(tmp_path):
             pass
         path.write_text(text)
 
@@ -301,7 +302,7 @@ def test_the_table_is_written_while_the_folder_is_held(tmp_path, monkeypatch):
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("precious")
-    with pytest.raises(NclBenchError, match="holds something else"):
+    with refused():
         sweep(tmp_path, [])
 
 
@@ -330,7 +331,7 @@ def test_a_table_moves_to_another_dataset():
     assert (web.recipe, web.noise) == ("ncr/pictograms-web_vse_infinity", "none")
     emoji = job.on("pictograms-emoji")  # which has no recipes of its own
     assert emoji.training.settings == {"dataset": "pictograms-emoji", "steps": 7}
-    with pytest.raises(NclBenchError, match="unknown dataset 'mnist'"):
+    with refused():
         job.on("mnist")
 
 
@@ -340,10 +341,9 @@ def test_natural_noise_takes_no_other_noise_on_top():
     jobs = jobs_of(Path("to"), [web, clean], seeds=[0])
     assert [job.noise for job in jobs if job.recipe == clean] == [*NOISES]
     assert [job.noise for job in jobs if job.recipe == web] == ["none"]
-    sentence = "pictograms-web carries natural noise, and the protocol adds none to it; leave"
-    with pytest.raises(NclBenchError, match=sentence):
+    with refused():
         jobs_of(Path("to"), [web, clean], ["caption-60"])
-    with pytest.raises(NclBenchError, match=sentence):
+    with refused():
         jobs_of_table(Path("to"), "pictograms", noises=["caption-60"], dataset="pictograms-web")
 
 
@@ -355,7 +355,7 @@ def test_controls_that_know_the_truth_do_not_move_to_natural_noise():
     web = "pictograms-web_vse_infinity"
     assert [job.recipe for job in moved] == [f"ncr/{web}", f"triplet/{web}"]
     assert len(move_to_dataset(jobs, "digits")) == len(jobs)
-    with pytest.raises(NclBenchError, match="clean_only is true, but it is unknown which pairs"):
+    with refused():
         move_to_dataset([job for job in jobs if job.recipe == control], "pictograms-web")
 
 

@@ -18,6 +18,7 @@ from support.few_digits import (
     outcome,
     trained,
 )
+from support.refusals import refused
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from typer.testing import CliRunner
 
@@ -32,7 +33,7 @@ from baselines.training.train import Trainer, TrainingProgress
 from ncl_bench.cli import app
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.load import load_dataset
-from ncl_bench.errors import NclBenchError, TrainingError
+from ncl_bench.errors import TrainingError
 from ncl_bench.evaluation.protocol import selection_images
 
 NCR = {"name": "ncr", "warmup_epochs": 1, "epochs": 2, "learning_rate": 0.001}
@@ -83,10 +84,10 @@ def test_a_run_whose_folders_are_links_out_of_it_is_not_written(name, tmp_path):
         folder.mkdir()
     (outside / "epoch-000001.0123456789abcdef.pt").write_text("of somebody else")
     (run / name).symlink_to(outside)
-    with pytest.raises(NclBenchError, match=rf"{name} is a link out of .*run, where nothing may be written"):
+    with refused():
         train(digits_job(TRIPLET), run)
     if name == "plots":
-        with pytest.raises(NclBenchError, match="plots is a link out of"):
+        with refused():
             plot_run(RunFolder(run))
     assert [path.read_text() for path in outside.iterdir()] == ["of somebody else"]
     assert [path.name for path in run.iterdir()] == [name]
@@ -104,7 +105,7 @@ def test_a_checkpoint_of_another_run_is_one_sentence(state, tmp_path):
     trainer = Trainer(digits_job(TRIPLET), RunFolder(tmp_path / "run"), "cpu")
     trainer.folder.begin(trainer.job.record(trainer.train_split))
     trainer.folder.save_state(1, state)
-    with pytest.raises(TrainingError, match=r"newest checkpoint in .*checkpoints cannot be read"):
+    with refused(TrainingError):
         train(digits_job(TRIPLET), tmp_path / "run")
 
 
@@ -267,12 +268,12 @@ def test_folder_of_another_run_is_refused(tmp_path):
     first = digits_job(TRIPLET)
     RunFolder(tmp_path / "run").begin(first.record(first.load("train")))
     before = (tmp_path / "run" / "run.json").read_bytes()
-    for other, sentence in (
-        (digits_job(TRIPLET, seed=3), r"another seed \(0 there, 3 requested\)"),
-        (digits_job(TRIPLET, noise_seed=1), r"another noise\.seed \(0 there, 1 requested\)"),
-        (digits_job({**TRIPLET, "epochs": 2}), r"another recipe\.method\.epochs \(1 there, 2 requested\)"),
+    for other in (
+        digits_job(TRIPLET, seed=3),
+        digits_job(TRIPLET, noise_seed=1),
+        digits_job({**TRIPLET, "epochs": 2}),
     ):
-        with pytest.raises(TrainingError, match=sentence):
+        with refused(TrainingError):
             train(other, tmp_path / "run")
     assert (tmp_path / "run" / "run.json").read_bytes() == before
 
@@ -285,7 +286,7 @@ def test_a_run_that_recorded_only_what_its_recipe_gave_goes_on(tmp_path):
     folder.run_file.write_text(json.dumps({**record.model_dump(mode="json"), "recipe": given}))
     folder.begin(record)
     other = digits_job({**TRIPLET, "margin": 0.3})
-    with pytest.raises(TrainingError, match=r"another recipe\.method\.margin \(0\.2 there, 0\.3 requested\)"):
+    with refused(TrainingError):
         folder.begin(other.record(other.load("train")))
 
 
@@ -304,13 +305,11 @@ def test_the_command_counts_epochs_from_one_and_says_that_nothing_was_left_to_do
 
 
 @pytest.mark.parametrize(
-    ("precision", "features", "refused"),
-    [("tf32", "mapped", "--precision tf32"), ("32-true", "gpu", "--features gpu")],
+    ("precision", "features"),
+    [("tf32", "mapped"), ("32-true", "gpu")],
 )
-def test_what_only_a_gpu_has_is_refused_on_a_cpu_before_anything_is_written(
-    precision, features, refused, tmp_path
-):
-    with pytest.raises(TrainingError, match=f"^{refused} needs a CUDA device"):
+def test_what_only_a_gpu_has_is_refused_on_a_cpu_before_anything_is_written(precision, features, tmp_path):
+    with refused(TrainingError):
         Trainer(
             digits_job(TRIPLET, precision=precision), RunFolder(tmp_path / "run"), "cpu", features=features
         )
@@ -319,7 +318,7 @@ def test_what_only_a_gpu_has_is_refused_on_a_cpu_before_anything_is_written(
 
 def test_foreign_folder_is_refused_and_untouched(tmp_path):
     (tmp_path / "thesis.txt").write_text("precious")
-    with pytest.raises(NclBenchError, match="exists already"):
+    with refused():
         train(digits_job(TRIPLET), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
@@ -333,9 +332,7 @@ def test_non_finite_loss_stops_with_step_pairs_and_checkpoint(tmp_path, monkeypa
         return similarities.diagonal() * (float("nan") if calls == 4 else 1.0)
 
     monkeypatch.setattr("baselines.methods.triplet.hardest_triplet", poisoned)
-    with pytest.raises(
-        TrainingError, match=r"loss is nan at step 4 \(pairs \d+, .*last good checkpoint is .*epoch-000001"
-    ):
+    with refused(TrainingError):
         train(digits_job(TRIPLET | {"epochs": 3}), tmp_path / "run")
 
 

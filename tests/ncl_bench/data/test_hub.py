@@ -9,6 +9,7 @@ import huggingface_hub
 import numpy as np
 import pytest
 from support import miniatures
+from support.refusals import refused
 
 from ncl_bench.data import DATASETS, hub, now
 from ncl_bench.data.prepare import prepare
@@ -90,12 +91,12 @@ def test_only_what_the_licence_allows_is_uploaded(name, tables, tmp_path, monkey
 def test_an_upload_is_refused_by_the_licence_or_the_hub_in_one_sentence(tmp_path, on_a_hub):
     folder = prepare("flickr30k", miniatures.make(tmp_path / "from", "flickr30k"), tmp_path / "root")
     api = on_a_hub(PretendedHub())
-    with pytest.raises(DataError, match="flickr30k cannot be uploaded: the Flickr terms allow"):
+    with refused(DataError):
         hub.push_to_hub(folder, "someone/data")
     assert api.calls == []
     folder = prepare("now", miniatures.make(tmp_path / "from", "now"), tmp_path / "root")
     on_a_hub(PretendedHub(PermissionError("no token\nlong story")))
-    with pytest.raises(DataError, match=r"was not uploaded to a/b: no token$"):
+    with refused(DataError):
         hub.push_to_hub(folder, "a/b")
 
 
@@ -108,7 +109,7 @@ def published_as(monkeypatch, archive):
 def test_download_is_pinned_and_verified(tmp_path, monkeypatch, on_a_hub):
     archive = miniatures.zipped(miniatures.make_now(tmp_path / "from"), tmp_path / "NoW.zip")
     on_a_hub(PretendedHub(archive=archive))
-    with pytest.raises(DataError, match=f"expected '{now.ARCHIVE.sha256}'; delete it"):
+    with refused(DataError, now.ARCHIVE.sha256):
         hub.fetch_archive("now")
     published_as(monkeypatch, replace(now.ARCHIVE, sha256=sha256_of_file(archive)))
     path = hub.fetch_archive("now")
@@ -131,6 +132,6 @@ def test_a_hub_that_does_not_answer_is_left(monkeypatch, on_a_hub):
     monkeypatch.setattr(hub, "PATIENCE", 0.01)
     never = threading.Event()
     on_a_hub(SimpleNamespace(list_repo_commits=lambda *_, **__: never.wait()))
-    with pytest.raises(DataError, match=r": TimeoutError; fetch it by hand"):
+    with refused(DataError):
         hub.fetch_archive("now")
     never.set()

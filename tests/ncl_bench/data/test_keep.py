@@ -5,10 +5,11 @@ import pickle
 
 import numpy as np
 import pytest
+from support.refusals import refused
 
 from ncl_bench.data.keep import Kept, write_keep
 from ncl_bench.data.load import load_dataset
-from ncl_bench.errors import DataError, NclBenchError
+from ncl_bench.errors import DataError
 from ncl_bench.noise.draw import noise_sha256
 
 IDS = np.array([1, 4, 9_999])
@@ -45,36 +46,36 @@ NOISY = {"name": "digits", "noise_ratio": 0.4}
 
 
 @pytest.mark.parametrize(
-    ("options", "stated", "ids", "message"),
+    ("options", "stated", "ids"),
     [
-        ({"name": "digits"}, {}, IDS, "belongs to other data: noise is"),
-        (NOISY | {"noise_seed": 1}, {}, IDS, "noise is"),
-        (NOISY | {"name": "pictograms"}, {}, IDS, "dataset is 'digits', expected 'pictograms'"),
-        ({"name": "digits", "split": "dev"}, {}, IDS, "keep lists pairs of train, not of dev"),
-        (NOISY | {"keep": 3}, {}, IDS, "keep is 3"),
-        (NOISY, {"fingerprint": "0123456789abcdef" * 4}, IDS, "fingerprint is"),
-        (NOISY, {"sha256": "0" * 64}, IDS, "keep.csv does not hold the pairs"),
-        (NOISY, {}, [1, "four"], "keep.csv line 3: 'four'"),
-        (NOISY, {"dataset": None}, IDS, "keep.json cannot be read .*dataset"),
-        (NOISY, {"n_kept": 2}, IDS, "states, 2 of 10,000: it has 3"),
-        (NOISY, {"n_kept": 9_000}, IDS, "states, 9,000 of 10,000"),
-        (NOISY, {"n_pairs": 2}, IDS, "states, 3 of 2"),
-        (NOISY, {"n_pairs": 10_001}, IDS, "states, 3 of 10,001"),
-        (NOISY, {}, [1, 4, 10_000], "10,000: it has 3"),
-        (NOISY, {}, [1, 4, 4], "10,000: it has 3"),
-        (NOISY, {"n_kept": 2}, [1, 4, 4], "10,000: it has 3"),
+        ({"name": "digits"}, {}, IDS),
+        (NOISY | {"noise_seed": 1}, {}, IDS),
+        (NOISY | {"name": "pictograms"}, {}, IDS),
+        ({"name": "digits", "split": "dev"}, {}, IDS),
+        (NOISY | {"keep": 3}, {}, IDS),
+        (NOISY, {"fingerprint": "0123456789abcdef" * 4}, IDS),
+        (NOISY, {"sha256": "0" * 64}, IDS),
+        (NOISY, {}, [1, "four"]),
+        (NOISY, {"dataset": None}, IDS),
+        (NOISY, {"n_kept": 2}, IDS),
+        (NOISY, {"n_kept": 9_000}, IDS),
+        (NOISY, {"n_pairs": 2}, IDS),
+        (NOISY, {"n_pairs": 10_001}, IDS),
+        (NOISY, {}, [1, 4, 10_000]),
+        (NOISY, {}, [1, 4, 4]),
+        (NOISY, {"n_kept": 2}, [1, 4, 4]),
     ],
 )
-def test_a_list_of_other_data_and_a_damaged_one_are_refused(folder, options, stated, ids, message):
+def test_a_list_of_other_data_and_a_damaged_one_are_refused(folder, options, stated, ids):
     numbers = np.array([each for each in ids if isinstance(each, int | np.integer)])
     said = json.loads((folder / "keep.json").read_text()) | {"sha256": noise_sha256(numbers)} | stated
     (folder / "keep.json").write_text(json.dumps(said))
     (folder / "keep.csv").write_text("pair_id\n" + "".join(f"{pair}\n" for pair in ids))
-    with pytest.raises(DataError, match=message):
+    with refused(DataError):
         load_dataset(**{"keep": folder} | options)
 
 
 def test_an_existing_folder_is_not_overwritten(folder):
     said = Kept.model_validate(json.loads((folder / "keep.json").read_text()))
-    with pytest.raises(NclBenchError, match="exists already; choose a new folder with --to"):
+    with refused():
         write_keep(folder, IDS, said)

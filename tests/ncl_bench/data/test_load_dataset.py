@@ -5,11 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import yaml
+from support.refusals import refused
 
 import ncl_bench
 from ncl_bench.data import DATASETS, true_correspondence
 from ncl_bench.data.load import load_dataset
-from ncl_bench.errors import DataError, NclBenchError
+from ncl_bench.errors import DataError
 from ncl_bench.noise.draw import noise_sha256
 
 DIGITS = DATASETS["digits"]
@@ -53,36 +54,36 @@ def test_noise_file_is_used_and_recorded(tmp_path):
         assert dataset.noise == replace(drawn, unit="file", seed=None, source=str(path))
 
 
-REFUSED = {
-    "f30k": "unknown dataset 'f30k'; did you mean flickr30k",
-    "digits split=val": "split is 'val', expected one of: train, dev, test",
-    "digits language=de": "unknown language of digits 'de'.*en, zh",
-    "digits tokenizer=spaces": "unknown tokenizer of digits 'spaces'.*jieba, word",
-    "digits preload=gpu": "preload is 'gpu'",
-    "digits noise_ratio='0.4'": "noise_ratio is '0.4', expected a number",
-    "digits noise_ratio=true": "noise_ratio is True, expected a number",
-    "digits noise_ratio=1": "noise_ratio=1.0: expected a number in",
-    "digits noise_ratio=0.4 noise_seed=zero": "noise_seed is 'zero', expected a whole number",
-    "digits noise_ratio=0.4 noise_seed=-1": "noise_seed=-1: expected a whole number in",
-    "digits noise_unit=captions": "unknown noise unit 'captions'; did you mean caption",
-    "digits noise_unit=image": "noise_unit='image' has no effect without noise",
-    "digits noise_seed=3": "noise_seed=3 has no effect without noise",
-    "digits split=dev noise_seed=3": "noise_seed=3 has no effect without noise",
-    "digits split=dev noise_ratio=0.2": "requested for digits/dev, but only train is corrupted",
-    "digits split=test noise_ratio=0.2": "requested for digits/test, but only train is corrupted",
-    "digits split=dev noise_file=index.npy": "requested for digits/dev, but only train is corrupted",
-    "digits split=test noise_file=index.npy": "requested for digits/test, but only train is corrupted",
-    "cc152k noise_ratio=0.2": "cc152k carries natural noise",
-    "now noise_ratio=0.2": "now carries natural noise",
-    "digits noise_file=index.npy noise_ratio=0.4": r"noise_ratio is 0\.4, noise file .*index\.npy carries 0\.6",
-    "digits noise_file=index.npy noise_seed=3": "noise_seed is 3 and noise_file is",
-    "digits noise_file=index.npy noise_unit=image": "moves captions one by one",
-    "digits noise_file=absent.npy": r"absent\.npy does not exist",
-    "digits noise_file=[0,1]": "noise_file is .*expected a path",
-    "flickr30k": "must be prepared.*root= or NCL_BENCH_DATA",
-    "flickr30k root=.": "expected a prepared dataset",
-    "flickr30k root=absent": "expected a prepared dataset",
-}
+REFUSED = [
+    "f30k",
+    "digits split=val",
+    "digits language=de",
+    "digits tokenizer=spaces",
+    "digits preload=gpu",
+    "digits noise_ratio='0.4'",
+    "digits noise_ratio=true",
+    "digits noise_ratio=1",
+    "digits noise_ratio=0.4 noise_seed=zero",
+    "digits noise_ratio=0.4 noise_seed=-1",
+    "digits noise_unit=captions",
+    "digits noise_unit=image",
+    "digits noise_seed=3",
+    "digits split=dev noise_seed=3",
+    "digits split=dev noise_ratio=0.2",
+    "digits split=test noise_ratio=0.2",
+    "digits split=dev noise_file=index.npy",
+    "digits split=test noise_file=index.npy",
+    "cc152k noise_ratio=0.2",
+    "now noise_ratio=0.2",
+    "digits noise_file=index.npy noise_ratio=0.4",
+    "digits noise_file=index.npy noise_seed=3",
+    "digits noise_file=index.npy noise_unit=image",
+    "digits noise_file=absent.npy",
+    "digits noise_file=[0,1]",
+    "flickr30k",
+    "flickr30k root=.",
+    "flickr30k root=absent",
+]
 
 
 @pytest.mark.parametrize("call", REFUSED)
@@ -91,7 +92,7 @@ def test_what_cannot_be_loaded_is_one_sentence(call, tmp_path, monkeypatch):
     monkeypatch.delenv("NCL_BENCH_DATA", raising=False)
     np.save("index.npy", DIGITS.draw_noise(noise_ratio=0.6, noise_unit="caption", seed=77)[0])
     name, *options = call.split()
-    with pytest.raises(NclBenchError, match=REFUSED[call]):
+    with refused():
         load_dataset(
             name, **{key: yaml.safe_load(x) for key, _, x in (each.partition("=") for each in options)}
         )
@@ -113,7 +114,7 @@ def test_truth_agrees_with_the_realised_ratio_and_survives_subsetting():
 def test_truth_of_natural_noise_is_unknown():
     dataset = load_dataset("digits", split="dev")
     assert true_correspondence(replace(dataset, name="now")).all()
-    with pytest.raises(DataError, match="now/train carries natural noise, so its true correspondence is"):
+    with refused(DataError):
         true_correspondence(replace(dataset, name="now", split="train"))
 
 

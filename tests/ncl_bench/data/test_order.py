@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import miniatures
+from support.refusals import refused
 
 from ncl_bench.data import DATASETS
 from ncl_bench.data.layout import read_manifest
@@ -79,7 +80,7 @@ def test_what_is_known_needs_no_files(tmp_path):
     spec = miniatures.SPECS["flickr30k"]
     assert known_order(spec, "test", None) is None
     assert known_order(replace(spec, order_fingerprints={"test": "known"}), "test", None) == "known"
-    with pytest.raises(DataError, match="embedded and has no download"):
+    with refused(DataError):
         order_of_download(DATASETS["digits"], tmp_path, "test")
-    with pytest.raises(DataError, match=r"holds no test_caps\.txt"):
+    with refused(DataError):
         order_of_download(DATASETS["flickr30k"], tmp_path, "test")

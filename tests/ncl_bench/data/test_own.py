@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from support.refusals import refused, saw
 from typer.testing import CliRunner
 
 from ncl_bench import load_dataset, new_dataset, new_dataset_of_features
@@ -17,7 +18,7 @@ from ncl_bench.data import DATASETS, register
 from ncl_bench.data.own import Columns, SplitDraw
 from ncl_bench.data.prepare import prepare
 from ncl_bench.data.spec import protocol_images
-from ncl_bench.errors import DataError, NclBenchError
+from ncl_bench.errors import DataError
 from ncl_bench.plugins import load_plugins
 
 SIZES = {"train": 6, "dev": 3, "test": 4}
@@ -123,7 +124,7 @@ def test_two_languages_have_their_texts_and_tokenizers():
 def test_rows_without_ids_are_those_of_the_table():
     split_files(arrays(4), ids=False)
     table("image,caption", english)
-    with pytest.raises(DataError, match=r"nothing says which image each row of features/.*_in_order="):
+    with refused(DataError):
         new()
     new(rows_in_order=True)
     assert load_dataset("pets", split="dev", root="data").image_ids.tolist() == IDS["dev"]
@@ -216,31 +217,28 @@ def without_ids():
 
 
 WRONG = {
-    "no table": (Path("captions.csv").unlink, "captions.csv does not exist, expected a table"),
-    "no column image": (text("id,en\na,b\n"), "has the columns id, en, and none is called image"),
-    "no captions": (text("image,split\na,train\n"), "none is called caption"),
-    "empty": (text("image,en\n"), "has no rows"),
-    "line end in an id": (text('image,en\n"a\nb",c\n'), "a line end in an image's name"),
-    "empty caption": (text("image,en\na,b\nb,\n"), "row 2: en is empty; every row"),
-    "too many cells": (text("image,en\na,b,c\n"), "Expected 2 fields in line 2, saw 3"),
-    "two splits": (text("image,en,split\na,b,train\na,c,dev\n"), "row 2: a is in dev here and in train"),
-    "no split": (text("image,en,split\na,b,vali\n"), "row 1: split is 'vali', expected one of train"),
-    "binary": (lambda: Path("captions.csv").write_bytes(b"\xff\xff"), "line 1: byte 0xff is not UTF-8"),
-    "image without caption": (dev_ids("a", "b", "c"), "3 images of dev have no caption in captions.csv"),
-    "an id twice": (dev_ids("dev/0.jpg", "dev/1.jpg", "dev/0.jpg"), "dev_ids.txt names dev/0.jpg twice"),
-    "other split": (dev_ids("dev/0.jpg", "dev/1.jpg", "test/0.jpg"), "names test/0.jpg, which captions.csv"),
-    "rows and ids": (dev(np.ones((2, 4), np.float32)), r"shape \(2, 4\), expected"),
-    "other width": (dev(np.ones((3, 5), np.float32)), "differ in shape or dtype"),
-    "zeros": (dev(np.zeros((3, 4), np.float32)), "features/dev.npy: the features of dev/0.jpg are all zero"),
-    "no dev": (Path("features/dev.npy").unlink, "but none for dev; add those files"),
-    "no ids": (without_ids, "have no caption|nothing says which image each row"),
-    "no arrays": (
-        lambda: [Path(f"features/{split}.npy").unlink() for split in SIZES],
-        "nor train/0.jpg.npy, and no file for 13 of 13 images of captions.csv; the folder holds dev_ids.txt, ",
-    ),
-    "pickled": (dev(np.array([{}, {}, {}])), "it holds object, expected plain numbers"),
-    "module": (lambda: Path("pets.py").write_text("precious"), "pets.py exists with other content"),
-    "prepared": (lambda: Path("data/pets").mkdir(parents=True), "data/pets exists already"),
+    "no table": Path("captions.csv").unlink,
+    "no column image": text("id,en\na,b\n"),
+    "no captions": text("image,split\na,train\n"),
+    "empty": text("image,en\n"),
+    "line end in an id": text('image,en\n"a\nb",c\n'),
+    "empty caption": text("image,en\na,b\nb,\n"),
+    "too many cells": text("image,en\na,b,c\n"),
+    "two splits": text("image,en,split\na,b,train\na,c,dev\n"),
+    "no split": text("image,en,split\na,b,vali\n"),
+    "binary": lambda: Path("captions.csv").write_bytes(b"\xff\xff"),
+    "image without caption": dev_ids("a", "b", "c"),
+    "an id twice": dev_ids("dev/0.jpg", "dev/1.jpg", "dev/0.jpg"),
+    "other split": dev_ids("dev/0.jpg", "dev/1.jpg", "test/0.jpg"),
+    "rows and ids": dev(np.ones((2, 4), np.float32)),
+    "other width": dev(np.ones((3, 5), np.float32)),
+    "zeros": dev(np.zeros((3, 4), np.float32)),
+    "no dev": Path("features/dev.npy").unlink,
+    "no ids": without_ids,
+    "no arrays": lambda: [Path(f"features/{split}.npy").unlink() for split in SIZES],
+    "pickled": dev(np.array([{}, {}, {}])),
+    "module": lambda: Path("pets.py").write_text("precious"),
+    "prepared": lambda: Path("data/pets").mkdir(parents=True),
 }
 
 
@@ -248,9 +246,8 @@ WRONG = {
 def test_what_does_not_fit_is_one_sentence_and_leaves_no_dataset(case):
     split_files(arrays(4))
     table("image,caption", english)
-    spoil, words = WRONG[case]
-    spoil()
-    with pytest.raises(NclBenchError, match=words):
+    WRONG[case]()
+    with refused():
         new()
     assert case == "prepared" or not Path("data/pets").exists()
     assert case == "module" or not Path("pets.py").exists()
@@ -263,9 +260,9 @@ def test_images_with_different_counts_of_captions_need_a_number():
     numbered = [(n, image) for ids in IDS.values() for n, image in enumerate(ids)]
     rows = [f"{image},a pet {c}" for n, image in numbered for c in range(2 + n % 3)]
     Path("captions.csv").write_text("\n".join(["image,caption", *rows]) + "\n")
-    with pytest.raises(DataError, match=r"have 2 to 4 captions, .*captions_per_image= with 2 at most"):
+    with refused(DataError):
         new()
-    with pytest.raises(DataError, match="have 2 to 4 captions"):
+    with refused(DataError):
         new(captions_per_image=3)
     new(captions_per_image=2)
     assert load_dataset("pets", split="test", root="data").captions_per_image == 2
@@ -273,7 +270,7 @@ def test_images_with_different_counts_of_captions_need_a_number():
 
 @pytest.mark.parametrize("name", ["digits", "Pets", "my pets", "../pets", ""])
 def test_a_name_is_new_and_plain(name):
-    with pytest.raises(DataError, match=r"already; choose another|expected small letters"):
+    with refused(DataError):
         new_dataset(name, "captions.csv", features="features", to="data")
 
 
@@ -281,25 +278,22 @@ def test_a_protocol_is_named_after_the_images_of_test():
     names = {"1k": 1000, "5fold-1k": 5000, "5k": 5000, "200": 200}
     assert {name: protocol_images(name) for name in names} == names
     for wrong in ("5fold-2k", "k", "all"):
-        with pytest.raises(DataError, match=f"no protocol '{wrong}' exists"):
+        with refused(DataError):
             protocol_images(wrong)
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    "options",
     [
-        (
-            {"tokenizer_file": "t.json"},
-            "^tokenizer_file='t.json' is for the tokenizer bert; add tokenizers='bert'$",
-        ),
-        ({"tokenizers": ["bert"]}, "^tokenizer bert needs a tokenizer.json; give its path$"),
+        {"tokenizer_file": "t.json"},
+        {"tokenizers": ["bert"]},
     ],
 )
-def test_a_tokenizer_is_refused_before_pictures_are_encoded(options, sentence, monkeypatch):
+def test_a_tokenizer_is_refused_before_pictures_are_encoded(options, monkeypatch):
     monkeypatch.setattr("ncl_bench.data.own._encoded", lambda *given: pytest.fail("pictures are encoded"))
     Path("a.png").touch()
     Path("captions.csv").write_text("image,caption\na.png,a dog\n")
-    with pytest.raises(DataError, match=sentence):
+    with refused(DataError):
         new_dataset("pets", "captions.csv", to="data", **options)
     assert not list(Path("data").glob("*"))
 
@@ -376,9 +370,9 @@ def test_a_vocabulary_that_covers_nothing_is_refused_and_another_tokenizer_is_ta
     split_files(arrays(4))
     # every caption is another sentence without blanks, so `word` sees each once
     table("image,en", lambda image, c: f"{image},{PETS[c]}{image[-5]}只")
-    refused = command()
-    assert isinstance(refused.exception, DataError)
-    assert "100.0% of the words of train (language en) are unknown to the" in str(refused.exception)
+    ran = command()
+    assert isinstance(ran.exception, DataError)
+    saw(ran.exception)
     assert list(Path("data").glob("*")) == []
     taken = command("--tokenizer", "en=jieba")
     assert taken.exit_code == 0, taken.output
@@ -414,21 +408,21 @@ def test_features_of_zeros_and_ones_that_differ_are_not_called_equal():
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    "options",
     [
-        (("--tokenizer", "wrod"), "unknown tokenizer 'wrod'"),
-        (("--tokenizer", "zh=jieba"), "unknown language of --tokenizer zh=jieba: 'zh'; choose one of: en"),
-        (("--tokenizer", "word", "--tokenizer", "bpe"), "--tokenizer gives word and bpe for en; give one"),
-        (("--tokenizer", "bert"), "needs a tokenizer.json"),
-        (("--tokenizer", "ids"), "has text; choose another"),
+        ("--tokenizer", "wrod"),
+        ("--tokenizer", "zh=jieba"),
+        ("--tokenizer", "word", "--tokenizer", "bpe"),
+        ("--tokenizer", "bert"),
+        ("--tokenizer", "ids"),
     ],
 )
-def test_a_tokenizer_that_does_not_fit_is_refused(options, words):
+def test_a_tokenizer_that_does_not_fit_is_refused(options):
     split_files(arrays(4))
     table("image,caption", english)
     found = command(*options)
     assert isinstance(found.exception, DataError)
-    assert words in str(found.exception)
+    saw(found.exception)
     assert list(Path("data").glob("*")) == []
 
 
@@ -443,17 +437,17 @@ VERSIONS = [f"v1.{n}" for n in range(20)]
 
 
 @pytest.mark.parametrize(
-    ("images", "files", "words"),
+    ("images", "files"),
     [
-        (VERSIONS, ["v1"], "no file for 20 of 20 images"),
-        (VERSIONS, [*VERSIONS[1:], "v1"], "no file for 1 of 20 images"),
-        (["rex.jpg", "rex.png", *VERSIONS], ["rex", *VERSIONS], r"of rex\.jpg and of rex\.png; name every"),
-        (["rex", "rex.jpg", *VERSIONS], ["rex", *VERSIONS], r"of rex and of rex\.jpg; name every"),
+        (VERSIONS, ["v1"]),
+        (VERSIONS, [*VERSIONS[1:], "v1"]),
+        (["rex.jpg", "rex.png", *VERSIONS], ["rex", *VERSIONS]),
+        (["rex", "rex.jpg", *VERSIONS], ["rex", *VERSIONS]),
     ],
 )
-def test_one_file_serves_one_image(images, files, words):
+def test_one_file_serves_one_image(images, files):
     one_file_per_image(images, files)
-    with pytest.raises(DataError, match=words):
+    with refused(DataError):
         new()
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.refusals import refused
 
 from ncl_bench.data.columns import TokenTable
 from ncl_bench.data.load import load_dataset
@@ -108,38 +109,38 @@ def test_every_reader_chooses_rows_alike(reader, rows, expected):
 
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize(
-    ("rows", "message"),
+    "rows",
     [
-        (np.ones(10, bool), r"rows are bool of shape \(10,\), expected .* or a mask of 30 bools"),
-        ([1.5], "rows are float64 of shape .*, expected one list of whole numbers"),
-        (["1"], "rows are <U1"),
-        ([30], "row 30 does not exist, expected -30 to 29"),
-        ([0, -31], "row -31 does not exist"),
-        (3, r"of shape \(\), expected one list"),
-        ([[1, 2]], r"of shape \(1, 2\)"),
+        np.ones(10, bool),
+        [1.5],
+        ["1"],
+        [30],
+        [0, -31],
+        3,
+        [[1, 2]],
     ],
 )
-def test_rows_that_do_not_exist_are_refused(reader, rows, message):
-    with pytest.raises(RowError, match=message):
+def test_rows_that_do_not_exist_are_refused(reader, rows):
+    with refused(RowError):
         READERS[reader](dataset(), rows)
     assert issubclass(RowError, DataError)
     assert issubclass(RowError, IndexError)
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    "call",
     [
-        (lambda whole: whole.first_images(-1), "n_images is -1, expected a whole number from 1 "),
-        (lambda whole: whole.first_images(True), "n_images is True"),
-        (lambda whole: whole.shard(0, 0), "n_shards is 0"),
-        (lambda whole: whole.shard(3, -1), "index is -1, expected a whole number from 0 "),
-        (lambda whole: whole.shard(3, 3), "index is 3, expected 0 to 2 for 3 shards"),
-        (lambda whole: whole.batches(-4), "batch_size is -4"),
-        (lambda whole: whole.batches(8, seed="zero"), "seed is 'zero'"),
+        lambda whole: whole.first_images(-1),
+        lambda whole: whole.first_images(True),
+        lambda whole: whole.shard(0, 0),
+        lambda whole: whole.shard(3, -1),
+        lambda whole: whole.shard(3, 3),
+        lambda whole: whole.batches(-4),
+        lambda whole: whole.batches(8, seed="zero"),
     ],
 )
-def test_numbers_that_choose_nothing_are_refused_at_once(call, message):
-    with pytest.raises(DataError, match=message):
+def test_numbers_that_choose_nothing_are_refused_at_once(call):
+    with refused(DataError):
         call(dataset())
 
 
@@ -153,7 +154,7 @@ def test_one_pair_and_all_pairs_one_by_one():
     with pytest.raises(IndexError):
         whole[30]
     for row in (1.5, True, slice(3), MASK):
-        with pytest.raises(RowError, match=r"^row is .*, expected a whole number"):
+        with refused(RowError):
             whole[row]
 
 
@@ -180,23 +181,23 @@ def changed(**values):
 
 
 @pytest.mark.parametrize(
-    ("odd", "sentence"),
+    "odd",
     [
-        (None, "expected a list of which each is names with values"),
-        ("a dog", "expected a list of which each is names with values"),
-        ({}, "image_features cannot be read .*KeyError"),
-        (changed(caption_tokens=...), "caption_tokens cannot be read .*KeyError"),
-        (changed(caption_tokens=None), "caption_tokens cannot be read"),
-        (changed(caption_tokens=np.ones((2, 3))), "caption_tokens cannot be read"),
-        (changed(pair_ids="seven"), "pair_ids cannot be read"),
-        (changed(pair_ids=np.longdouble(1)), "pair_ids cannot be read"),
-        (changed(image_features=[[1.0], [1.0, 2.0]]), "image_features cannot be read .*inhomogeneous"),
-        (changed(image_features=np.ones((5, 3))), "image_features cannot be read .*same shape"),
+        None,
+        "a dog",
+        {},
+        changed(caption_tokens=...),
+        changed(caption_tokens=None),
+        changed(caption_tokens=np.ones((2, 3))),
+        changed(pair_ids="seven"),
+        changed(pair_ids=np.longdouble(1)),
+        changed(image_features=[[1.0], [1.0, 2.0]]),
+        changed(image_features=np.ones((5, 3))),
     ],
 )
-def test_a_pair_that_does_not_fit_the_others_is_named(odd, sentence):
+def test_a_pair_that_does_not_fit_the_others_is_named(odd):
     pytest.importorskip("torch")
-    with pytest.raises(DataError, match=sentence):
+    with refused(DataError):
         collate([dataset()[0], odd])
 
 
@@ -282,7 +283,7 @@ def test_a_batch_holds_the_columns_that_are_asked_for():
 
 
 def test_an_unknown_column_is_refused():
-    with pytest.raises(DataError, match="unknown column 'captions'"):
+    with refused(DataError):
         load_dataset("digits", columns=("captions",))
 
 

@@ -12,6 +12,7 @@ import datasets
 import numpy as np
 import pytest
 from support import miniatures
+from support.refusals import refused
 
 from ncl_bench.data.layout import read_manifest
 from ncl_bench.data.load import refuse_damage
@@ -72,37 +73,25 @@ def array(change):
 
 
 @pytest.mark.parametrize(
-    ("name", "harm", "message"),
+    ("name", "harm"),
     [
-        ("manifest.json", lambda path: path.write_text("{"), "manifest.json cannot be read"),
-        ("manifest.json", manifest(dtype="int8"), r"manifest.json cannot be read \(dtype"),
-        ("manifest.json", manifest(more=1), r"manifest.json cannot be read \(unknown key 'more'"),
-        ("manifest.json", manifest(layout_version=1), r"layout version 1, this version reads 2.; delete"),
-        ("manifest.json", manifest(name="coco"), "name is 'coco', expected 'flickr30k'"),
-        ("manifest.json", manifest(feature_dim=5), "feature_dim is 5, expected 4"),
-        ("features/train.npy", lambda path: path.unlink(), r"train\.npy is missing, expected \d+ bytes"),
-        ("tokens/train/word.npy", lambda path: os.truncate(path, 200), r"word\.npy has 200 bytes, expected"),
-        (
-            "features/train.npy",
-            lambda path: path.write_bytes(b"x" * path.stat().st_size),
-            r"train\.npy cannot be read",
-        ),
-        (
-            "features/train.npy",
-            array(lambda numbers: numbers.astype(np.int32)),
-            r"train\.npy holds int32 of shape \(12, 3, 4\), expected float32 of shape",
-        ),
-        ("tokens/train/word.npy", array(lambda ids: ids - 5), r"or its ids not vocab/word\.json with"),
-        (
-            "tokens/train/word_offsets.npy",
-            array(lambda offsets: offsets[::-1]),
-            r"word_offsets\.npy does not fit tokens/train/word\.npy",
-        ),
+        ("manifest.json", lambda path: path.write_text("{")),
+        ("manifest.json", manifest(dtype="int8")),
+        ("manifest.json", manifest(more=1)),
+        ("manifest.json", manifest(layout_version=1)),
+        ("manifest.json", manifest(name="coco")),
+        ("manifest.json", manifest(feature_dim=5)),
+        ("features/train.npy", lambda path: path.unlink()),
+        ("tokens/train/word.npy", lambda path: os.truncate(path, 200)),
+        ("features/train.npy", lambda path: path.write_bytes(b"x" * path.stat().st_size)),
+        ("features/train.npy", array(lambda numbers: numbers.astype(np.int32))),
+        ("tokens/train/word.npy", array(lambda ids: ids - 5)),
+        ("tokens/train/word_offsets.npy", array(lambda offsets: offsets[::-1])),
     ],
 )
-def test_a_damaged_folder_is_refused_with_the_command_to_prepare_again(root, name, harm, message):
+def test_a_damaged_folder_is_refused_with_the_command_to_prepare_again(root, name, harm):
     harm(root / "flickr30k" / name)
-    with pytest.raises(DataError, match=message) as error:
+    with refused(DataError) as error:
         load_prepared(root, SPEC, "train")
     assert "ncl-bench prepare flickr30k --from" in str(error.value)
 
@@ -144,7 +133,7 @@ def test_the_files_of_one_split_are_compared_alone(root):
         whole = (folder / name).read_bytes()
         (folder / name).write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
         if belongs:
-            with pytest.raises(DataError, match=f"{name} is not the file that was written"):
+            with refused(DataError):
                 refuse_damage("flickr30k", root, "train")
         else:
             refuse_damage("flickr30k", root, "train")
@@ -153,9 +142,9 @@ def test_the_files_of_one_split_are_compared_alone(root):
 
 
 def test_choices_that_were_not_prepared_are_refused(root):
-    with pytest.raises(DataError, match="without tokenizer 'jieba' for language 'en', only with: word"):
+    with refused(DataError):
         load_prepared(root, SPEC, "train", tokenizer="jieba")
-    with pytest.raises(DataError, match="unknown language of flickr30k 'zh'; choose one of: en"):
+    with refused(DataError):
         load_prepared(root, SPEC, "train", language="zh")
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.refusals import refused
 
 from ncl_bench.data import DATASETS, register
 from ncl_bench.data.captions import ScanLayout
@@ -43,36 +44,24 @@ def registry(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("kind", "facts", "words"),
+    ("kind", "facts"),
     [
-        (
-            OtherSignature,
-            {},
-            r"read_captions\(split: str\).*write read_captions\(self, download, paths, split\)|and",
-        ),
-        (DatasetSpec, {}, "write read_captions"),
-        (Lines, {"files": ()}, "with the files .*; list the features of a split first"),
-        (Lines, {"files": ("ims.npy", "{split}.txt")}, "list the features of a split first"),
-        (Lines, {"files": ("{split}_{part}.npy",)}, "with the files .*cannot be read"),
-        (Lines, {"files": ("{}.npy",)}, "with the files .*cannot be read"),
-        (Lines, {"name": "Fish set"}, "name is 'Fish set', expected small letters"),
-        (
-            Lines,
-            {"images": {"train": 4, "test": 4}, "protocols": ("4",)},
-            "counts images of test, train, expected",
-        ),
-        (ScanLayout, {"name": "Own"}, "expected small letters"),
-        (ScanLayout, {"name": "digits"}, "exists already"),
-        (
-            ScanLayout,
-            {"images": {"train": 4, "val": 2, "test": 2}, "protocols": ("2",)},
-            "expected those of train",
-        ),
-        (ScanLayout, {"protocols": ("1k",)}, "name it after the images of test"),
+        (OtherSignature, {}),
+        (DatasetSpec, {}),
+        (Lines, {"files": ()}),
+        (Lines, {"files": ("ims.npy", "{split}.txt")}),
+        (Lines, {"files": ("{split}_{part}.npy",)}),
+        (Lines, {"files": ("{}.npy",)}),
+        (Lines, {"name": "Fish set"}),
+        (Lines, {"images": {"train": 4, "test": 4}, "protocols": ("4",)}),
+        (ScanLayout, {"name": "Own"}),
+        (ScanLayout, {"name": "digits"}),
+        (ScanLayout, {"images": {"train": 4, "val": 2, "test": 2}, "protocols": ("2",)}),
+        (ScanLayout, {"protocols": ("1k",)}),
     ],
 )
-def test_a_dataset_that_cannot_be_prepared_is_refused(kind, facts, words):
-    with pytest.raises(DataError, match=words):
+def test_a_dataset_that_cannot_be_prepared_is_refused(kind, facts):
+    with refused(DataError):
         register(spec(kind, **facts))
     assert "own" not in DATASETS
 
@@ -80,7 +69,7 @@ def test_a_dataset_that_cannot_be_prepared_is_refused(kind, facts, words):
 def test_a_cell_that_runs_again_registers_the_same_dataset():
     register(spec(type("Lines", (Lines,), {"__qualname__": "Lines"})))
     register(spec(type("Lines", (Lines,), {"__qualname__": "Lines"})))
-    with pytest.raises(DataError, match="exists already"):
+    with refused(DataError):
         register(spec(ScanLayout))
 
 
@@ -95,20 +84,20 @@ def read(n_ids, n_captions, **captions):
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    "given",
     [
-        (read(3, 8), "'image_ids': 3"),
-        (read(4, 7), "'en': 7"),
-        (read(4, 4), "'en': 4"),
-        (read(4, 8, de=8), "'de': 8"),
-        (lambda split: Split([f"{i}" for i in range(4)]), "expected"),
+        read(3, 8),
+        read(4, 7),
+        read(4, 4),
+        read(4, 8, de=8),
+        lambda split: Split([f"{i}" for i in range(4)]),
     ],
 )
-def test_a_reader_that_skips_a_line_is_told(given, words, tmp_path, monkeypatch):
+def test_a_reader_that_skips_a_line_is_told(given, tmp_path, monkeypatch):
     monkeypatch.setattr(Lines, "given", staticmethod(given))
     register(spec())
     for split, n in IMAGES.items():
         np.save(tmp_path / f"{split}.npy", np.random.default_rng(n).random((n, 3), np.float32))
         (tmp_path / f"{split}.txt").write_text("")
-    with pytest.raises(DataError, match=f"own/train has .*{words}"):
+    with refused(DataError):
         prepare("own", tmp_path, tmp_path / "data")

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nltk.tokenize import NLTKWordTokenizer
 from support.damaged import JSON, assert_damage_is_refused, assert_refused
+from support.refusals import refused
 
 from ncl_bench.data.tokenizers import _jieba, split_words, tokenizer, train_bpe, turkic
 from ncl_bench.data.vocabulary import (
@@ -63,7 +64,7 @@ def test_word_rules_agree_with_installed_nltk_where_no_version_changed_them(part
 
 def test_word_punkt_says_how_to_get_missing_data(monkeypatch, tmp_path):
     monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
-    with pytest.raises(DataError, match=r"punkt_tab.*nltk\.downloader punkt_tab"):
+    with refused(DataError):
         tokenizer("word-punkt")
 
 
@@ -178,20 +179,16 @@ def test_ids_skips_empty_fields():
 
 
 @pytest.mark.parametrize(
-    ("name", "file", "message"),
+    ("name", "file"),
     [
-        (
-            "wrod",
-            None,
-            "unknown tokenizer 'wrod'; choose one of: bert, bpe, char, ids, jieba, word, word-punkt",
-        ),
-        ("bert", None, "needs a tokenizer.json"),
-        ("bert", Path("absent.json"), "absent.json does not exist, expected a tokenizer.json"),
-        ("bpe", Path(__file__), "cannot be read .*; give a complete tokenizer.json"),
+        ("wrod", None),
+        ("bert", None),
+        ("bert", Path("absent.json")),
+        ("bpe", Path(__file__)),
     ],
 )
-def test_tokenizer_refuses(name, file, message):
-    with pytest.raises(DataError, match=message):
+def test_tokenizer_refuses(name, file):
+    with refused(DataError):
         tokenizer(name, file=file)
 
 
@@ -220,22 +217,22 @@ def test_published_ids_stay_as_they_are(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change",
     [
-        (lambda v: "not json", "v.json cannot be read"),
-        (lambda v: {"word2idx": {}}, "KeyError 'idx'"),
-        (lambda v: [1], "cannot be read"),
-        (lambda v: {**v, "idx": "9"}, "no whole numbers"),
-        (lambda v: {**v, "idx2word": {**v["idx2word"], "4": "cat"}}, "disagree"),
-        (lambda v: {**v, "idx": 4}, "no whole numbers below idx"),
-        (lambda v: {"word2idx": {"a": 0}, "idx2word": {"0": "a"}, "idx": 1}, "lacks <start>, <end>, <unk>"),
+        lambda v: "not json",
+        lambda v: {"word2idx": {}},
+        lambda v: [1],
+        lambda v: {**v, "idx": "9"},
+        lambda v: {**v, "idx2word": {**v["idx2word"], "4": "cat"}},
+        lambda v: {**v, "idx": 4},
+        lambda v: {"word2idx": {"a": 0}, "idx2word": {"0": "a"}, "idx": 1},
     ],
 )
-def test_damaged_vocabularies_are_refused(change, message):
+def test_damaged_vocabularies_are_refused(change):
     good = json.loads(vocabulary_json(Vocabulary((*SPECIAL_WORDS, "dog"), 5)))
     changed = change(good)
     content = changed if isinstance(changed, str) else json.dumps(changed)
-    with pytest.raises(DataError, match=message):
+    with refused(DataError):
         parse_vocabulary(content.encode(), "v.json")
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.damaged import YAML, assert_damage_is_refused, assert_refused
+from support.refusals import saw
 from support.submission_folders import (
     scores_of_form,
     similarities,
@@ -31,34 +32,34 @@ from ncl_bench.yaml import read_yaml
 
 ANOTHER_HASH = hashlib.sha256(b"another").hexdigest()
 CASES = {}
-"""Name to form of the scores, words of the message, and what is done to a good folder and its statement."""
+"""Name to form of the scores, and what is done to a good folder and its statement."""
 
 
-def case(words, form="matrix"):
+def case(form="matrix"):
     def add(mutation):
         assert mutation.__name__ not in CASES
-        CASES[mutation.__name__] = (form, words, mutation)
+        CASES[mutation.__name__] = (form, mutation)
         return mutation
 
     return add
 
 
-def replace_matrix(words, make, name):
+def replace_matrix(make, name):
     def mutation(folder, content):
         content["scores"]["test"]["matrix"] = write_array(folder, "test.npy", make())
 
-    CASES[name] = ("matrix", words, mutation)
+    CASES[name] = ("matrix", mutation)
 
 
-def replace_bytes(words, change, name):
+def replace_bytes(change, name):
     def mutation(folder, content):
         path = folder / "test.npy"
         path.write_bytes(change(path.read_bytes()))
 
-    CASES[name] = ("matrix", words, mutation)
+    CASES[name] = ("matrix", mutation)
 
 
-def state(words, name, **changes):
+def state(name, **changes):
     """Change statements; a dotted name stands for a nested key with ``__``."""
 
     def mutation(folder, content):
@@ -72,15 +73,15 @@ def state(words, name, **changes):
             else:
                 place[last] = value
 
-    CASES[name] = ("matrix", words, mutation)
+    CASES[name] = ("matrix", mutation)
 
 
-def replace_yaml(words, text, name):
+def replace_yaml(text, name):
     def mutation(folder, content):
         content.clear()
         (folder / "submission.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
 
-    CASES[name] = ("matrix", words, mutation)
+    CASES[name] = ("matrix", mutation)
 
 
 def with_value(value):
@@ -108,130 +109,127 @@ class Exploit:
         return (os.mkdir, ("exploited",))
 
 
-first_bad = "2 numbers are not finite, the first in row 17, column 23"
-replace_matrix(first_bad, lambda: with_value(np.nan), "nan")
-replace_matrix("it is transposed", lambda: similarities().T, "transposed")
-replace_matrix("it holds object, expected plain", lambda: similarities().astype(object), "objects")
-replace_bytes("cannot be read", lambda _: pickle.dumps(Exploit()), "pickle")
-replace_bytes("it was cut short", lambda content: content[:-4], "truncated")
-replace_bytes("it was added to", lambda content: content + b"garbage", "appended_garbage")
-replace_bytes("EOF: reading magic", lambda _: b"", "empty_file")
-replace_bytes("cannot be read", zip_bomb, "zip_bomb")
-replace_bytes("cannot be read", lambda _: header("__import__('os').mkdir('exploited')"), "code_in_header")
-replace_bytes("it was cut short", lambda _: header("(1000000000000, 1000000000000)"), "huge_shape")
-replace_bytes("shape", lambda _: header("(-200, -1000)") + bytes(800_000), "negative_shape")
-replace_bytes(": sha256 is", lambda content: content[:-1] + b"\x01", "another_hash")
+replace_matrix(lambda: with_value(np.nan), "nan")
+replace_matrix(lambda: similarities().T, "transposed")
+replace_matrix(lambda: similarities().astype(object), "objects")
+replace_bytes(lambda _: pickle.dumps(Exploit()), "pickle")
+replace_bytes(lambda content: content[:-4], "truncated")
+replace_bytes(lambda content: content + b"garbage", "appended_garbage")
+replace_bytes(lambda _: b"", "empty_file")
+replace_bytes(zip_bomb, "zip_bomb")
+replace_bytes(lambda _: header("__import__('os').mkdir('exploited')"), "code_in_header")
+replace_bytes(lambda _: header("(1000000000000, 1000000000000)"), "huge_shape")
+replace_bytes(lambda _: header("(-200, -1000)") + bytes(800_000), "negative_shape")
+replace_bytes(lambda content: content[:-1] + b"\x01", "another_hash")
 
 # A carriage return in ``notes`` was accepted and then ended every later `leaderboard diff` with a traceback.
-state("notes holds the control character U+000D; remove it", "carriage_return", notes="a\rb")
-state("hardware holds the control character U+202E; remove it", "text_turned_around", hardware="\u202eUPC")
-state("method is 'a\\nb': it holds the control character", "name_of_two_lines", method="a\nb")
-state("pretrained_encoder is", "command_of_latex", pretrained_encoder="CLIP\n\\input{/etc/passwd}")
+state("carriage_return", notes="a\rb")
+state("text_turned_around", hardware="\u202eUPC")
+state("name_of_two_lines", method="a\nb")
+state("command_of_latex", pretrained_encoder="CLIP\n\\input{/etc/passwd}")
 state(
-    "code is 'https://a:b@example.org': a link begins with http",
     "password",
     code="https://a:b@example.org",
 )
-state("recipes.0 is 'NCR': expected the name of a recipe, as", "recipe_in_words", recipes=["NCR"])
-state("is '../test.npy': it must be a path below", "parent_path", scores__test__matrix__file="../test.npy")
-state("it must be a path below", "absolute_path", scores__test__matrix__file="/etc/test.npy")
-state("the name of an .npy file", "npz_name", scores__test__matrix__file="test.npz")
-state("does not exist", "missing_file", scores__test__matrix__file="other.npy")
-state("unknown key 'metod'", "unknown_key", metod="x")
-state("key 'backbone' is missing", "missing_key", backbone=...)
+state("recipe_in_words", recipes=["NCR"])
+state("parent_path", scores__test__matrix__file="../test.npy")
+state("absolute_path", scores__test__matrix__file="/etc/test.npy")
+state("npz_name", scores__test__matrix__file="test.npz")
+state("missing_file", scores__test__matrix__file="other.npy")
+state("unknown_key", metod="x")
+state("missing_key", backbone=...)
 state(
-    "FILL-IN still stands for backbone, order_fingerprint.test, hardware; replace each",
     "unfilled_in_three_places",
     backbone="FILL-IN",
     order_fingerprint__test="FILL-IN",
     hardware="FILL-IN",
 )
-state('write "" if there is none', "extra_clean_data_none", extra_clean_data="None")
-state("is 40: input should be less than 1", "ratio_in_percent", noise__ratio=40)
-state("unknown dataset", "unknown_dataset", dataset="flickr9k")
-state("this release evaluates protocol version 2", "later_protocol", protocol_version=3)
-state("form is 'ranks', expected one of: 'matrix', 'embeddings'", "unknown_form", scores__test__form="ranks")
-state("scores", "no_scores", scores={})
-state("hours", "hours_are_nan", hours=float("nan"))
-state("code", "script_as_link", code="javascript:alert(1)")
-state("noise.sha256 is", "wrong_noise_hash", noise__sha256=ANOTHER_HASH)
-state("noise.sha256 is", "wrong_noise_seed", noise__seed=5)
-state("noise.realised_ratio is", "wrong_realised_ratio", noise__realised_ratio=0.3)
-state("noise unit 'natural'", "natural_noise_on_clean_data", noise={"unit": "natural", "ratio": None})
-state("do not fit unit 'none'", "ratio_without_noise", noise__unit="none")
-state("digits/test: order_fingerprint is", "other_order", order_fingerprint__test=ANOTHER_HASH)
-state("order_fingerprint of split 'test' is missing", "no_order", order_fingerprint={})
-state("not a real sha256: too few distinct digits", "order_of_letters", order_fingerprint__test="a" * 64)
+state("extra_clean_data_none", extra_clean_data="None")
+state("ratio_in_percent", noise__ratio=40)
+state("unknown_dataset", dataset="flickr9k")
+state("later_protocol", protocol_version=3)
+state("unknown_form", scores__test__form="ranks")
+state("no_scores", scores={})
+state("hours_are_nan", hours=float("nan"))
+state("script_as_link", code="javascript:alert(1)")
+state("wrong_noise_hash", noise__sha256=ANOTHER_HASH)
+state("wrong_noise_seed", noise__seed=5)
+state("wrong_realised_ratio", noise__realised_ratio=0.3)
+state("natural_noise_on_clean_data", noise={"unit": "natural", "ratio": None})
+state("ratio_without_noise", noise__unit="none")
+state("other_order", order_fingerprint__test=ANOTHER_HASH)
+state("no_order", order_fingerprint={})
+state("order_of_letters", order_fingerprint__test="a" * 64)
 
-replace_yaml("it holds list", "- a\n- b\n", "yaml_list")
-replace_yaml("aliases and tags are not allowed", "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n", "yaml_bomb")
-replace_yaml("tags are not allowed", "method: !!python/object/apply:os.mkdir [exploited]\n", "yaml_tag")
-replace_yaml("the key 'method' occurs twice", "method: a\nmethod: b\n", "yaml_key_twice")
-replace_yaml("cannot be read", "method: a\n\tb: c\n", "yaml_tab")
-replace_yaml("cannot be read", b"method: \xff\xfe\n", "yaml_not_utf8")
-replace_yaml("cannot be read", "[" * 20_000, "yaml_nested")
-replace_yaml("expected at most 65,536", "notes: " + "x" * 70_000, "yaml_too_large")
+replace_yaml("- a\n- b\n", "yaml_list")
+replace_yaml("a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n", "yaml_bomb")
+replace_yaml("method: !!python/object/apply:os.mkdir [exploited]\n", "yaml_tag")
+replace_yaml("method: a\nmethod: b\n", "yaml_key_twice")
+replace_yaml("method: a\n\tb: c\n", "yaml_tab")
+replace_yaml(b"method: \xff\xfe\n", "yaml_not_utf8")
+replace_yaml("[" * 20_000, "yaml_nested")
+replace_yaml("notes: " + "x" * 70_000, "yaml_too_large")
 
 
-def in_its_place(words, name, make):
+def in_its_place(name, make):
     """Something else where the scores were."""
 
     def mutation(folder, content):
         (folder / "test.npy").unlink()
         make(folder / "test.npy")
 
-    CASES[name] = ("matrix", words, mutation)
+    CASES[name] = ("matrix", mutation)
 
 
-in_its_place("does not exist", "dangling_link", lambda path: path.symlink_to("nowhere.npy"))
-in_its_place("is a folder", "folder_instead_of_file", Path.mkdir)
-in_its_place("symbolic links", "link_to_itself", lambda path: path.symlink_to("test.npy"))
+in_its_place("dangling_link", lambda path: path.symlink_to("nowhere.npy"))
+in_its_place("folder_instead_of_file", Path.mkdir)
+in_its_place("link_to_itself", lambda path: path.symlink_to("test.npy"))
 
 
-@case("a link out of the folder")
+@case()
 def link_out(folder, content):
     os.replace(folder / "test.npy", folder.parent / "elsewhere.npy")
     (folder / "test.npy").symlink_to(folder.parent / "elsewhere.npy")
 
 
-@case("a link out of the folder")
+@case()
 def folder_link_out(folder, content):
     (folder / "deep").symlink_to(folder.parent)
     content["scores"]["test"]["matrix"]["file"] = "deep/test.npy"
 
 
-@case("has shape (50000, 50000)")
+@case()
 def sparse_giant(folder, content):
     (folder / "test.npy").write_bytes(header("(50000, 50000)"))
     os.truncate(folder / "test.npy", 128 + 10_000_000_000)
 
 
-@case("it was added to")
+@case()
 def sparse_giant_of_the_right_shape(folder, content):
     os.truncate(folder / "test.npy", 10_000_000_000)
 
 
-@case("holds no submission.yaml; give a submission; scores alone need their dataset: ncl-bench evaluate")
+@case()
 def no_statement(folder, content):
     content.clear()
     (folder / "submission.yaml").unlink()
 
 
-@case("expected a prepared dataset")
+@case()
 def root_without_data(folder, content):
     matrix = write_array(folder, "test.npy", np.eye(1000, dtype=np.float32))
     content["scores"]["test"]["matrix"] = matrix
     content |= {"dataset": "cc152k", "noise": {"unit": "natural", "ratio": None}, "root": str(folder)}
 
 
-def embed(words, name, side, change, **changes):
+def embed(name, side, change, **changes):
     """Other embeddings of one side, with these changes of what is stated of them."""
 
     def mutation(folder, content):
         vectors = change(np.load(folder / f"test_{side}.npy"))
         content["scores"]["test"] |= {side: write_array(folder, f"test_{side}.npy", vectors)} | changes
 
-    CASES[name] = ("embeddings", words, mutation)
+    CASES[name] = ("embeddings", mutation)
 
 
 def row(number, value):
@@ -239,73 +237,70 @@ def row(number, value):
     return lambda vectors: np.where(np.arange(len(vectors))[:, None] == number, np.float32(value), vectors)
 
 
-embed("a vector of norm nan in row 7", "nan_in_embeddings", "captions", row(7, np.nan))
-embed("a vector of norm 0 in row 3", "zero_embedding", "images", row(3, 0), similarity="cosine")
-embed("all of one length", "embeddings_of_two_lengths", "images", lambda x: x[:, 1:])
-embed("'cosine' or 'dot'", "unknown_similarity", "images", lambda x: x, similarity="euclidean")
+embed("nan_in_embeddings", "captions", row(7, np.nan))
+embed("zero_embedding", "images", row(3, 0), similarity="cosine")
+embed("embeddings_of_two_lengths", "images", lambda x: x[:, 1:])
+embed("unknown_similarity", "images", lambda x: x, similarity="euclidean")
 
 
-@case("are not finite, the first in row 0, column 0", "embeddings")
+@case("embeddings")
 def embeddings_too_large(folder, content):
     for name, n in (("images", 200), ("captions", 1000)):
         vectors = np.full((n, 4), 1e30, np.float32)
         content["scores"]["test"][name] = write_array(folder, f"test_{name}.npy", vectors)
 
 
-@case("not a regular file")
+@case()
 def statement_without_end(folder, content):
     content.clear()
     (folder / "submission.yaml").unlink()
     (folder / "submission.yaml").symlink_to("/dev/zero")
 
 
-@case("it is transposed", "embeddings")
+@case("embeddings")
 def embeddings_swapped(folder, content):
     scores = content["scores"]["test"]
     scores["images"], scores["captions"] = scores["captions"], scores["images"]
 
 
-def noise_file(words, name, make):
+def noise_file(name, make):
     """A file of noise in place of its seed."""
 
     def mutation(folder, content):
         content["noise"] |= {"seed": None, "index": write_array(folder, "noise.npy", make())}
 
-    CASES[name] = ("matrix", words, mutation)
+    CASES[name] = ("matrix", mutation)
 
 
-noise_file("noise file", "noise_file_of_another_length", lambda: np.arange(10))
+noise_file("noise_file_of_another_length", lambda: np.arange(10))
 noise_file(
-    "noise of its file: noise.sha256 is",
     "noise_file_of_another_hash",
     lambda: DATASETS["digits"].draw_noise(noise_ratio=0.2, noise_unit="caption")[0],
 )
 
 
-def state_probabilities(words, name, values, **noise):
+def state_probabilities(name, values, **noise):
     """State probabilities of correspondence, and other facts of the noise."""
 
     def mutation(folder, content):
         content["correspondence"] = write_array(folder, "probability.npy", values)
         content["noise"] = content["noise"] | noise if noise.get("unit") != "none" else noise
 
-    CASES[name] = ("matrix", words, mutation)
+    CASES[name] = ("matrix", mutation)
 
 
 HALF = np.full(10_000, 0.5)
 WRONG = np.where(np.isin(np.arange(10_000), [3, 9]), np.nan, HALF)
-state_probabilities("2 values outside [0, 1], the first at 3", "probabilities_that_are_nan", WRONG)
-state_probabilities("outside [0, 1], the first at 0 (1.5)", "probabilities_above_one", 3 * HALF)
-state_probabilities("one float per training caption", "too_few_probabilities", HALF[1:])
+state_probabilities("probabilities_that_are_nan", WRONG)
+state_probabilities("probabilities_above_one", 3 * HALF)
+state_probabilities("too_few_probabilities", HALF[1:])
 state_probabilities(
-    "which training pairs are true is not known here, or all are",
     "probabilities_without_noise",
     HALF,
     unit="none",
     ratio=0,
 )
 state_probabilities(
-    "which training pairs are true is not known here",
     "probabilities_of_unknown_noise",
     HALF,
     seed=None,
@@ -316,7 +311,7 @@ state_probabilities(
 
 @pytest.mark.parametrize("name", CASES)
 def test_bad_input_is_one_sentence(name, run, tmp_path, monkeypatch):
-    form, words, mutation = CASES[name]
+    form, mutation = CASES[name]
     folder = tmp_path / "submission"
     folder.mkdir()
     monkeypatch.chdir(tmp_path)
@@ -333,15 +328,14 @@ def test_bad_input_is_one_sentence(name, run, tmp_path, monkeypatch):
     *begun, sentence = ran.err.splitlines()
     assert sentence.startswith("ncl-bench: ")
     assert len(begun) <= 1  # the line with which evaluation begins
-    assert words in sentence
-    assert len(sentence) < 700
+    assert len(saw(sentence)) < 700
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_folder_or_a_dataset_is_needed(run, tmp_path):
     (tmp_path / "file").write_text("")
-    assert "does not exist" in run("evaluate", tmp_path / "nowhere").err
-    assert "scores alone need their dataset" in run("evaluate", tmp_path / "file").err
+    for name in ("nowhere", "file"):
+        saw(run("evaluate", tmp_path / name).err)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes on another user's rights")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.refusals import refused
 
 from ncl_bench.data import DATASETS
 from ncl_bench.data.coco import read_labels
@@ -80,7 +81,7 @@ def test_two_labelled_captions_lie_outside_the_split_and_count_as_never_found(im
 
 
 def test_images_in_another_order_are_refused(image_ids):
-    with pytest.raises(ScoresError, match=f"image 3 of coco/test has the id {image_ids[4]}, .* Karpathy"):
+    with refused(ScoresError):
         read_labels([*image_ids[:3], image_ids[4], image_ids[3], *image_ids[5:]])
 
 

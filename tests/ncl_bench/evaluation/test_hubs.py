@@ -2,6 +2,7 @@ import json
 
 import numpy as np
 import pytest
+from support.refusals import refused
 
 import ncl_bench
 from ncl_bench.errors import ScoresError
@@ -60,23 +61,22 @@ def test_a_caption_near_every_image_is_no_longer_the_first_answer():
 
 
 @pytest.mark.parametrize(
-    ("place", "damaged", "named"),
+    ("place", "damaged"),
     [
-        (1, lambda a: a[:1], "to_bank_of_captions"),  # numpy would repeat the row
-        (2, lambda a: a.T, "to_bank_of_images"),
-        (0, lambda a: a.astype(complex), "similarities"),  # numpy would drop the imaginary part
-        *(
-            (1, damage, "to_bank_of_captions")
-            for damage in (lambda a: a[:, 0], lambda a: a[0, 0], lambda a: a.astype(str))
-        ),
-        (2, lambda a: a[:9], "neighbours"),
-        (1, lambda a: a[:, :9], "neighbours"),
+        (1, lambda a: a[:1]),  # numpy would repeat the row
+        (2, lambda a: a.T),
+        (0, lambda a: a.astype(complex)),  # numpy would drop the imaginary part
+        (1, lambda a: a[:, 0]),
+        (1, lambda a: a[0, 0]),
+        (1, lambda a: a.astype(str)),
+        (2, lambda a: a[:9]),
+        (1, lambda a: a[:, :9]),
     ],
 )
-def test_banks_that_do_not_fit_are_refused(place, damaged, named):
+def test_banks_that_do_not_fit_are_refused(place, damaged):
     given = list(similarities(np.float32))
     given[place] = damaged(given[place])
-    with pytest.raises(ScoresError, match=named):
+    with refused(ScoresError):
         ncl_bench.without_hubs(*given, 1.0, 10)
 
 
@@ -105,18 +105,16 @@ def test_a_terminal_takes_the_bank_as_files(options, weight, neighbours, run, tm
 
 
 @pytest.mark.parametrize(
-    ("given", "named"),
+    "given",
     [
-        (("--bank", "to_captions.npy", "to_captions.npy"), "to_bank_of_images"),
-        (("--bank", "from_images.npy", "to_captions.npy"), "to_bank_of_captions"),
-        (("--bank", "to_captions.npy", "from_images.npy", "--t2i", "scores.npy"), "--bank"),
-        (("--weight", 1), "--bank"),
-        (("--bank", "to_captions.npy", "from_images.npy", "--neighbours", 61), "neighbours"),
+        ("--bank", "to_captions.npy", "to_captions.npy"),
+        ("--bank", "from_images.npy", "to_captions.npy"),
+        ("--bank", "to_captions.npy", "from_images.npy", "--t2i", "scores.npy"),
+        ("--weight", 1),
+        ("--bank", "to_captions.npy", "from_images.npy", "--neighbours", 61),
     ],
 )
-def test_at_a_terminal_a_bank_that_does_not_fit_is_refused(given, named, run, tmp_path):
+def test_at_a_terminal_a_bank_that_does_not_fit_is_refused(given, run, tmp_path):
     _, (scores, *_) = of_digits(tmp_path)
     files = [tmp_path / each if str(each).endswith(".npy") else each for each in given]
-    ran = run("evaluate", scores, "--dataset", "digits", *files)
-    assert ran.code != 0
-    assert named in ran.err
+    run("evaluate", scores, "--dataset", "digits", *files).assert_refused()

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from oracles.ranks import metrics_by_definition, ranks_by_definition
+from support.refusals import refused
 
 import ncl_bench
 from ncl_bench.data import DATASETS
@@ -83,7 +84,7 @@ def test_flickr30k_dev_is_its_first_1000_images():
     result = evaluate(trained_scores(1000), dataset="flickr30k", split="dev", intervals=False)
     assert list(result.protocols) == ["dev"]
     assert result.default.images == 1000
-    with pytest.raises(ScoresError, match="the first 1,000 images and their captions"):
+    with refused(ScoresError):
         check_matrix((1014, 5070), np.dtype("f4"), DATASETS["flickr30k"], "dev")
 
 
@@ -96,21 +97,21 @@ def test_folds_divide_the_test_split(name):
 
 
 @pytest.mark.parametrize(
-    ("scores", "words"),
+    "scores",
     [
-        (np.zeros((1000, 200), np.float32), "transposed"),
-        (np.zeros((1000, 1000), np.float32), "each image once"),
-        (np.zeros((200, 999), np.float32), "one column per caption"),
-        (np.zeros(200, np.float32), "one row per image"),
-        (np.zeros((200, 1000), np.int64), "dtype int64"),
-        (np.zeros((200, 1000), np.longdouble), "dtype float128"),
-        (np.zeros((200, 1000), np.complex64), "dtype complex64"),
-        (np.ma.masked_all((200, 1000), np.float32), "masked"),
-        ([[1.0], [1.0, 2.0]], "what is given cannot be read"),
+        np.zeros((1000, 200), np.float32),
+        np.zeros((1000, 1000), np.float32),
+        np.zeros((200, 999), np.float32),
+        np.zeros(200, np.float32),
+        np.zeros((200, 1000), np.int64),
+        np.zeros((200, 1000), np.longdouble),
+        np.zeros((200, 1000), np.complex64),
+        np.ma.masked_all((200, 1000), np.float32),
+        [[1.0], [1.0, 2.0]],
     ],
 )
-def test_wrong_scores_are_refused(scores, words):
-    with pytest.raises(ScoresError, match=words):
+def test_wrong_scores_are_refused(scores):
+    with refused(ScoresError):
         evaluate(scores, dataset="digits")
 
 

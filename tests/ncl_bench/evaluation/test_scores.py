@@ -7,6 +7,7 @@ import pytest
 import safetensors.numpy
 import torch
 from support.damaged import JSON, NPY, PICKLE, assert_damage_is_refused, assert_refused, npy, npy_header
+from support.refusals import refused
 
 from ncl_bench import evaluate
 from ncl_bench.errors import ScoresError
@@ -45,7 +46,7 @@ def test_numbers_that_are_not_finite_leave_the_old_file(tmp_path, scores, bad, d
     wrong = scores.astype(dtype)
     wrong[150, 17] = bad
     for path in (tmp_path / "test.npy", tmp_path / "new.npy"):
-        with pytest.raises(ScoresError, match="row 150, column 17"):
+        with refused(ScoresError):
             write_scores(path, wrong)
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [before]
 
@@ -53,7 +54,7 @@ def test_numbers_that_are_not_finite_leave_the_old_file(tmp_path, scores, bad, d
 @pytest.mark.parametrize("name", ["test", "test.pt", "test.npz"])
 def test_a_file_of_another_kind_is_not_written(tmp_path, scores, name, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ScoresError, match=f"^path is {name}, expected a name that ends in .npy$"):
+    with refused(ScoresError):
         write_scores(name, scores)
     assert not any(tmp_path.iterdir())
 
@@ -67,7 +68,7 @@ def test_what_evaluate_takes_is_written(tmp_path, scores):
     write_scores(tmp_path / "lists.npy", scores.tolist())
     for name in ("tensor.npy", "lists.npy"):
         np.testing.assert_array_equal(read_array(tmp_path / name), scores)
-    with pytest.raises(ScoresError, match="masked"):
+    with refused(ScoresError):
         write_scores(tmp_path / "masked.npy", np.ma.masked_all((200, 1000), np.float32))
     assert not (tmp_path / "masked.npy").exists()
 
@@ -143,27 +144,24 @@ def test_files_of_other_programs_give_the_same_result(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
+    "make",
     [
-        (lambda path: np.savez(path / "a.npz", x=np.ones(3), y=np.ones(3)), r"holds 2 arrays \(x, y\)"),
-        (lambda path: np.savez(path / "a.npz", x=np.array([{}])), "cannot be read"),
-        (lambda path: (path / "a.npz").write_bytes(b"PK"), "cannot be read"),
-        (
-            lambda path: (path / "a.mat").write_bytes(b"MATLAB 7.3 MAT-file" + bytes(200)),
-            "save the matrix alone",
-        ),
-        (lambda path: (path / "a.csv").write_text("image,caption\n1,2\n"), "write the numbers alone"),
-        (lambda path: (path / "a.csv").write_bytes(b"\xff\xfe1\x00"), "write the numbers alone"),
-        (lambda path: (path / "a.csv").write_text(""), "write the numbers alone"),
-        (lambda path: written(path, "named.csv", np.ones((200, 1000))), "write the numbers alone"),
-        (lambda path: np.save(path / "a.npy", np.ones((201, 1000))), "header=False, index=False"),
-        (lambda path: np.save(path / "a.npy", np.ones((200, 1000), bool)), "has dtype bool"),
+        lambda path: np.savez(path / "a.npz", x=np.ones(3), y=np.ones(3)),
+        lambda path: np.savez(path / "a.npz", x=np.array([{}])),
+        lambda path: (path / "a.npz").write_bytes(b"PK"),
+        lambda path: (path / "a.mat").write_bytes(b"MATLAB 7.3 MAT-file" + bytes(200)),
+        lambda path: (path / "a.csv").write_text("image,caption\n1,2\n"),
+        lambda path: (path / "a.csv").write_bytes(b"\xff\xfe1\x00"),
+        lambda path: (path / "a.csv").write_text(""),
+        lambda path: written(path, "named.csv", np.ones((200, 1000))),
+        lambda path: np.save(path / "a.npy", np.ones((201, 1000))),
+        lambda path: np.save(path / "a.npy", np.ones((200, 1000), bool)),
     ],
 )
-def test_what_is_no_matrix_of_scores_is_refused(tmp_path, make, words):
+def test_what_is_no_matrix_of_scores_is_refused(tmp_path, make):
     make(tmp_path)
     (path,) = tmp_path.iterdir()
-    with pytest.raises(ScoresError, match=words):
+    with refused(ScoresError):
         evaluate(path, dataset="digits")
 
 

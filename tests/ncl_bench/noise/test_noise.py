@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import miniatures
 from support.damaged import NPY, assert_damage_is_refused, npy, was_read
+from support.refusals import refused
 from typer.testing import CliRunner
 
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS
-from ncl_bench.errors import NclBenchError, NoiseError
+from ncl_bench.errors import NoiseError
 from ncl_bench.noise import UNITS, Unit, register
 from ncl_bench.noise.draw import clean_pairing, inject_noise, noise_sha256
 from ncl_bench.noise.files import KnownNoise, find_known_noise, nominal_ratios, read_noise_file
@@ -116,12 +117,12 @@ def test_noise_permutes_images_and_moves_no_more_than_asked(size, unit):
     try:
         noisy = draw(n_images, each, ratio, seed, unit)
     except NoiseError as error:  # too few units, or a shuffle that changed nothing
-        refused = str(error)
+        sentence = str(error)
     else:
-        refused = ""
-    if refused:
+        sentence = ""
+    if sentence:
         assert ratio > 0
-        assert "moves none of" in refused
+        assert "moves none of" in sentence
         return
     np.testing.assert_array_equal(np.sort(noisy), clean)
     n_units = n_images if unit == "image" else n_images * each
@@ -137,16 +138,12 @@ def test_noise_permutes_images_and_moves_no_more_than_asked(size, unit):
 
 def test_other_ratios_seeds_and_pairings_are_refused():
     for ratio in (1, -0.1, float("nan")):
-        with pytest.raises(
-            NoiseError, match=rf"noise_ratio=.*{float(ratio)}.*: expected a number in \[0, 1\)"
-        ):
+        with refused(NoiseError):
             draw(10, 5, ratio, 0)
     for seed in (-1, 2**32, 1.5):
-        with pytest.raises(
-            NoiseError, match=rf"^seed is {seed}, expected a whole number from 0 to {2**32 - 1}"
-        ):
+        with refused(NoiseError):
             draw(10, 5, 0.2, seed)
-    with pytest.raises(NoiseError, match="not the clean pairing of 5 captions per image"):
+    with refused(NoiseError):
         inject_noise(draw(10, 5, 0.5, 0), noise_ratio=0.2, noise_unit="caption", seed=1, captions_per_image=5)
 
 
@@ -205,44 +202,44 @@ shuffled = np.random.RandomState(1).permutation
 
 
 @pytest.mark.parametrize(
-    ("index", "asked", "words"),
+    ("index", "asked"),
     [
-        (RIGHT, None, "a mask of right and wrong pairs; train on the right ones"),
-        (RIGHT.astype(np.uint8), "caption", "a mask"),
-        (RIGHT.astype(np.int64), "file", "a mask"),
-        (RIGHT[::5].astype(np.int64), "image", "a mask"),
-        (np.zeros(10_000, np.int64), "file", "a mask"),
-        (np.where(RIGHT, 1, -1), None, "it holds -1 and 1 alone, a mask"),
-        (np.where(RIGHT, 255, 0).astype(np.uint8), None, "a mask"),
-        (RIGHT + 1, None, "a mask"),
-        (CLEAN % 10, "file", "10 of 2,000 images.*labels or groups"),
-        (np.arange(2000) % 10, None, "labels or groups"),
-        (NOISY // 2, "noun", "1,000 of 2,000 images.*labels or groups"),
-        (NOISY + 1, None, "counts images from 1 to 2000, expected 0 to 1999; save index - 1"),
-        (OF_IMAGES[::5] + 1, "image", "counts images from 1"),
-        (shuffled(10_000), None, "positions of captions.*save index // 5"),
-        (shuffled(CLEAN), None, "as a shuffled order of rows does"),
-        (shuffled(2000), "file", "as a shuffled order of rows does"),
-        (NOUNS, None, "give noise_unit='file'"),
-        (np.append(CLEAN[:-1], 0), "caption", "give noise_unit='file'"),
-        (np.append(CLEAN[:-1], 2000), "file", "holds 2000 at entry 9999, expected images 0 to 1999"),
-        (np.append(CLEAN[:-1], 2**60), "file", "at entry 9999, expected images 0 to 1999"),
-        (np.append(-1, CLEAN[1:]), None, "holds -1 at entry 0"),
-        (CLEAN[:-1], None, "has 9999 entries, digits/train has 10000 captions of 2000 images"),
-        (NOISY[:, None] == CLEAN[None, :3], None, "of shape"),
-        (CLEAN.astype(float), None, "holds float64 .*probabilities belong into"),
-        (np.linspace(0, 1, 10_000, dtype=np.float32), None, "probabilities belong into"),
-        (np.array(["dog.jpg"] * 10_000), None, "holds <U7"),
-        (np.array([{}]), None, "it holds object"),
-        (np.empty(0, np.int64), None, "of shape"),
-        (OF_IMAGES, "caption", "moves all 5 captions of an image together, not as unit caption"),
-        (OF_IMAGES[::5], "similar", "not as unit similar"),
-        (NOISY, "image", "moves captions one by one, not as unit image"),
-        (NOISY, "word", "unknown noise unit 'word'"),
+        (RIGHT, None),
+        (RIGHT.astype(np.uint8), "caption"),
+        (RIGHT.astype(np.int64), "file"),
+        (RIGHT[::5].astype(np.int64), "image"),
+        (np.zeros(10_000, np.int64), "file"),
+        (np.where(RIGHT, 1, -1), None),
+        (np.where(RIGHT, 255, 0).astype(np.uint8), None),
+        (RIGHT + 1, None),
+        (CLEAN % 10, "file"),
+        (np.arange(2000) % 10, None),
+        (NOISY // 2, "noun"),
+        (NOISY + 1, None),
+        (OF_IMAGES[::5] + 1, "image"),
+        (shuffled(10_000), None),
+        (shuffled(CLEAN), None),
+        (shuffled(2000), "file"),
+        (NOUNS, None),
+        (np.append(CLEAN[:-1], 0), "caption"),
+        (np.append(CLEAN[:-1], 2000), "file"),
+        (np.append(CLEAN[:-1], 2**60), "file"),
+        (np.append(-1, CLEAN[1:]), None),
+        (CLEAN[:-1], None),
+        (NOISY[:, None] == CLEAN[None, :3], None),
+        (CLEAN.astype(float), None),
+        (np.linspace(0, 1, 10_000, dtype=np.float32), None),
+        (np.array(["dog.jpg"] * 10_000), None),
+        (np.array([{}]), None),
+        (np.empty(0, np.int64), None),
+        (OF_IMAGES, "caption"),
+        (OF_IMAGES[::5], "similar"),
+        (NOISY, "image"),
+        (NOISY, "word"),
     ],
 )
-def test_what_is_no_noise_is_told_what_it_is(tmp_path, index, asked, words):
-    with pytest.raises(NoiseError, match=words):
+def test_what_is_no_noise_is_told_what_it_is(tmp_path, index, asked):
+    with refused(NoiseError):
         read_noise_file(save(tmp_path, index), DIGITS, asked)
 
 
@@ -252,22 +249,22 @@ def test_one_caption_per_image_has_both_units(tmp_path):
     for asked in (None, "caption", "image"):
         drawn, _ = emoji.draw_noise(noise_ratio=0.4, noise_unit="caption", seed=99)
         assert read_noise_file(save(tmp_path, drawn), emoji, asked)[1].unit == "file"
-    with pytest.raises(NoiseError, match="shuffled order"):
+    with refused(NoiseError):
         read_noise_file(save(tmp_path, shuffled(n)), emoji)
 
 
 @pytest.mark.parametrize(
-    ("path", "words"),
+    "path",
     [
-        ("", "is a folder, expected"),
-        ("/", "is a folder, expected"),
-        ("f30k_precomp_0.4", r"does not exist, expected a noise file \(\.npy\)"),
-        ("absent.npy", "does not exist"),
+        "",
+        "/",
+        "f30k_precomp_0.4",
+        "absent.npy",
     ],
 )
-def test_a_wrong_path_names_the_likely_file(tmp_path, path, words):
+def test_a_wrong_path_names_the_likely_file(tmp_path, path):
     save(tmp_path, CLEAN, "f30k_precomp_0.4.npy")
-    with pytest.raises(NoiseError, match=words):
+    with refused(NoiseError):
         read_noise_file(tmp_path / path, DIGITS, "caption")
     assert [path.name for path in tmp_path.iterdir()] == ["f30k_precomp_0.4.npy"]
 
@@ -283,10 +280,10 @@ def test_a_registered_unit_is_drawn_like_the_others(monkeypatch):
     register(Unit("swap", "first pairs swapped", swap))
     assert draw(10, 1, 0.4, 0, "swap")[:3].tolist() == [1, 0, 2]
     for name in ("caption", "none", "Swap", "two words"):
-        with pytest.raises(NclBenchError, match=r"name of a noise unit is|'caption' already exists"):
+        with refused():
             register(Unit(name, "", swap))
     monkeypatch.setitem(UNITS.data, "wrong", Unit("wrong", "", lambda task: task.clean * 0))
-    with pytest.raises(NoiseError, match=r"draw of 0\.4 is no noise of unit wrong"):
+    with refused(NoiseError):
         draw(10, 1, 0.4, 0, "wrong")
     monkeypatch.delitem(UNITS, "swap")
 
@@ -353,9 +350,9 @@ def test_identify_a_clean_an_unknown_and_an_unbalanced_index():
 def test_identify_refuses_what_is_no_index():
     with pytest.raises(NoiseError, match=r"145000 or 29000 \(flickr30k\).*give captions_per_image"):
         identify(np.arange(777))
-    with pytest.raises(NoiseError, match=r"captions.per.image is 5, the noise index has 777 entries"):
+    with refused(NoiseError):
         identify(np.arange(777), captions_per_image=5)
-    with pytest.raises(NoiseError, match="holds 2000 at entry 9999, expected images 0 to 1999"):
+    with refused(NoiseError):
         identify(np.append(CLEAN[:-1], 2000))
 
 
@@ -386,22 +383,22 @@ def test_make_check_identify(tmp_path):
     run("make", "digits", "--ratio", "0.4", "--unit", "image", "--seed", "9", "--to", image)
     assert sorted(np.load(image)) == list(range(2000))
     assert "one per image" in run("identify", image)
-    refused = CliRunner().invoke(app, ["noise", "identify", path, "--seeds", "-5"])
-    assert refused.exit_code == 2
-    assert "Input should be greater than or equal to 0" in " ".join(refused.output.split())
+    ran = CliRunner().invoke(app, ["noise", "identify", path, "--seeds", "-5"])
+    assert ran.exit_code == 2
+    assert "Input should be greater than or equal to 0" in " ".join(ran.output.split())
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    "arguments",
     [
-        (["digits", "--ratio", "1.0"], "--ratio 1.0: expected"),
-        (["digits", "--ratio", "0.2", "--unit", "word"], "unknown noise unit 'word'"),
-        (["mnist", "--ratio", "0.2"], "unknown dataset 'mnist'"),
-        (["now", "--ratio", "0.2"], "now carries natural noise"),
+        ["digits", "--ratio", "1.0"],
+        ["digits", "--ratio", "0.2", "--unit", "word"],
+        ["mnist", "--ratio", "0.2"],
+        ["now", "--ratio", "0.2"],
     ],
 )
-def test_make_refuses_and_writes_nothing(tmp_path, arguments, sentence):
-    with pytest.raises(NclBenchError, match=sentence):
+def test_make_refuses_and_writes_nothing(tmp_path, arguments):
+    with refused():
         run("make", *arguments, "--to", str(tmp_path / "index.npy"))
     assert not list(tmp_path.iterdir())
 
@@ -414,11 +411,11 @@ def test_make_overwrites_nothing_not_even_what_appears_while_it_draws(tmp_path, 
         return inject_noise(*arguments, **options)
 
     monkeypatch.setattr("ncl_bench.data.spec.inject_noise", draw)
-    with pytest.raises(NoiseError, match="exists and is not overwritten"):
+    with refused(NoiseError):
         run("make", "digits", "--ratio", "0.4", "--to", str(path))
     assert path.read_text() == "another's"
     monkeypatch.undo()
-    with pytest.raises(NoiseError, match="exists and is not overwritten"):
+    with refused(NoiseError):
         run("make", "digits", "--ratio", "0.4", "--to", str(path))
     assert path.read_text() == "another's"
 
@@ -443,9 +440,7 @@ def test_damaged_noise_files_are_read_or_refused(tmp_path):
 @pytest.mark.parametrize("unit", ["caption", "image", "similar"])
 def test_noise_that_moves_no_pair_is_refused(ratio, unit):
     captions = [f"a dog {number}" for number in range(100)]
-    with pytest.raises(
-        NoiseError, match=r"noise_ratio=.* with seed 0 moves none of 100 pairs; give a larger"
-    ):
+    with refused(NoiseError):
         inject_noise(
             np.arange(100),
             noise_ratio=ratio,

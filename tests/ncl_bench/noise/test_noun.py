@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import flickr8k_miniature as miniature
+from support.refusals import refused
 from typer.testing import CliRunner
 
 from ncl_bench.cli import app
@@ -108,21 +109,21 @@ def test_a_loaded_dataset_and_a_sweep_carry_it():
 
 
 @pytest.mark.parametrize(
-    ("captions", "words"),
+    "captions",
     [
-        (None, "noise unit noun was given no captions, expected the text of each of the 40"),
-        (["un chien sur la plage"] * 40, "20 of 20 drawn captions have no noun in common"),
-        (["a dog on it"] * 2 + ["red"] * 38, "drawn captions have no noun in common"),
+        None,
+        ["un chien sur la plage"] * 40,
+        ["a dog on it"] * 2 + ["red"] * 38,
     ],
 )
-def test_sentences_are_needed(captions, words):
+def test_sentences_are_needed(captions):
     options = {"noise_ratio": 0.5, "noise_unit": "noun", "seed": 0, "captions_per_image": 1}
-    with pytest.raises(NoiseError, match=words):
+    with refused(NoiseError):
         inject_noise(np.arange(40), captions=captions, **options)
 
 
 def test_keywords_are_refused():
-    with pytest.raises(NoiseError, match="choose the unit caption or similar"):
+    with refused(NoiseError):
         load_dataset("pictograms", noise_ratio=0.4, noise_unit="noun")
 
 

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import similar_noise as oracle
 from support import flickr8k_miniature as miniature
+from support.refusals import refused, saw
 from typer.testing import CliRunner
 
 from ncl_bench.cli import app
@@ -108,18 +109,18 @@ def test_a_file_is_identified_without_its_captions(seed):
 
 
 @pytest.mark.parametrize(
-    ("captions", "words"),
+    "captions",
     [
-        (None, "expected the text of each of the 8"),
-        (["a"], "expected the text of each of the 8"),
-        ("abcdefgh", "captions is 'abcdefgh', expected a list of which each is a text"),
-        (["same words"] * 8, "find no image"),
-        ([""] * 8, "find no image"),
+        None,
+        ["a"],
+        "abcdefgh",
+        ["same words"] * 8,
+        [""] * 8,
     ],
 )
-def test_captions_and_partners_are_needed(captions, words):
+def test_captions_and_partners_are_needed(captions):
     options = {"noise_ratio": 0.5, "noise_unit": "similar", "seed": 0, "captions_per_image": 1}
-    with pytest.raises(NoiseError, match=words):
+    with refused(NoiseError):
         inject_noise(np.arange(8), captions=captions, **options)
 
 
@@ -134,7 +135,7 @@ def prepared(tmp_path, monkeypatch):
 def test_a_prepared_dataset_draws_it_or_reads_its_file(prepared, monkeypatch):
     drawn = load_dataset("flickr8k", noise_ratio=0.4, noise_unit="similar", root=prepared)
     monkeypatch.setattr(load, "DRAWN_AT_ONCE", 0)
-    with pytest.raises(NoiseError, match=r"noise make flickr8k --unit similar --ratio 0.4 --root"):
+    with refused(NoiseError):
         load_dataset("flickr8k", noise_ratio=0.4, noise_unit="similar", root=prepared)
     command = ["noise", "make", "flickr8k", "--unit", "similar", "--ratio", "0.4", "--root", str(prepared)]
     done = CliRunner().invoke(app, command)
@@ -144,18 +145,15 @@ def test_a_prepared_dataset_draws_it_or_reads_its_file(prepared, monkeypatch):
     np.testing.assert_array_equal(read.caption_to_image, drawn.caption_to_image)
     assert (read.noise.seed, read.noise.ratio) == (drawn.noise.seed, 0.4)
     np.save(prepared / "flickr8k" / "noise" / "similar-20-seed0.npy", drawn.caption_to_image)
-    with pytest.raises(NoiseError, match=r"moves 24 captions, expected 12"):
+    with refused(NoiseError):
         load_dataset("flickr8k", noise_ratio=0.2, noise_unit="similar", root=prepared)
 
 
 def test_the_command_names_what_is_missing(tmp_path):
-    for options, expected in (
-        (["flickr30k", "--to", str(tmp_path / "a.npy")], "then name its --to folder with --root"),
-        (["digits"], "--to is missing"),
-    ):
+    for options in (["flickr30k", "--to", str(tmp_path / "a.npy")], ["digits"]):
         done = CliRunner().invoke(app, ["noise", "make", *options, "--unit", "similar", "--ratio", "0.4"])
         assert done.exit_code != 0
-        assert expected in str(done.exception)
+        saw(done.exception)
     done = CliRunner().invoke(
         app, ["noise", "make", "digits", "--unit", "similar", "--ratio", "0.2", "--root", str(tmp_path)]
     )

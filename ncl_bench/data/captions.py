@@ -44,6 +44,11 @@ def read_lines(content: bytes, name: str) -> list[str]:
     return lines
 
 
+def lines_of(download: Download, path: str) -> list[str]:
+    """Read a file of a download, see :func:`read_lines`."""
+    return read_lines(read_text(download, path), f"{download.place}/{path}")
+
+
 def read_table(content: bytes, name: str) -> tuple[list[str], list[str]]:
     """Read ids and captions of a tab-separated file; a quotation mark is an ordinary character.
 
@@ -142,9 +147,9 @@ class ScanLayout(DatasetSpec):
         Raises:
             DataError: a file is missing, damaged, or has another length than the protocol.
         """
-        texts = {}
-        for language, path in zip(self.languages, paths[1:-1], strict=True):
-            texts[language] = read_lines(read_text(download, path), f"{download.place}/{path}")
-        ids_name = f"{download.place}/{paths[-1]}"
-        ids = read_lines(read_text(download, paths[-1]), ids_name)
-        return Split(unique_ids(ids, self.images[split], self.captions_per_image, ids_name), texts)
+        texts = {
+            language: lines_of(download, path)
+            for language, path in zip(self.languages, paths[1:-1], strict=True)
+        }
+        ids, name = lines_of(download, paths[-1]), f"{download.place}/{paths[-1]}"
+        return Split(unique_ids(ids, self.images[split], self.captions_per_image, name), texts)

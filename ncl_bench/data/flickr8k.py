@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 import numpy as np
 
-from ncl_bench.data.captions import read_lines, unique_ids
+from ncl_bench.data.captions import lines_of, unique_ids
 from ncl_bench.data.download import Download, find_file, read_text
 from ncl_bench.data.encoding import ENCODING_FILE, parse_encoding
 from ncl_bench.data.judgements import Judgements
@@ -92,8 +92,8 @@ class Flickr8K(DatasetSpec):
                 the captions of an image are incomplete.
         """
         self._check_encoding(download, str(PurePosixPath(paths[0]).parent / ENCODING_FILE))
-        names = _lines(download, paths[1])
-        listed = _lines(download, find_file(download, LISTS[split]))
+        names = lines_of(download, paths[1])
+        listed = lines_of(download, find_file(download, LISTS[split]))
         image_ids = unique_ids(listed, self.images[split], 1, f"{download.place}/{LISTS[split]}")
         # features are matched to captions by row, so the order must be that of the list
         if names != image_ids:
@@ -129,7 +129,7 @@ class Flickr8K(DatasetSpec):
         """Image to number to caption, also for images in no list."""
         path = find_file(download, CAPTIONS)
         found: dict[str, dict[int, str]] = {}
-        for number, line in enumerate(_lines(download, path), start=1):
+        for number, line in enumerate(lines_of(download, path), start=1):
             parts = _LINE.fullmatch(line)
             where = f"{download.place}/{path} line {number}"
             if parts is None:
@@ -156,7 +156,7 @@ class Flickr8K(DatasetSpec):
             path = find_file(download, name)
             rows = [
                 self._judged(line, row, kind, f"{download.place}/{path} line {number}")
-                for number, line in enumerate(_lines(download, path), start=1)
+                for number, line in enumerate(lines_of(download, path), start=1)
             ]
             judgements[kind] = Judgements(kind, np.array(rows, np.int64), self.captions_per_image)
         warning = (
@@ -177,10 +177,6 @@ class Flickr8K(DatasetSpec):
         number, *said = map(int, numbers)
         # the row of the caption in the split: captions of an image are consecutive
         return row[image], self.captions_per_image * row[of] + number, *said
-
-
-def _lines(download: Download, path: str) -> list[str]:
-    return read_lines(read_text(download, path), f"{download.place}/{path}")
 
 
 SPEC = Flickr8K(

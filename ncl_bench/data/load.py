@@ -88,25 +88,14 @@ def load_dataset(
         asked = Noise.asked(noise_ratio or 0.0, None, noise_seed)
     noisy = bool(asked.ratio) or noise_file is not None
     refuse_noise(spec, noisy)
-    # what does not go together: whether it is so here, and what is then said
-    for refused, problem in (
-        (
-            keep is not None and split != "train",
-            DataError(f"keep lists pairs of train, not of {split}; leave it out"),
-        ),
-        (
-            noisy and split != "train",
-            NoiseError(f"noise was requested for {name}/{split}, but only train is corrupted; leave it out"),
-        ),
-        (
-            noise_file is not None and noise_seed is not None,
-            NoiseError(
-                f"noise_seed is {noise_seed} and noise_file is {noise_file}; give one of them, a file needs no seed"
-            ),
-        ),
-    ):
-        if refused:
-            raise problem
+    if keep is not None and split != "train":
+        raise DataError(f"keep lists pairs of train, not of {split}; leave it out")
+    if noisy and split != "train":
+        raise NoiseError(f"noise was requested for {name}/{split}, but only train is corrupted; leave it out")
+    if noise_file is not None and noise_seed is not None:
+        raise NoiseError(
+            f"noise_seed is {noise_seed} and noise_file is {noise_file}; give one of them, a file needs no seed"
+        )
 
     root = _root(root)
     # noise before data: a file that does not fit is refused before features are read. The draw needs the size of train

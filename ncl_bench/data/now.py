@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ncl_bench.data.captions import read_lines, read_token_ids
+from ncl_bench.data.captions import lines_of, read_token_ids
 from ncl_bench.data.download import Download, find_file, read_text
 from ncl_bench.data.spec import DatasetSpec, HubFile, Origin, Split, TokenKey
 from ncl_bench.data.vocabulary import parse_vocabulary
@@ -91,7 +91,7 @@ class NoiseOfWeb(DatasetSpec):
             DataError: a file is missing, damaged, of another length than the protocol, or holds an id outside its
                 vocabulary.
         """
-        image_ids = read_lines(read_text(download, paths[1]), f"{download.place}/{paths[1]}")
+        image_ids = lines_of(download, paths[1])
         warnings = []
         if repeats := len(image_ids) - len(set(image_ids)):
             warnings.append(f"{paths[1]}: {repeats:,} line(s) repeat the id of an earlier image")

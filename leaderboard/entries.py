@@ -94,6 +94,10 @@ class Condition(Record):
         """Name of the condition in links, such as ``flickr30k-1k-caption-40``."""
         return "-".join(filter(None, (self.dataset, self.protocol, self.noise_unit, self.percent, self.text)))
 
+    def at_every_ratio(self, unit: Unit | None = None) -> Self:
+        """What the conditions of a line over noise ratios share; of its clean end with the unit of the others."""
+        return self.model_copy(update={"noise_ratio": None, "noise_unit": unit or self.noise_unit})
+
     @property
     def order(self) -> tuple[int, int, int, float, str]:
         """Sort key: dataset, protocol, unit, ratio, text."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from leaderboard.board import Board, Content
-from leaderboard.entries import SEEDS_FOR_A_RANK, Row, by_reference, grouped
+from leaderboard.entries import SEEDS_FOR_A_RANK, Condition, Row, by_reference, grouped
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.evaluation.people import MEASURES
 from ncl_bench.papers import Paper
@@ -185,14 +185,11 @@ def tables(content: Content) -> str:
     """
     rows = [row for row in content.rows if row.condition.noise_unit != "unknown"]
 
-    def place(row: Row) -> tuple[str, str, str, str]:
-        condition = row.condition
-        unit = "caption" if condition.noise_unit == "none" else condition.noise_unit
-        return condition.dataset, condition.protocol, unit, condition.text
+    def place(row: Row) -> Condition:
+        return row.condition.at_every_ratio("caption" if row.condition.noise_unit == "none" else None)
 
     parts = []
-    for (_, _, unit, _), group in grouped(rows, place).items():
-        condition = group[0].condition.model_copy(update={"noise_ratio": None, "noise_unit": unit})
+    for condition, group in grouped(rows, place).items():
         shown = [row for row in group if row.comparable and row.category in _CATEGORIES]
         body = _table(shown, content)
         if body:

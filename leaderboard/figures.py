@@ -88,23 +88,17 @@ def _charts(rows: Iterable[Row], papers: Mapping[str, Paper]) -> Charts:
 def _series(rows: Iterable[Row], papers: Mapping[str, Paper]) -> Iterator[tuple[str, list[Curve]]]:
     """Per dataset, protocol, text and noise unit: a title and the best curves, from ratio 0 if they can."""
     named = [(_with_paper(row, papers), row) for row in rows if row.condition.noise_unit != "natural"]
-
-    def place(row: Row) -> tuple[str, str, str]:
-        return row.condition.dataset, row.condition.protocol, row.condition.text
-
-    for (here, unit), group in grouped(
-        named, lambda one: (place(one[1]), one[1].condition.noise_unit)
-    ).items():
-        names = {name for name, _ in group}
+    for here, group in grouped(named, lambda one: one[1].condition.at_every_ratio()).items():
+        names, unit = {name for name, _ in group}, here.noise_unit
         clean = [
             (name, row)
             for name, row in named
-            if row.condition.noise_unit == "none" and name in names and place(row) == here
+            if row.condition.noise_unit == "none" and name in names
+            if row.condition.at_every_ratio(unit) == here
         ]
         series = best_curves([*clean, *group]) if unit != "none" else []
         if not all(curve.control for curve in series):
-            title = group[0][1].condition.model_copy(update={"noise_ratio": None}).title
-            yield f"{title}: rSum against noise ratio", series
+            yield f"{here.title}: rSum against noise ratio", series
 
 
 def _with_paper(row: Row, papers: Mapping[str, Paper]) -> str:

@@ -102,21 +102,14 @@ def _judged(content: Content) -> list[JudgedBoard]:
         # a method stands once in the figure: at the number of steps that most rows have, or in closed form
         budgets = [row.budget for row in rows if not row.closed_form]
         usual = max(budgets, key=budgets.count, default=None)
+        shown = [row for row in rows if (row.closed_form or row.budget == usual) and not row.correction]
+        levels = [(row.method, row.people["expert_tau_c"]) for row in shown if row.closed_form]
         figure = scatter(
             [
                 (row.method, row.r_sum or 0.0, row.people["expert_tau_c"], f"c{number % N_COLOURS}")
-                for number, row in enumerate(
-                    row for row in rows if (row.closed_form or row.budget == usual) and not row.correction
-                )
+                for number, row in enumerate(shown)
             ],
-            [
-                PRINTED["expert_tau_c"],
-                *(
-                    (row.method, row.people["expert_tau_c"])
-                    for row in rows
-                    if row.closed_form and not row.correction
-                ),
-            ],
+            [PRINTED["expert_tau_c"], *levels],
             title=f"Agreement with experts against rSum, {condition.title}",
             x_title="rSum",
             y_title="experts, tau-c",

@@ -8,7 +8,7 @@ from time import sleep
 
 from rich.console import Console
 
-from ncl_bench.progress import bar, hint, say
+from ncl_bench.progress import bar, hint, plain_text, say
 
 
 def test_no_bar_is_drawn_into_a_pipe_where_colours_are_forced():
@@ -60,3 +60,9 @@ def test_quiet_prints_no_line(monkeypatch, capsys):
     say("digits: caption noise")
     hint("next: evaluate")
     assert capsys.readouterr() == ("", "")
+
+
+def test_text_of_a_table_is_text_in_a_notebook_too(monkeypatch):
+    """Rich displayed it there, and ``str`` of a result was empty."""
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert plain_text("a", "b", width=9) == "a\nb\n"

@@ -573,9 +573,8 @@ def _of_arrow(table: Any, ending: str) -> UserPairs:
             table.schema.field(place).type
         ):  # neither pandas nor Arrow takes rows of such a column
             table = table.set_column(place, name, pa.array(table.column(place).to_pylist()))
-    frame = table.to_pandas(
+    frame = table.replace_schema_metadata(None).to_pandas(  # what pandas wrote there may be damaged
         integer_object_nulls=True,
-        ignore_metadata=True,
         types_mapper=lambda kind: (
             pd.ArrowDtype(kind)
             if pa.types.is_nested(kind) or "binary" in str(kind).partition("<")[0]

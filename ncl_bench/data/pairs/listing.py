@@ -59,9 +59,9 @@ def refuse_other_parts(parts: Parts, others: Parts) -> None:
         parts, others = (
             [(f"{each[0][0]} ({len(each)} files)", sum(n for _, n in each))] for each in (parts, others)
         )
-    numbers = [part_numbers([name for name, _ in each]) or [0] * len(each) for each in (parts, others)]
-    for (name, n), (other, m), number, twin in zip(parts, others, *numbers, strict=True):
-        if n != m or (all(map(any, numbers)) and number != twin):
+    numbers, twins = (part_numbers([name for name, _ in each]) for each in (parts, others))
+    for place, ((name, n), (other, m)) in enumerate(zip(parts, others, strict=True)):
+        if n != m or (numbers and twins and numbers[place] != twins[place]):
             raise DataError(
                 f"{name} with {n:,} rows stands beside {other} with {m:,}; give one of each per row, in parts of the "
                 "same numbers"

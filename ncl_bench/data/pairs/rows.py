@@ -405,8 +405,10 @@ def _pictures_with_texts(folder: Path, pictures: Sequence[Path]) -> UserPairs:
             raise DataError(
                 f"{each.parent} holds {listed(dict.fromkeys(others))}; keep one picture and one text"
             )
-        with reading(texts[0] if texts else each):
-            lines = [line for line in decode.text(texts[0]).splitlines() if line.strip()] if texts else []
+        lines = []
+        for text in texts:
+            with reading(text):
+                lines = [line for line in decode.text(text).splitlines() if line.strip()]
         rows += [(_inner(folder, each), line) for line in lines or [""]]
     frame = pd.DataFrame(rows, columns=["image", "caption"], dtype=object)
     found = _joined(folder.name, folder, {folder.name: UserPairs("", frame)})

@@ -9,6 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.refusals import refused
 from support.shaded import photos, picture, shade, shard
 
 from ncl_bench.data.own_tables import read_captions
@@ -52,14 +53,14 @@ def test_a_column_that_names_the_files_decides_for_urls(column, tmp_path):
 @pytest.mark.parametrize("numbers", [[0, 1, 3], [1, 2, 3, 4], [0, 1, 2, 3, 4]])
 def test_urls_without_names_are_refused_unless_every_row_has_its_number(numbers, tmp_path):
     images = photos(tmp_path / "photos", [f"{n:09d}.jpg" for n in numbers])
-    with pytest.raises(DataError, match="may name the files; choose a column"):
+    with refused(DataError):
         shades(table(tmp_path, url=URLS, caption=TEXTS), images, tmp_path)
 
 
 def test_urls_with_a_number_for_every_row(tmp_path):
     images = photos(tmp_path / "photos", [f"{n:09d}.jpg" for n in range(4)])
     source = table(tmp_path, url=URLS, caption=TEXTS)
-    with pytest.raises(DataError, match=r"the number of the row may name the files; .* say --rows-in-order"):
+    with refused(DataError):
         shades(source, images, tmp_path)
     assert shades(source, images, tmp_path, rows_in_order=True) == [0, 1, 2, 3]
     assert read_pairs(source, rows_in_order=True).remarks == (
@@ -95,7 +96,7 @@ def test_a_file_serves_the_row_that_names_it(files, names, right, tmp_path):
 )
 def test_two_files_that_fit_a_name_are_refused(files, name, tmp_path):
     images = photos(tmp_path / "photos", files)
-    with pytest.raises(DataError, match=r"holds 2 files named"):
+    with refused(DataError):
         shades(table(tmp_path, image=[name], caption=["one"]), images, tmp_path)
 
 
@@ -123,7 +124,7 @@ def test_pictures_in_rows_are_chosen_by_name_and_other_bytes_are_none(tmp_path):
     frame.to_parquet(tmp_path / "rows.parquet")
     assert shades(tmp_path / "rows.parquet", None, tmp_path) == [0, 1, 2, 3]
     assert shades(frame, None, tmp_path, image_column="thumbnail") == [50] * 4
-    with pytest.raises(DataError, match="--image-column"):
+    with refused(DataError):
         read_pairs(frame.rename(columns={"image": "depth"}))
 
 
@@ -165,7 +166,7 @@ def test_a_sample_without_a_picture_and_shards_without_any(tmp_path):
     source = shard(tmp_path / "0.tar", [("0.txt", b"one"), ("1.jpg", picture(1)), ("1.txt", b"two")])
     assert shades(source, None, tmp_path) == [None, 1]
     source = shard(tmp_path / "1.tar", [("0.txt", b"one"), ("0.cls", b"1")])
-    with pytest.raises(DataError, match="none is called image"):
+    with refused(DataError):
         read_pairs(source)
 
 
@@ -184,19 +185,17 @@ def test_a_parquet_file_whose_text_is_not_utf8_is_refused(tmp_path):
     content = pa.array([b"a dog", b"\xff\xfe"])
     text = pa.StringArray.from_buffers(2, *content.buffers()[1:])
     pq.write_table(pa.table({"image": ["a", "b"], "caption": text}), tmp_path / "rows.parquet")
-    with pytest.raises(DataError, match=r"cannot be read .*UTF8"):
+    with refused(DataError):
         read_pairs(tmp_path / "rows.parquet")
 
 
 def test_columns_of_one_name_are_refused():
     frame = pd.DataFrame([["a", "one", "two"]], columns=["image", "caption", "caption"])
-    with pytest.raises(DataError, match="two columns caption"):
+    with refused(DataError):
         read_pairs(frame)
     frame.columns = ["image", "caption", "Caption"]
     for read in (read_pairs, read_captions):
-        with pytest.raises(
-            DataError, match="has the columns caption, Caption; choose one with --caption-column"
-        ):
+        with refused(DataError):
             read(frame)
 
 
@@ -256,13 +255,13 @@ def test_a_column_of_numbers_is_not_taken_for_names_of_files_by_chance(tmp_path)
     few = table(tmp_path, url=URLS, caption=TEXTS, score=[1, 1, 2, 2])
     assert shades(few, images, tmp_path, rows_in_order=True) == [0, 1, 2, 3]
     ambiguous = table(tmp_path, url=URLS, caption=TEXTS, width=[3, 2, 1, 0])
-    with pytest.raises(DataError, match="width, the number of the row may name the files"):
+    with refused(DataError):
         shades(ambiguous, images, tmp_path)
     assert shades(ambiguous, images, tmp_path, image_column="width") == [3, 2, 1, 0]
     two = table(tmp_path, url=URLS, caption=TEXTS, a=list("3210"), b=[f"{n}.jpg" for n in (1, 0, 2, 3)])
     assert shades(two, images, tmp_path) == [1, 0, 2, 3]
     two = table(tmp_path, url=URLS, caption=TEXTS, a=[f"{n}.jpg" for n in (3, 2, 1, 0)], b=["0.jpg", *"123"])
-    with pytest.raises(DataError, match="a, b may name the files"):
+    with refused(DataError):
         shades(two, images, tmp_path)
 
 
@@ -339,7 +338,7 @@ def test_a_picture_without_a_text_is_a_row(tmp_path):
     assert read_pairs(images).captions == ["one", "two", ""]
     assert shades(images, None, tmp_path) == [0, 1, 2]
     (images / "1.png").write_bytes(picture(9))
-    with pytest.raises(DataError, match=r"1\.JPG, 1\.png, 1\.TXT; keep one picture"):
+    with refused(DataError):
         read_pairs(images)
 
 

@@ -3,7 +3,6 @@
 import errno
 import hashlib
 import os
-import re
 import tracemalloc
 from dataclasses import replace
 from itertools import chain
@@ -12,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import miniatures
+from support.refusals import refused
 from tokenizers import Tokenizer, models
 
 from ncl_bench.data import DATASETS, digits, flickr30k, now
@@ -320,22 +320,14 @@ def test_other_ids_than_the_published_ones_are_said_loudly(published_vocabulary,
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "words"),
+    ("name", "options"),
     [
-        ("flickr30k", "vocabulary", "of the tokenizer word, expected at most a third; the vocabulary that"),
-        (
-            "flickr30k",
-            "bert",
-            "100.0% of the words of train (language en) are unknown to the vocabulary of the",
-        ),
-        (
-            "now",
-            "shipped",
-            "of the tokenizer bert, expected at most a third; the files do not belong together",
-        ),
+        ("flickr30k", "vocabulary"),
+        ("flickr30k", "bert"),
+        ("now", "shipped"),
     ],
 )
-def test_a_vocabulary_that_covers_nothing_is_refused_for_every_tokenizer(name, options, words, tmp_path):
+def test_a_vocabulary_that_covers_nothing_is_refused_for_every_tokenizer(name, options, tmp_path):
     source, file, text = miniatures.make(tmp_path / "from", name), tmp_path / "v.json", {}
     if options == "vocabulary":
         file.write_text(vocabulary_json(Vocabulary((*SPECIAL_WORDS, "dog"), 5)))
@@ -347,7 +339,7 @@ def test_a_vocabulary_that_covers_nothing_is_refused_for_every_tokenizer(name, o
     else:
         for path in source.rglob("*_caps_bert.txt"):
             path.write_text("3,3,3,4\n" * len(path.read_text().splitlines()))
-    with pytest.raises(DataError, match=re.escape(words)):
+    with refused(DataError):
         prepare(name, source, tmp_path / "root", **text)
     assert not (tmp_path / "root" / name).exists()
 
@@ -369,7 +361,7 @@ def test_the_same_download_with_another_vocabulary_is_another_preparation(publis
     source = miniatures.make_scan(tmp_path / "from", "flickr30k")
     prepare("flickr30k", source, tmp_path / "root")
     (source / published_vocabulary).write_bytes(VOCABULARY)
-    with pytest.raises(DataError, match="was prepared from other files or with other settings"):
+    with refused(DataError):
         prepare("flickr30k", source, tmp_path / "root")
     prepare("flickr30k", source, tmp_path / "theirs")
     spec = miniatures.SPECS["flickr30k"]
@@ -407,7 +399,7 @@ def test_a_full_disk_leaves_nothing_half_written_and_work_of_the_same_settings_i
 
     with monkeypatch.context() as patch:
         patch.setattr(preparing, "_write_features", full)
-        with pytest.raises(DataError, match=r"No space left on device; fix that and run the same command"):
+        with refused(DataError):
             prepare("flickr30k", source, tmp_path / "root")
         assert not (tmp_path / "root" / "flickr30k").exists()
         written.append("again")
@@ -445,27 +437,19 @@ def test_the_same_command_again_changes_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "message"),
+    ("name", "options"),
     [
-        ("now", {"tokenizers": ("word",)}, r"published as token ids \(bert, bpe, jieba\) only"),
-        ("now", {"dtype": "float32"}, "cannot restore float16 features"),
-        ("coco", {"tokenizers": ("ids",)}, "has text; choose another"),
-        ("coco", {"tokenizers": ("bert",)}, "needs a tokenizer.json"),
-        (
-            "coco",
-            {"tokenizers": ("jieba",), "vocabulary": Path("v.json")},
-            "word and word-punkt only",
-        ),
-        ("coco", {"tokenizer_file": Path("t.json")}, "add --tokenizers bert"),
-        (
-            "coco",
-            {"vocabulary": Path("absent.json")},
-            "absent.json does not exist, expected a vocab",
-        ),
+        ("now", {"tokenizers": ("word",)}),
+        ("now", {"dtype": "float32"}),
+        ("coco", {"tokenizers": ("ids",)}),
+        ("coco", {"tokenizers": ("bert",)}),
+        ("coco", {"tokenizers": ("jieba",), "vocabulary": Path("v.json")}),
+        ("coco", {"tokenizer_file": Path("t.json")}),
+        ("coco", {"vocabulary": Path("absent.json")}),
     ],
 )
-def test_options_are_checked_before_writing(name, options, message, tmp_path):
+def test_options_are_checked_before_writing(name, options, tmp_path):
     source = miniatures.make(tmp_path / "from", name)
-    with pytest.raises(DataError, match=message):
+    with refused(DataError):
         prepare(name, source, tmp_path / "root", **options)
     assert not (tmp_path / "root").exists()

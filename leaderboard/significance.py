@@ -18,7 +18,6 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from leaderboard.entries import Entry, Run
 from ncl_bench.evaluation.difference import (
@@ -301,6 +300,8 @@ def simulated_power(
         n_seeds: seeds of each method.
         n_images: test images.
     """
+    from scipy.special import stdtrit  # slow to import, and few commands need it
+
     random = np.random.default_rng(SEED)
     pair = random.integers(len(of_images), size=TRIALS)
     of_images = of_images[pair]

@@ -27,7 +27,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from ncl_bench.evaluation.metrics import CONFIDENCE, CUTOFFS, Float64Array
 from ncl_bench.evaluation.ranks import Int64Array
@@ -110,6 +109,8 @@ def interval_of(
         freedom: its degrees of freedom.
         of_one: as in :func:`difference_interval`.
     """
+    from scipy.special import stdtrit  # slow to import, and many calls need no interval
+
     parts = [_of_seeds(*each) for each in zip((first, second), of_one, strict=True)]
     seeds = sum(part.variance for part in parts)
     seeds_squared = sum(part.variance**2 / part.freedom for part in parts)
@@ -201,6 +202,8 @@ def significant_pairs(
         images_per_fold: as in :func:`difference_interval`.
         of_one: variance over seeds of each group, read for groups with one model (default: 0).
     """
+    from scipy.special import stdtrit
+
     n_images, v = groups[0].shape[1], pair_variances(groups, images_per_fold, of_one)
     quantile: Float64Array = stdtrit(np.arange(1, _STEPS * (n_images + 1)) / _STEPS, 0.5 + CONFIDENCE / 200)
     squares = v.of_mean**2 / v.freedom

@@ -1,16 +1,11 @@
 """A submission: a folder with a typed ``submission.yaml`` and the score files it names."""
 
-import ast
-import inspect
 from collections.abc import Iterator
-from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import AfterValidator, Field, GetJsonSchemaHandler, field_validator, model_validator
-from pydantic_core import CoreSchema
+from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_validator
 
 from ncl_bench.data import DATASETS
 from ncl_bench.data.spec import DatasetSpec
@@ -60,31 +55,7 @@ Split = Literal["test", "dev"]
 class _Described(Record):
     """A record whose fields are described by the text below each, also in the JSON Schema and in the template."""
 
-    @classmethod
-    @cache
-    def descriptions(cls) -> dict[str, str]:
-        """The text below each field, by its name; pydantic would read the source whenever this module is imported."""
-        found = {}
-        for base in reversed([base for base in cls.__mro__ if issubclass(base, _Described)]):
-            (tree,) = ast.parse(inspect.getsource(base)).body
-            assert isinstance(tree, ast.ClassDef)
-            for field, text in pairwise(tree.body):
-                match field, text:
-                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(
-                        value=ast.Constant(value=str(said))
-                    ):
-                        found[name] = inspect.cleandoc(said)
-        return found
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        found = handler(core_schema)
-        fields = handler.resolve_ref_schema(found)["properties"]
-        for name, text in cls.descriptions().items():
-            fields[name]["description"] = text
-        return found
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
 
 class ArrayFile(_Described):

@@ -159,7 +159,7 @@ def _template(folder: Path, content: Mapping[str, Any], spec: DatasetSpec) -> st
 
 
 def _described(key: str) -> str:
-    return Submission.descriptions()[key.split(".", 1)[0]].replace("\n", " ")
+    return str(Submission.model_fields[key.split(".", 1)[0]].description).replace("\n", " ")
 
 
 def _order(spec: DatasetSpec, download: Path | None, root: Path | None) -> tuple[str, str]:

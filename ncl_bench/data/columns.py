@@ -144,7 +144,8 @@ def _parts_of(folder: Path, name: str) -> Iterator[Any]:
     """Map one column of each file of a table that ``Dataset.save_to_disk`` wrote; the library itself is not needed."""
     import pyarrow as pa
 
-    for file in sorted(folder.glob("*.arrow")):  # their numbers have five digits
+    # their numbers have five digits; what `map` of datasets caches here begins with another word
+    for file in sorted(folder.glob("data-*.arrow")):
         with pa.memory_map(str(file)) as mapped, pa.ipc.open_stream(mapped) as stream:
             yield stream.read_all().column(name)
 

@@ -158,6 +158,13 @@ def test_the_folder_opens_without_ncl_bench(root):
     np.testing.assert_array_equal(features, miniatures.features(4, 1))
 
 
+def test_what_the_library_caches_beside_a_table_is_no_part_of_it(root):
+    captions = list(load_prepared(root / "flickr30k", SPEC, "train").captions)
+    other = next((root / "flickr30k" / "captions" / "dev").glob("data-*.arrow"))
+    shutil.copy(other, root / "flickr30k" / "captions" / "train" / "cache-0123456789abcdef.arrow")
+    assert list(load_prepared(root / "flickr30k", SPEC, "train").captions) == captions
+
+
 @pytest.mark.parametrize("name", ["flickr30k", "now"])
 def test_pairs_become_a_dataset_of_the_library_with_features_in_their_shape(name, tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")

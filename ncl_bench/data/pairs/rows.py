@@ -171,7 +171,7 @@ class UserPairs:
         return replace(
             self,
             frame=self.frame.iloc[rows].reset_index(drop=True),
-            arrow=self.arrow and self.arrow.take(rows),
+            arrow=None if self.arrow is None else self.arrow.take(rows),
             content=of(self.content),
             part_of=self.part_of[rows],
             row_of=self.row_of[rows],
@@ -241,7 +241,10 @@ def _joined(name: str, folder: Path | None, parts: Mapping[str, UserPairs]) -> U
         frame=frame,
         folder=folder,
         ending=first.ending if len({part.ending for part in every}) == 1 else ".jsonl",
-        arrow=first.arrow and pa.concat_tables([part.arrow for part in every], promote_options="permissive"),
+        # a table without rows is false
+        arrow=None
+        if first.arrow is None
+        else pa.concat_tables([part.arrow for part in every], promote_options="permissive"),
         content=[*chain(*(part.content for part in every))] if first.ending == ".tar" else content,
         files=tuple(labels),
         part_of=np.repeat(np.arange(len(every)), [len(part.frame) for part in every]),

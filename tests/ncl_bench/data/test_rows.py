@@ -853,3 +853,12 @@ def test_json_keeps_every_value(name, tmp_path):
     text = save(pairs, tmp_path / "clean", np.array([0, 2])).read_text()
     found = [json.loads(line) for line in text.splitlines()] if name.endswith("l") else json.loads(text)
     assert found == [facts[0] | {"captions": "one"}, facts[1] | {"captions": "three"}]
+
+
+def test_parts_after_one_without_rows_are_written_back(tmp_path):
+    rows = pd.DataFrame({"image": ["a.jpg", "b.jpg"], "caption": ["a dog", "a cat"]})
+    (tmp_path / "pairs").mkdir()
+    rows[:0].to_parquet(tmp_path / "pairs" / "part-0.parquet")
+    rows.to_parquet(tmp_path / "pairs" / "part-1.parquet")
+    save(read_pairs(tmp_path / "pairs"), tmp_path / "kept", np.array([1]))
+    assert pd.read_parquet(tmp_path / "kept.parquet")["caption"].tolist() == ["a cat"]

@@ -75,25 +75,27 @@ def files_below(folder: Path) -> list[Path]:
     to one that is listed already gives nothing.
     """
     root = os.path.realpath(folder)
-    seen: set[str] = set()
+    listed_folders: set[str] = set()
     found: list[Path] = []
 
     def refuse(error: OSError) -> None:
         raise error
 
+    waiting = [str(folder)]
     with reading(folder, fix="check its permissions"):
-        for place, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
-            real = os.path.realpath(place)
-            if real in seen or (root != real and Path(root).is_relative_to(real)):
-                folders.clear()
-                continue
-            seen.add(real)
-            # links last: a folder has its own name where it has one
-            folders[:] = sorted(
-                (each for each in folders if not each.startswith(".")),
-                key=lambda each: os.path.islink(os.path.join(place, each)),
-            )
-            found += [Path(place, each) for each in names if not each.startswith(".")]
+        while waiting:
+            links: list[str] = []
+            for start in waiting:
+                for place, folders, names in os.walk(start, onerror=refuse):
+                    real = os.path.realpath(place)
+                    if real in listed_folders or (root != real and Path(root).is_relative_to(real)):
+                        folders[:] = []
+                        continue
+                    listed_folders.add(real)
+                    folders[:] = [each for each in folders if not each.startswith(".")]
+                    links += [path for each in folders if os.path.islink(path := os.path.join(place, each))]
+                    found += [Path(place, each) for each in names if not each.startswith(".")]
+            waiting = sorted(links)
     return sorted(found, key=natural)
 
 

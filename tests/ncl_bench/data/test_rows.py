@@ -23,6 +23,7 @@ from support.shaded import photos, picture, shade, shard
 from ncl_bench.data.own_tables import read_captions
 from ncl_bench.data.pairs.cells import picture as to_bytes
 from ncl_bench.data.pairs.columns import read_pairs
+from ncl_bench.data.pairs.listing import files_below
 from ncl_bench.data.pairs.pictures import find_pictures
 from ncl_bench.data.pairs.write import save
 from ncl_bench.errors import DataError
@@ -862,3 +863,11 @@ def test_parts_after_one_without_rows_are_written_back(tmp_path):
     rows.to_parquet(tmp_path / "pairs" / "part-1.parquet")
     save(read_pairs(tmp_path / "pairs"), tmp_path / "kept", np.array([1]))
     assert pd.read_parquet(tmp_path / "kept.parquet")["caption"].tolist() == ["a cat"]
+
+
+def test_a_folder_that_a_link_names_too_keeps_its_own_name(tmp_path):
+    for name, other in ("ab", "ba"):  # whichever the system lists first
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.jpg").write_bytes(b"")
+        (tmp_path / name / "newest").symlink_to(f"../{other}")
+    assert files_below(tmp_path) == [tmp_path / "a" / "1.jpg", tmp_path / "b" / "1.jpg"]

@@ -247,7 +247,7 @@ def train(
     from ncl_bench.progress import is_quiet, opening_line, say
 
     changed, differences = _changed(recipe, settings)
-    place = as_path(root)
+    data_root = as_path(root)
     job = TrainingJob(
         changed,
         noise_ratio,
@@ -255,7 +255,7 @@ def train(
         noise_seed,
         as_path(noise_file),
         seed,
-        place,
+        data_root,
         execution.precision,
         differences,
         as_path(keep),
@@ -276,7 +276,7 @@ def train(
     console = Console(stderr=True, quiet=rank() > 0 or is_quiet())
     with TrainingProgress(len(trainer.plans), console) as progress:
         trainer.run(progress)
-    return Run(Path(to), place)
+    return Run(Path(to), data_root)
 
 
 def _formerly_score(*, zero_shot: Any, **given: Any) -> Path:

@@ -79,12 +79,12 @@ class Encoder:
         if self.name.startswith(CLIP):
             vectors: Tensor = network.encode_image(seen)
             return vectors[:, :, None, None]
-        found: Tensor = network.forward_features(seen)
+        features: Tensor = network.forward_features(seen)
         dim: int = network.num_features
-        if found.ndim == 4 and dim in found.shape:  # feature maps, channels first or last
-            return found if found.shape[1] == dim else found.permute(0, 3, 1, 2)
-        if found.ndim == 3:  # tokens of square patches, after the prefix tokens of the whole image
-            patches = found[:, getattr(network, "num_prefix_tokens", 0) :]
+        if features.ndim == 4 and dim in features.shape:  # feature maps, channels first or last
+            return features if features.shape[1] == dim else features.permute(0, 3, 1, 2)
+        if features.ndim == 3:  # tokens of square patches, after the prefix tokens of the whole image
+            patches = features[:, getattr(network, "num_prefix_tokens", 0) :]
             side = round(patches.shape[1] ** 0.5)
             if side * side == patches.shape[1]:
                 return patches.reshape(len(patches), side, side, -1).permute(0, 3, 1, 2)

@@ -129,7 +129,7 @@ def list_images(
         folder = images or (source if source.is_dir() else source.parent)
         for name in table.captions if work is None else ():
             picture_path(folder, name, str(source))
-        found = ImageList(folder, list(table.captions), table.splits, table.files, table.remarks)
+        listed_images = ImageList(folder, list(table.captions), table.splits, table.files, table.remarks)
     else:
         files = FileIndex(source).paths
         names = sorted(files)
@@ -139,19 +139,20 @@ def list_images(
         if "split" in rows.frame:
             of = rows.frame.groupby("split")["image"].apply(list)
             splits = {split: of.get(split, []) for split in SPLITS}
-        found = ImageList(source, names, splits, files, rows.remarks)
+        listed_images = ImageList(source, names, splits, files, rows.remarks)
     if lists:
-        splits = _read_lists(lists, source, set(found.names))
-        found = replace(found, names=[name for names in splits.values() for name in names], splits=splits)
-    for name in found.names:
+        splits = _read_lists(lists, source, set(listed_images.names))
+        names = [name for names in splits.values() for name in names]
+        listed_images = replace(listed_images, names=names, splits=splits)
+    for name in listed_images.names:
         if name != name.strip() or not name or any(end in name for end in "\n\r") or not is_text(name):
             raise DataError(
                 f"{source}: the image name {shorten(name)} has surrounding blanks, a line end or bytes that are not "
                 "UTF-8; rename it"
             )
-    if not found.names:
+    if not listed_images.names:
         raise DataError(f"{source} holds no image; give the folder or the table of your images")
-    return found
+    return listed_images
 
 
 def _read_lists(lists: Sequence[str], source: Path, known: set[str]) -> Splits:
@@ -358,10 +359,10 @@ def _reused(
             for row, digest in enumerate(lines):
                 rows.setdefault(digest, (folder / f"{split}_ims.npy", row))
     digests = {name: _sha256_if_there(images.file(name)) for name in images.names} if rows else {}
-    found = [name for name, digest in digests.items() if digest in rows]
+    known_names = [name for name, digest in digests.items() if digest in rows]
     chunks: dict[Path, list[str]] = {}
-    for start in range(0, len(found), CHUNK):
-        names = found[start : start + CHUNK]
+    for start in range(0, len(known_names), CHUNK):
+        names = known_names[start : start + CHUNK]
         own = [digests[name] for name in names]
         path = work / f"{_sha256([CONTENT, settings, names, own])}.npz"
         arrays = {file: map_npy(file, read_header(file)) for file in {rows[digest][0] for digest in own}}
@@ -376,11 +377,11 @@ def _splits_of_same(folder: Path, settings: Mapping[str, Any], options: FeatureO
     """Splits of a folder of features that the same encoder made in the same way; none if another one did."""
     if not (folder / ENCODING_FILE).is_file():
         return []
-    found = parse_encoding((folder / ENCODING_FILE).read_bytes(), str(folder / ENCODING_FILE))
-    theirs = found.model_dump(mode="json")
+    encoding = parse_encoding((folder / ENCODING_FILE).read_bytes(), str(folder / ENCODING_FILE))
+    theirs = encoding.model_dump(mode="json")
     alike = all(theirs[name] == value for name, value in settings.items() if name != "batch_size")
-    exact = found.dtype == "float32" or (found.dtype == options.dtype and options.pca is None)
-    return list(found.images) if alike and exact and found.pca is None else []
+    exact = encoding.dtype == "float32" or (encoding.dtype == options.dtype and options.pca is None)
+    return list(encoding.images) if alike and exact and encoding.pca is None else []
 
 
 def _sha256_if_there(file: Path) -> str:
@@ -394,10 +395,10 @@ def _sha256_if_there(file: Path) -> str:
 def _stamp(name: str, file: Path) -> list[object]:
     """Name, size and time of an image: its chunk is encoded again if one of its files has changed."""
     try:
-        found = file.stat()
+        status = file.stat()
     except OSError:  # reported when the image is read
         return [name]
-    return [name, found.st_size, found.st_mtime_ns]
+    return [name, status.st_size, status.st_mtime_ns]
 
 
 def _settings(encoder: Encoder, options: FeatureOptions) -> dict[str, Any]:
@@ -423,9 +424,9 @@ def _sha256(content: object) -> str:
 def _same(to: Path, key: str) -> Encoding:
     """Read the record of a finished folder, if the same command wrote it."""
     with suppress(OSError, ValueError):  # it holds something else
-        found = Encoding.model_validate_json((to / ENCODING_FILE).read_bytes())
-        if found.key == key:
-            return found
+        encoding = Encoding.model_validate_json((to / ENCODING_FILE).read_bytes())
+        if encoding.key == key:
+            return encoding
     raise DataError(f"{to} exists with other images or settings; delete it or choose another {named('to')}")
 
 
@@ -528,13 +529,13 @@ def _features(encoder: Encoder, pictures: Sequence[NDArray[np.uint8]], grid: int
     """Regions of a batch, ``(n, grid * grid, feature_dim)``."""
     batch = torch.from_numpy(np.stack(pictures))
     with torch.inference_mode():
-        found = encoder(batch.to(encoder.device))
-        if min(found.shape[2:]) < grid:
-            rows, columns = found.shape[2:]
+        maps = encoder(batch.to(encoder.device))
+        if min(maps.shape[2:]) < grid:
+            rows, columns = maps.shape[2:]
             raise DataError(
                 f"{named('grid')} is {grid}, {encoder.name} gives {rows} x {columns} regions; choose fewer"
             )
-        pooled = torch.nn.functional.adaptive_avg_pool2d(found, grid)
+        pooled = torch.nn.functional.adaptive_avg_pool2d(maps, grid)
     features: Float32Array = pooled.flatten(2).transpose(1, 2).float().cpu().numpy()
     return features
 
@@ -543,12 +544,12 @@ def _rows(
     chunks: Mapping[Path, Sequence[str]], wanted: Sequence[str]
 ) -> Iterator[tuple[NDArray[np.int64], Float32Array, list[str]]]:
     """Iterate over chunks: positions in ``wanted``, and the features and hashes of those images."""
-    place = {name: row for row, name in enumerate(wanted)}
+    row_of = {name: row for row, name in enumerate(wanted)}
     for path, names in chunks.items():
         with np.load(path, allow_pickle=False) as chunk:
-            found = [row for row, name in enumerate(names) if name in place]
-            places = np.array([place[names[row]] for row in found], np.int64)
-            yield places, chunk["features"][found], chunk["sha256"][found].tolist()
+            wanted_rows = [row for row, name in enumerate(names) if name in row_of]
+            rows = np.array([row_of[names[row]] for row in wanted_rows], np.int64)
+            yield rows, chunk["features"][wanted_rows], chunk["sha256"][wanted_rows].tolist()
 
 
 @dataclass(frozen=True)

@@ -35,17 +35,17 @@ def push(run: Path, repository: str, *, result: Path | None = None) -> None:
     """
     _check_name(repository)
     finished = FinishedRun.read(run)
-    place = result or run / "submission"
-    found = read_result(place) if result or (place / RESULT_FILE).is_file() else None
+    result_folder = result or run / "submission"
+    scored = read_result(result_folder) if result or (result_folder / RESULT_FILE).is_file() else None
     api = HfApi()
     with TemporaryDirectory() as folder:
-        card = model_card(finished, repository, found.splits.get("test") if found else None)
+        card = model_card(finished, repository, scored.splits.get("test") if scored else None)
         write_text(Path(folder) / "README.md", card)
         recipe = yaml.safe_dump(finished.run.recipe.model_dump(mode="json"), sort_keys=False)
         write_text(Path(folder) / "recipe.yaml", recipe)
         paths = [Path(folder) / "README.md", Path(folder) / "recipe.yaml"]
         paths += [run / name for name in _FILES if (run / name).is_file()]
-        paths += [place / RESULT_FILE] if found else []
+        paths += [result_folder / RESULT_FILE] if scored else []
         with on_the_hub(f"{run} was not uploaded to {repository}", error=TrainingError):
             answered(partial(api.create_repo, repository, private=True, exist_ok=True))
             for path in paths:

@@ -194,13 +194,13 @@ def _pair_histogram(
 def _components(values: Values, at: NDArray[np.float64], seed: int) -> list[NDArray[np.float64]]:
     """Weighted densities of the two components that the methods fit, the one with the smaller mean first."""
     fit, low, span = fitted_mixture(min_max_normalised(values), seed), values.min(), np.ptp(values)
-    found = []
+    densities = []
     for k in np.argsort(fit.means_.ravel()):
         variance = float(fit.covariances_[k, 0, 0])
         away = (at - low) / span - fit.means_[k, 0]
         density = np.exp(-(away**2) / (2 * variance)) / np.sqrt(2 * np.pi * variance)
-        found.append(fit.weights_[k] * density / span)
-    return found
+        densities.append(fit.weights_[k] * density / span)
+    return densities
 
 
 def _over_epochs(pairs: _Pairs, path: Path, label: str, paper: str, name: str) -> list[Path]:
@@ -236,9 +236,9 @@ def _curves(history: list[Epoch], plots: Path) -> list[Path]:
 
 def _separation(history: list[Epoch], plots: Path) -> list[Path]:
     rows = [
-        (e.index, name, found.auroc, found.average_precision)
+        (e.index, name, measures.auroc, measures.average_precision)
         for e in history
-        for name, found in e.diagnosis.items()
+        for name, measures in e.diagnosis.items()
     ]
     figure, (axes,) = _figure(1)
     for name in sorted({row[1] for row in rows}):
@@ -255,8 +255,8 @@ def _histograms(history: list[Epoch], plots: Path) -> list[Path]:
     last = next(entry for entry in reversed(history) if entry.diagnosis)
     figure, panels = _figure(len(last.diagnosis))
     rows: list[tuple[object, ...]] = []
-    for axes, (name, found) in zip(panels, sorted(last.diagnosis.items()), strict=True):
-        bins = found.histogram
+    for axes, (name, measures) in zip(panels, sorted(last.diagnosis.items()), strict=True):
+        bins = measures.histogram
         edges = np.linspace(bins.low, bins.high, len(bins.true) + 1)
         _stairs(axes, edges, {"true pairs": bins.true, "false pairs": bins.false})
         shown = f"{SHOWN_AS[name]}: " if name in SHOWN_AS else ""

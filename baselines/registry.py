@@ -28,8 +28,8 @@ class Registry(plugins.Registry[type[T]]):
         if isinstance(entry, str):
             module, _, attribute = entry.partition(":")
             entry = self.data[name] = getattr(import_module(module), attribute)
-        found: type[T] = entry
-        return found
+        loaded: type[T] = entry
+        return loaded
 
     def add(self, entry: Entry) -> Entry:
         """Register a class under its ``name``; also a decorator, for a class in a user's own file.

@@ -81,13 +81,19 @@ def table(
     from leaderboard.own_rows import chosen_boards
 
     given = [mine] if isinstance(mine, str | PathLike) else list(mine)
-    place = Path(__file__).parent if root is None else Path(root)
-    if not place.is_dir():
+    board_root = Path(__file__).parent if root is None else Path(root)
+    if not board_root.is_dir():
         raise SubmissionError(
-            f"root is {place}, which is no folder; give that of a leaderboard, with results/"
+            f"root is {board_root}, which is no folder; give that of a leaderboard, with results/"
         )
     boards, files, papers = chosen_boards(
-        dataset, noise, [Path(each) for each in given], place, protocol=protocol, every=every, label=label
+        dataset,
+        noise,
+        [Path(each) for each in given],
+        board_root,
+        protocol=protocol,
+        every=every,
+        label=label,
     )
     lines = [
         {

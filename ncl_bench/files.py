@@ -206,11 +206,11 @@ class Journal:
         settings = json.loads(json.dumps(settings))
         self._content: dict[str, Any] = {"settings": settings, "done": {}}
         try:
-            found = json.loads(self._path.read_bytes())
+            content = json.loads(self._path.read_bytes())
         except (OSError, ValueError):
-            found = None
-        if isinstance(found, dict) and found.get("settings") == settings:
-            self._content = found
+            content = None
+        if isinstance(content, dict) and content.get("settings") == settings:
+            self._content = content
         elif folder.exists():
             shutil.rmtree(folder)
         folder.mkdir(parents=True, exist_ok=True)

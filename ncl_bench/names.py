@@ -43,9 +43,9 @@ def _shown(text: str) -> str:
         return text.strip(" ")  # nothing below changes or refuses it
     text = "".join(" " if unicodedata.category(letter) == "Zs" else letter for letter in text)
     text = unicodedata.normalize("NFC", text).strip(" ")
-    found = unseen(text)
-    if found:
-        raise ValueError(f"it holds the {found}; remove it")
+    hidden = unseen(text)
+    if hidden:
+        raise ValueError(f"it holds the {hidden}; remove it")
     return text
 
 

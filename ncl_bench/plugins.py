@@ -111,8 +111,8 @@ def load_plugins(given: Iterable[str]) -> None:
 
 def fault_of(error: BaseException) -> str:
     """Return file, line and problem of an error raised in or below a plugin; empty for other errors."""
-    found = [(plugin.file, line) for plugin in loaded() if (line := _line(error, plugin.file))]
-    return f"{found[0][0]}, line {found[0][1]}: {_problem(error)}" if found else ""
+    lines = [(plugin.file, line) for plugin in loaded() if (line := _line(error, plugin.file))]
+    return f"{lines[0][0]}, line {lines[0][1]}: {_problem(error)}" if lines else ""
 
 
 def _line(error: BaseException, file: str) -> int:

@@ -65,8 +65,8 @@ def read_yaml(path: Path, *, largest: int = LARGEST_YAML) -> dict[str, Any]:
     if b"\\" not in text and text.isascii() and text.replace(b"\n", b"").decode().isprintable():
         return content  # no letter of it is hidden, and no escape names one
     for key, value in leaves(content):
-        if found := unseen(f"{key}{value}", allowed="\t\n"):
-            raise SubmissionError(f"{path}: {key} holds the {found}; remove it")
+        if hidden := unseen(f"{key}{value}", allowed="\t\n"):
+            raise SubmissionError(f"{path}: {key} holds the {hidden}; remove it")
     return content
 
 

@@ -47,8 +47,8 @@ def write_own(audit: Path, to: Path, table: pd.DataFrame, removed: NDArray[np.bo
         )
     kept = read_kept(audit)
     # pairs.parquet holds neither the pictures nor the form of the input
-    own = read_pairs(Path(kept.path), kept.image_column, kept.caption_column)
-    kept.taken(own)  # refused if the pairs have changed
+    user_pairs = read_pairs(Path(kept.path), kept.image_column, kept.caption_column)
+    kept.taken(user_pairs)  # refused if the pairs have changed
     refuse_existing(to)
     # the index of the file: rows that were left out are gone from the table, and keep their number
     rows = table.index.to_numpy(np.int64)
@@ -56,7 +56,7 @@ def write_own(audit: Path, to: Path, table: pd.DataFrame, removed: NDArray[np.bo
     corrections = {row: text for row, text in zip(rows.tolist(), given, strict=False) if text}
     # all lists or none
     with atomic_folder(to) as folder:
-        write_lists(folder, own, rows[~removed], rows[removed], corrections)
+        write_lists(folder, user_pairs, rows[~removed], rows[removed], corrections)
         write_kept(folder, kept.model_copy(update={"rows": tuple(rows[~removed].tolist())}))
 
 

@@ -75,8 +75,8 @@ class Audit:
     @property
     def suspect(self) -> NDArray[np.bool_]:
         """Whether each judged row is one to look at."""
-        found: NDArray[np.bool_] = self.table["suspect"].to_numpy()[self.rows].astype(bool)
-        return found
+        suspect: NDArray[np.bool_] = self.table["suspect"].to_numpy()[self.rows].astype(bool)
+        return suspect
 
     def remarked(self, *sentences: str) -> "Audit":
         """The same with further remarks."""
@@ -100,8 +100,8 @@ def assemble(source: Source, judged: "Judged", labels: Mapping[int, Label]) -> A
     """
     n = len(source.table)
     rows = np.flatnonzero(source.table["left_out"] == "")
-    place = {row: number for number, row in enumerate(rows.tolist())}
-    ticked = {place[row]: label for row, label in labels.items() if row in place}
+    number_of = {row: number for number, row in enumerate(rows.tolist())}
+    ticked = {number_of[row]: label for row, label in labels.items() if row in number_of}
     score, probability, *views = (
         judged.table[name].to_numpy(np.float64) for name in ("score", "probability", *judged.views)
     )
@@ -111,12 +111,12 @@ def assemble(source: Source, judged: "Judged", labels: Mapping[int, Label]) -> A
     rank = np.empty(len(rows), np.int64)
     rank[suspicion.order] = np.arange(1, len(rows) + 1)
     reason = judged.table["reason"].to_numpy(object)
-    given = np.array([ticked[k].label if k in ticked else "" for k in range(len(rows))], object)
+    ticked_label = np.array([ticked[k].label if k in ticked else "" for k in range(len(rows))], object)
     # too few pairs for a number: a fixed part, so that there is something to look at
     called = round(FIRST_SHARE * len(rows)) if suspicion.wrong is None else suspicion.wrong
     # a reason makes a suspect whatever its score, and a person who looked has the last word
-    suspect = ((rank <= called) | (reason != "")) & (given != "matches")
-    found = judged.table[["score", "probability", *judged.views, "reason"]].assign(
+    suspect = ((rank <= called) | (reason != "")) & (ticked_label != "matches")
+    judged_rows = judged.table[["score", "probability", *judged.views, "reason"]].assign(
         place=rank,
         probability=suspicion.probability,
         suspect=suspect,
@@ -126,11 +126,13 @@ def assemble(source: Source, judged: "Judged", labels: Mapping[int, Label]) -> A
         # places among the judged pairs become rows of the table
         **dict(zip(BETTER_ROWS, np.where(judged.better >= 0, rows[judged.better], -1).T, strict=True)),
     )
-    found.index = rows
+    judged_rows.index = rows
     # nullable types keep whole numbers whole beside empty cells
     kinds = {"i": "Int64", "f": "Float64", "b": "boolean"}
-    found = found.astype({name: kinds.get(found[name].dtype.kind, "string") for name in found})
-    table = source.table.astype({"left_out": "string"}).join(found.reindex(range(n)))
+    judged_rows = judged_rows.astype(
+        {name: kinds.get(judged_rows[name].dtype.kind, "string") for name in judged_rows}
+    )
+    table = source.table.astype({"left_out": "string"}).join(judged_rows.reindex(range(n)))
     for name in Label._fields:
         table[name] = [getattr(labels[row], name) if row in labels else "" for row in range(n)]
     result = AuditResult(

@@ -107,8 +107,8 @@ def apply_audit(
     from ncl_bench.errors import TrainingError, shorten
 
     result = read_result(audit)
-    own = result.dataset is None
-    if own and ids is not None:
+    is_of_own_pairs = result.dataset is None
+    if is_of_own_pairs and ids is not None:
         raise TrainingError(
             f"{audit} holds an audit of your own pairs; repeat it with {named('labels')} {ids}, then leave "
             f"{named('ids')} out"
@@ -137,7 +137,7 @@ def apply_audit(
         removed = table["pair_id"].isin(listed).to_numpy()
     elif reasons:
         removed = table["reason"].isin(reasons).to_numpy()
-    elif own and threshold is None:
+    elif is_of_own_pairs and threshold is None:
         # the same rows as the audit's own lists: also those with a reason, and as labels say
         removed = table["suspect"].to_numpy(bool)
     else:
@@ -154,7 +154,7 @@ def apply_audit(
     if (~removed).sum() < 2:
         raise TrainingError(f"training needs two pairs, and {audit} {said}; remove fewer")
     kept = None
-    if own:
+    if is_of_own_pairs:
         steps.write_own(audit, to, table, removed)
     else:
         pair_ids = table["pair_id"].to_numpy(np.int64)[~removed]

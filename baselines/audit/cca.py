@@ -101,12 +101,12 @@ def cross_fitted(
 
     def fitted(rows: Int64Array, others: Int64Array) -> Fold:
         own = Moments.of(images, image_of[rows], captions[partner[rows]])
-        found = whole.without(own).projections(COMPONENTS, RIDGES)
+        projections = whole.without(own).projections(COMPONENTS, RIDGES)
         return Fold(
             rows,
             others,
-            lambda pairs: found.place_images(np.asarray(images[image_of[pairs]], np.float64)),
-            lambda pairs: found.place_captions(captions[pairs]),
+            lambda pairs: projections.place_images(np.asarray(images[image_of[pairs]], np.float64)),
+            lambda pairs: projections.place_captions(captions[pairs]),
         )
 
     return [fitted(*each) for each in folds_of(image_of, seed, n_folds)]

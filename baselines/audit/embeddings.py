@@ -1,4 +1,4 @@
-"""Read the embeddings that an audit of somebody's pairs may be given instead of pictures."""
+"""Read the embeddings that an audit of a user's pairs may be given instead of pictures."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""From somebody's pairs to the wrong ones, in one call: ``ncl-bench audit captions.csv --images photos``.
+"""From a user's pairs to the wrong ones, in one call: ``ncl-bench audit captions.csv --images photos``.
 
 ``pairs.csv``, ``pairs.parquet``    the rows as they came, with rank, score, probability, cause and better captions
 ``clean.*``, ``suspects.*``         rows that look right, and those to look at, in the form of the input
@@ -62,7 +62,7 @@ ADDED = (
     *("rank", "score", "probability", "similarity", "lemon", "reason", "better_1", "better_2", "better_3"),
     *("suspect", "left_out", "label", "correction"),
 )
-"""PairColumns of an audit beside those of a user; the last two only with labels."""
+"""Columns of an audit beside those of a user; the last two only with labels."""
 SHORT = 16
 """Hexadecimal digits of a picture's hash."""
 WORK, JUDGE, INPUT, PICTURES = "work", "judge", "input.sha256", "pictures.sha256"
@@ -104,10 +104,10 @@ def find(
 
     See :func:`baselines.find_wrong_pairs`.
     """
-    own = _opened(pairs, columns, arrays, parts)
+    user_pairs = _opened(pairs, columns, arrays, parts)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(to or Path(scratch, "audit"))
-        key = _key(own, arrays, by, seed)
+        key = _key(user_pairs, arrays, by, seed)
         # before any picture is read: a folder of another audit costs no minutes
         _refuse_other(folder, key)
         # a second audit of the same folder would mix its features with these
@@ -115,13 +115,13 @@ def find(
             work = folder / WORK
             # all that a user can correct is refused in here, before the encoding begins
             with _begun(folder, key):
-                pictures = _pictures(own, None if images is None else Path(images), work, arrays)
-                left_out = _left_out(own, None if arrays else pictures, by.strict)
+                pictures = _pictures(user_pairs, None if images is None else Path(images), work, arrays)
+                left_out = _left_out(user_pairs, None if arrays else pictures, by.strict)
                 image_of = _images_of(arrays[0]) if arrays else pictures.image_of
-                _refuse_few(own, left_out, image_of, None if arrays else pictures)
-                shown = _Shown(own, pictures, arrays)
+                _refuse_few(user_pairs, left_out, image_of, None if arrays else pictures)
+                shown = _Shown(user_pairs, pictures, arrays)
                 # labels name pictures by their content, so the pictures must be known
-                known = read_labels(labels, shown.names, own.captions, shown.identity)
+                known = read_labels(labels, shown.names, user_pairs.captions, shown.identity)
                 network = None if arrays else _encoder(by)
             judging = left_out == ""
             seconds = {
@@ -131,26 +131,28 @@ def find(
             }
             with _steps(seconds) as progress:
                 if network:
-                    image_of, found = _judge_pictures(
-                        own, pictures, left_out, work, network, by, seed, progress
+                    image_of, judged = _judge_pictures(
+                        user_pairs, pictures, left_out, work, network, by, seed, progress
                     )
                 elif arrays:
-                    found = _judge_arrays(arrays, image_of, work, seed, progress)
+                    judged = _judge_arrays(arrays, image_of, work, seed, progress)
                 with progress(WRITING)("writing", 2) as advance:
                     audit = assemble(
-                        _source(own, shown, left_out, len(np.unique(image_of)), key), found, known
+                        _source(user_pairs, shown, left_out, len(np.unique(image_of)), key), judged, known
                     )
-                    if 2 * (audit.result.low or 0) > audit.result.n_judged and not found.order_faults:
+                    if 2 * (audit.result.low or 0) > audit.result.n_judged and not judged.order_faults:
                         audit = audit.remarked(ANOTHER_ORDER)
-                    table = _written(own, audit)
-                    _write_lists(folder, own, audit, found)
+                    table = _written(user_pairs, audit)
+                    _write_lists(folder, user_pairs, audit, judged)
                     # pairs of Python cannot be read again later, so nothing is kept for `datasets new`
                     if isinstance(pairs, str | Path):
-                        write_kept(folder, _kept(own, pairs, audit, images, work, by if network else None))
+                        write_kept(
+                            folder, _kept(user_pairs, pairs, audit, images, work, by if network else None)
+                        )
                     advance(1)
                     write(folder, audit, table)
     if isinstance(pairs, pd.DataFrame):  # so that rows can be dropped from the user's frame by their index
-        table.index = pairs.index[own.row_of]
+        table.index = pairs.index[user_pairs.row_of]
     return table
 
 
@@ -163,10 +165,12 @@ def _opened(pairs: Any, columns: "PairColumns", arrays: Arrays | None, parts: Pa
         )
     if pairs is None:  # at a terminal the argument may be left out
         raise DataError("no pairs are given; give a table of images and captions, or embeddings of both")
-    own = read_pairs(pairs, columns.image_column, columns.caption_column, rows_in_order=columns.rows_in_order)
+    user_pairs = read_pairs(
+        pairs, columns.image_column, columns.caption_column, rows_in_order=columns.rows_in_order
+    )
     if arrays:
-        refuse_other_parts(own.parts, parts)
-    return own
+        refuse_other_parts(user_pairs.parts, parts)
+    return user_pairs
 
 
 def _encoder(by: Encoders) -> "Encoder":
@@ -179,9 +183,9 @@ def _encoder(by: Encoders) -> "Encoder":
     return load_encoder(by.encoder, None, by.device)
 
 
-def _key(own: UserPairs, arrays: Arrays | None, by: Encoders, seed: int) -> str:
+def _key(user_pairs: UserPairs, arrays: Arrays | None, by: Encoders, seed: int) -> str:
     """Hash of all that the judgement depends on, but for the pictures' files."""
-    settings = [own.images, own.captions, by.encoder, by.text_encoder, seed]
+    settings = [user_pairs.images, user_pairs.captions, by.encoder, by.text_encoder, seed]
     digest = hashlib.sha256(json.dumps(settings).encode())
     if by.projections:
         expected = "the prior of an audit of 1,000 pairs or more with a sentence encoder"
@@ -227,45 +231,48 @@ def _begun(folder: Path, key: str) -> Iterator[None]:
         raise
 
 
-def _pictures(own: UserPairs, images: Path | None, work: Path, arrays: Arrays | None) -> Pictures:
+def _pictures(user_pairs: UserPairs, images: Path | None, work: Path, arrays: Arrays | None) -> Pictures:
     """The rows' pictures; with embeddings only to show them, as far as they are known."""
     if arrays is None or images is not None:
-        found = find_pictures(own, images, work / "pictures")
+        pictures = find_pictures(user_pairs, images, work / "pictures")
         # copies do not matter where no picture is judged
-        return replace(found, doubled={}) if arrays else found
+        return replace(pictures, doubled={}) if arrays else pictures
     with suppress(DataError):  # the embeddings are enough
-        if own.folder is not None or own.pictures:
-            return replace(find_pictures(own, None, work / "pictures"), doubled={})
-    return Pictures({}, np.full(len(own.captions), -1), {})  # rows without a picture
+        if user_pairs.folder is not None or user_pairs.pictures:
+            return replace(find_pictures(user_pairs, None, work / "pictures"), doubled={})
+    return Pictures({}, np.full(len(user_pairs.captions), -1), {})  # rows without a picture
 
 
-def _left_out(own: UserPairs, pictures: Pictures | None, strict: bool) -> NDArray[np.object_]:
+def _left_out(user_pairs: UserPairs, pictures: Pictures | None, strict: bool) -> NDArray[np.object_]:
     """Why each row is left out; empty for the others. Embeddings need no picture and no caption."""
     if pictures is None:
-        return np.full(len(own.captions), "", object)
-    reasons = other_script(own.captions)
+        return np.full(len(user_pairs.captions), "", object)
+    reasons = other_script(user_pairs.captions)
     # the last reason that holds stays: an empty caption says more than a missing file
     reasons[pictures.image_of < 0] = "no picture of this name"
-    reasons[[not name for name in own.images]] = "no image is named"
-    reasons[[not caption for caption in own.captions]] = "the caption is empty"
+    reasons[[not name for name in user_pairs.images]] = "no image is named"
+    reasons[[not caption for caption in user_pairs.captions]] = "the caption is empty"
     if strict:
-        _refuse_any(own, reasons, pictures.doubled)
+        _refuse_any(user_pairs, reasons, pictures.doubled)
     return reasons
 
 
-def _refuse_any(own: UserPairs, reasons: NDArray[np.object_], doubled: Mapping[str, str]) -> None:
+def _refuse_any(user_pairs: UserPairs, reasons: NDArray[np.object_], doubled: Mapping[str, str]) -> None:
     """With --strict, refuse what would be left out."""
-    wrong = [f"row {row + 1} ({shorten(own.images[row])}): {reasons[row]}" for row in np.flatnonzero(reasons)]
+    wrong = [
+        f"row {row + 1} ({shorten(user_pairs.images[row])}): {reasons[row]}"
+        for row in np.flatnonzero(reasons)
+    ]
     wrong += [f"{copy} is the same picture as {first}" for copy, first in doubled.items()]
     if wrong:
         raise DataError(
-            f"{own.name}: {wrong[0]}, and there are {len(wrong) - 1:,} more such rows or pictures; correct them, "
-            f"or leave {named('strict')} out"
+            f"{user_pairs.name}: {wrong[0]}, and there are {len(wrong) - 1:,} more such rows or pictures; correct "
+            f"them, or leave {named('strict')} out"
         )
 
 
 def _refuse_few(
-    own: UserPairs, reasons: NDArray[np.object_], image_of: Int64Array, pictures: Pictures | None
+    user_pairs: UserPairs, reasons: NDArray[np.object_], image_of: Int64Array, pictures: Pictures | None
 ) -> None:
     """Refuse too few pictures, and say why they are few; a server may have sent one page in place of all."""
     rows = np.flatnonzero(reasons == "")
@@ -277,19 +284,19 @@ def _refuse_few(
         for refused in filter(None, decoded(check_picture, [(str(file), file) for file in files])):
             why += f"; {str(refused).partition(';')[0]}"
         raise DataError(
-            f"{own.name} has {n_pictures:,} different pictures with a caption, and at least {FEWEST_PICTURES} are "
-            f"needed to learn what fits{why}; add pairs"
+            f"{user_pairs.name} has {n_pictures:,} different pictures with a caption, and at least {FEWEST_PICTURES} "
+            f"are needed to learn what fits{why}; add pairs"
         )
-    captions = {own.captions[row] for row in rows.tolist()}
+    captions = {user_pairs.captions[row] for row in rows.tolist()}
     if len(captions) < 2:
         raise DataError(
-            f"{own.name}: all {len(rows):,} captions are {shorten(captions.pop())}, so no pair can be told from "
+            f"{user_pairs.name}: all {len(rows):,} captions are {shorten(captions.pop())}, so no pair can be told from "
             f"another; choose the column with {named('caption_column')}"
         )
 
 
 def _judge_pictures(
-    own: UserPairs,
+    user_pairs: UserPairs,
     pictures: Pictures,
     left_out: NDArray[np.object_],
     work: Path,
@@ -322,20 +329,20 @@ def _judge_pictures(
         damaged = (pictures.image_of == int(image)) & (left_out == "")
         left_out[damaged] = f"the picture {reason}".partition(";")[0]
     if by.strict:
-        _refuse_any(own, left_out, {})
-    _refuse_few(own, left_out, pictures.image_of, pictures)
+        _refuse_any(user_pairs, left_out, {})
+    _refuse_few(user_pairs, left_out, pictures.image_of, pictures)
     ids = (work / "features" / "all_ids.txt").read_text(encoding="utf-8").split()
     features = np.load(work / "features" / "all_ims.npy", mmap_mode="r", allow_pickle=False)
     # damaged pictures have no features, so rows of both files differ
-    place = {int(name): number for number, name in enumerate(ids)}
+    row_of = {int(name): number for number, name in enumerate(ids)}
     rows = np.flatnonzero(left_out == "")
-    image_of = np.array([place[image] for image in pictures.image_of[rows].tolist()], np.int64)
-    captions = [own.captions[row] for row in rows.tolist()]
+    image_of = np.array([row_of[image] for image in pictures.image_of[rows].tolist()], np.int64)
+    captions = [user_pairs.captions[row] for row in rows.tolist()]
     text_encoder = by.text_encoder or (network.name if network.name.startswith(CLIP) else None)
     # the default depends on what is installed by now
     name = re.sub(r"[^a-zA-Z0-9.-]", " ", text_encoder or default_encoder(captions))
     with progress(JUDGING)("judging", len(rows)) as advance:
-        found = _judged_once(
+        judged = _judged_once(
             work / JUDGE / f"judged by {name}.parquet",
             lambda: judge_pairs(
                 features,
@@ -350,7 +357,7 @@ def _judge_pictures(
                 advance=advance,
             ),
         )
-    return image_of, found
+    return image_of, judged
 
 
 def _judge_arrays(
@@ -427,12 +434,12 @@ class _Shown:
     """What tells the rows' pictures apart, and what the page shows of them.
 
     Attributes:
-        own: the rows.
+        user_pairs: the rows.
         pictures: their pictures; with embeddings as far as they are known.
         arrays: the embeddings, if they were judged.
     """
 
-    own: UserPairs
+    user_pairs: UserPairs
     pictures: Pictures
     arrays: Arrays | None
 
@@ -447,8 +454,8 @@ class _Shown:
     @cached_property
     def names(self) -> list[str]:
         """Name of each row's image, by which labels find it again: a hash where the rows hold the pictures."""
-        if self.own.image_column not in self.own.pictures:
-            return self.own.images
+        if self.user_pairs.image_column not in self.user_pairs.pictures:
+            return self.user_pairs.images
         hashes = [sha256_of_file(file)[:SHORT] if file.is_file() else "" for file in self._files]
         return [hashes[image] if image >= 0 else "" for image in self.pictures.image_of.tolist()]
 
@@ -467,52 +474,53 @@ class _Shown:
 
 
 def _source(
-    own: UserPairs, shown: _Shown, left_out: NDArray[np.object_], n_pictures: int, key: str
+    user_pairs: UserPairs, shown: _Shown, left_out: NDArray[np.object_], n_pictures: int, key: str
 ) -> Source:
     table = pd.DataFrame(
         {
-            "number": np.arange(1, len(own.captions) + 1),
+            "number": np.arange(1, len(user_pairs.captions) + 1),
             "image": shown.names,
-            "caption": own.captions,
+            "caption": user_pairs.captions,
             "left_out": left_out,
-            "copy_of": [shown.pictures.doubled.get(name, "") for name in own.images],
+            "copy_of": [shown.pictures.doubled.get(name, "") for name in user_pairs.images],
         }
     )
-    columns = own.table.columns
+    columns = user_pairs.table.columns
     facts = {
-        "source": own.name,
+        "source": user_pairs.name,
         "digest": key,
         "n_pictures": n_pictures,
         "doubled": len(shown.pictures.doubled),
         "chosen_by": free_name("rank", columns),
     }
-    remarks = [*own.remarks, *shown.pictures.remarks]
+    remarks = [*user_pairs.remarks, *shown.pictures.remarks]
     if taken := [name for name in ADDED if name in columns]:
         remarks.append(f"Your table has columns {listed(taken)}; those of the audit begin with audit_.")
     return Source(table, shown.picture, shown.identity, facts, remarks=tuple(remarks))
 
 
-def _written(own: UserPairs, audit: Audit) -> pd.DataFrame:
+def _written(user_pairs: UserPairs, audit: Audit) -> pd.DataFrame:
     """The user's columns, and those of the audit under names that are free."""
     better = {
         f"better_{number}": pd.array(
-            [None if pd.isna(row) or row < 0 else own.captions[row] for row in audit.table[name]], "string"
+            [None if pd.isna(row) or row < 0 else user_pairs.captions[row] for row in audit.table[name]],
+            "string",
         )
         for number, name in enumerate(BETTER_ROWS, 1)
     }
     known = audit.table.rename(columns={"place": "rank"}).assign(**better)
     names = ADDED if audit.result.labels else ADDED[:-2]
-    columns = own.table.columns
+    columns = user_pairs.table.columns
     added = known[list(names)].rename(columns={name: free_name(name, columns) for name in names})
     # without an index: pandas would join the columns by it and not by their order
-    table = pd.concat([own.table.reset_index(drop=True), added], axis=1)
+    table = pd.concat([user_pairs.table.reset_index(drop=True), added], axis=1)
     table.attrs["summary"] = audit.result.model_dump(mode="json")
-    table.attrs["columns"] = own.image_column, own.caption_column
+    table.attrs["columns"] = user_pairs.image_column, user_pairs.caption_column
     return table
 
 
 def _kept(
-    own: UserPairs,
+    user_pairs: UserPairs,
     path: str | Path,
     audit: Audit,
     images: Path | str | None,
@@ -522,25 +530,25 @@ def _kept(
     """What a dataset is made of after the audit; ``by`` is None if embeddings were judged."""
     return KeptRows(
         path=str(Path(path).absolute()),
-        image_column=own.image_column,
-        caption_column=own.caption_column,
-        rows_sha256=own.sha256(),
+        image_column=user_pairs.image_column,
+        caption_column=user_pairs.caption_column,
+        rows_sha256=user_pairs.sha256(),
         rows=tuple(audit.rows[~audit.suspect].tolist()),
         images=None if images is None else str(Path(images).absolute()),
         features=str((work / "features").absolute()) if by else None,
         encoder=by.encoder if by else None,
-        rows_in_order=own.rows_in_order,
+        rows_in_order=user_pairs.rows_in_order,
     )
 
 
-def _write_lists(folder: Path, own: UserPairs, audit: Audit, found: "Judged") -> None:
+def _write_lists(folder: Path, user_pairs: UserPairs, audit: Audit, judged: "Judged") -> None:
     chosen, given = audit.suspect, audit.table["correction"]
     corrections = {row: text for row, text in enumerate(given.tolist()) if text}
-    write_lists(folder, own, audit.rows[~chosen], audit.rows[chosen], corrections)
-    if found.order_faults:
-        captions = repaired(own.captions, audit.rows, found.order_faults)
-        rows = np.arange(len(own.captions))
-        save(own, folder / "repaired", rows, own.caption_column, captions)
+    write_lists(folder, user_pairs, audit.rows[~chosen], audit.rows[chosen], corrections)
+    if judged.order_faults:
+        captions = repaired(user_pairs.captions, audit.rows, judged.order_faults)
+        rows = np.arange(len(user_pairs.captions))
+        save(user_pairs, folder / "repaired", rows, user_pairs.caption_column, captions)
     else:
         # the same folder may hold that of an earlier call
         forget(folder, "repaired")

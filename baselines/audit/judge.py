@@ -208,8 +208,8 @@ class Judged:
     @property
     def named(self) -> NDArray[np.bool_]:
         """Pairs whose caption describes no picture, as a rule says, whatever its similarity."""
-        found: NDArray[np.bool_] = self.table["reason"].isin(DESCRIBES_NONE).to_numpy()
-        return found
+        described: NDArray[np.bool_] = self.table["reason"].isin(DESCRIBES_NONE).to_numpy()
+        return described
 
     @property
     def numbers(self) -> tuple[float, float, float]:
@@ -273,15 +273,15 @@ def judge_pairs(
     if one_space:
         fitted.insert(0, _as_they_are(images[image_of], texts, image_of, seed))
     reasons = reasons_of(captions, image_of, images)
-    found = _judged(fitted, image_of, Others.of(texts, image_of), reasons, seed, advance)
+    judged = _judged(fitted, image_of, Others.of(texts, image_of), reasons, seed, advance)
     if encoder == TFIDF:
         better = f" {advice(captions)}" if text_encoder is None else ""
-        found = replace(found, unseen=f"{found.unseen} {OF_TFIDF}{better}")
+        judged = replace(judged, unseen=f"{judged.unseen} {OF_TFIDF}{better}")
     if len(captions) >= FEWEST_FOR_SHARE and not (encoder == TFIDF or one_space):
         write_projections(
             work / PROJECTIONS, Moments.of(images, image_of, texts).projections(COMPONENTS, RIDGES), names
         )
-    return found
+    return judged
 
 
 def _texts(captions: Sequence[str], encoder: str, kept: Path, device: str) -> Vectors:
@@ -292,8 +292,8 @@ def _texts(captions: Sequence[str], encoder: str, kept: Path, device: str) -> Ve
         vectors = sentence_vectors(captions, encoder, device=device)
         with atomic_path(kept) as temporary, temporary.open("wb") as file:
             np.save(file, vectors)
-    found: Vectors = np.load(kept, mmap_mode="r", allow_pickle=False)
-    return found
+    vectors_of_captions: Vectors = np.load(kept, mmap_mode="r", allow_pickle=False)
+    return vectors_of_captions
 
 
 def _fitted(
@@ -423,11 +423,17 @@ def _judged(
         # the bar counts pairs once, however many ways are tried
         counting = advance if fitted is fits[-1] else lambda amount: None
         folds = fitted(0)
-        found = _measured(folds, image_of, others, np.random.default_rng(seed), counting)
-        scores = suspicion(found.given, found.planted, found.fold)
+        measures = _measured(folds, image_of, others, np.random.default_rng(seed), counting)
+        scores = suspicion(measures.given, measures.planted, measures.fold)
         told = told_apart(*scores)
         if told > best:
-            best, chosen, chosen_folds, measured, (score, score_planted) = told, fitted, folds, found, scores
+            best, chosen, chosen_folds, measured, (score, score_planted) = (
+                told,
+                fitted,
+                folds,
+                measures,
+                scores,
+            )
     faults = find_order_faults(lambda offset: chosen(offset) if offset else chosen_folds, image_of, seed)
     for fault in faults:
         # over other reasons: the row itself may be right, it is in the wrong place
@@ -493,7 +499,7 @@ def _measured(
             units, texts = unit(x), unit(y)
             r, m = len(block), len(reference)
             image = np.concatenate([np.arange(r), np.repeat(np.arange(r), draws)])
-            found = lemon(
+            scores = lemon(
                 np.concatenate([units, near[0]]),
                 np.concatenate([texts, near[1]]),
                 # planted pairs have the number of their image: LEMoN takes no neighbour of the same one
@@ -505,9 +511,11 @@ def _measured(
             # short projections say little: a vague caption, or a picture of nothing that captions name
             lengths = (np.log(np.linalg.norm(side, axis=1) + 1e-12) for side in (y, x[image]))
             hubs = [mean_of_highest(side, min(HUBS, m)) for side in (units @ near[1].T, texts @ near[0].T)]
-            fits = 1 - found.distance
+            fits = 1 - scores.distance
             beside = [] if others is None else [others.agree(block[image], np.concatenate([block, drawn]))]
-            views = np.stack([fits - (hubs[0][image] + hubs[1]) / 2, -found.score, *lengths, *beside], axis=1)
+            views = np.stack(
+                [fits - (hubs[0][image] + hubs[1]) / 2, -scores.score, *lengths, *beside], axis=1
+            )
             given[block], planted[block] = views[:r], views[r:].reshape(r, draws, -1)
             cosine[block] = fits[:r]
             better[block], gain[block] = _better(
@@ -547,10 +555,10 @@ def _better(
     """The sampled pairs of other images whose captions are most similar, the best first, and what they gain."""
     fits[image_of[:, None] == sampled_image] = -np.inf
     best = np.argsort(-fits, axis=1, kind="stable")[:, :BETTER]
-    found, gain = (
+    better, gain = (
         np.full((len(fits), BETTER), -1, np.int64),
         np.full((len(fits), BETTER), -np.inf, np.float32),
     )
-    found[:, : best.shape[1]] = sample[best]
+    better[:, : best.shape[1]] = sample[best]
     gain[:, : best.shape[1]] = np.take_along_axis(fits, best, axis=1) - own[:, None]
-    return found, gain
+    return better, gain

@@ -466,7 +466,7 @@ def cut_at_a_length(texts: Sequence[str], plain: Sequence[str]) -> NDArray[np.bo
     unique = np.zeros(len(texts), bool)
     unique[np.unique(np.array(plain, object).astype(str), return_index=True)[1]] = True
     is_open = np.array([text.rstrip()[-1:].isalnum() for text in texts], bool) & unique
-    found = np.zeros(len(texts), bool)
+    is_cut = np.zeros(len(texts), bool)
     for lengths in (np.array([len(text.strip()) for text in texts]), np.array([len(each) for each in split])):
         counts = np.bincount(lengths[unique], minlength=1).astype(float)
         opened = np.bincount(lengths[is_open], minlength=len(counts))
@@ -480,8 +480,8 @@ def cut_at_a_length(texts: Sequence[str], plain: Sequence[str]) -> NDArray[np.bo
                 rows = np.flatnonzero((lengths == length) & is_open)
                 torn = rows[_torn(split, lengths == length, rows)]
                 if len(torn) >= max(5, LEAST_OF_EXCESS * (counts[length] - usual)):
-                    found[torn] = True
-    return found
+                    is_cut[torn] = True
+    return is_cut
 
 
 def _torn(

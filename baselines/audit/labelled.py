@@ -85,11 +85,11 @@ class LabelledPairs(Record):
     detection: dict[str, dict[str, Estimates]] = Field(default_factory=dict)
 
 
-def says(found: LabelledPairs) -> str:
+def says(labelled: LabelledPairs) -> str:
     """What a reader has to know of the labels, in a sentence or two."""
-    n, wrong, matching = sum(found.labels.values()), found.labels["wrong"], found.labels["matches"]
+    n, wrong, matching = sum(labelled.labels.values()), labelled.labels["wrong"], labelled.labels["matches"]
     counts = f"{n:,}, {wrong:,} of them wrong and {matching:,} matching"
-    sentence = f"The noise is natural. Labelled pairs ({found.file}): {counts}."
+    sentence = f"The noise is natural. Labelled pairs ({labelled.file}): {counts}."
     if min(wrong, matching) >= FEWEST:
         return sentence
     return (
@@ -143,8 +143,8 @@ def labelled_pairs(
             rows = np.flatnonzero(~np.isnan(values) & np.isin(label, (other, "matches")))
             wrong = label[rows] == other
             if min(wrong.sum(), (~wrong).sum()) >= FEWEST:
-                found = _detection(values[rows], wrong, weight[rows], group[rows], seed)
-                detection.setdefault(column, {})[other] = found
+                estimates = _detection(values[rows], wrong, weight[rows], group[rows], seed)
+                detection.setdefault(column, {})[other] = estimates
     return LabelledPairs(
         file=file.name,
         labels={name: count[name] for name in LABELS},
@@ -213,21 +213,21 @@ def weighted_measures(
     counts, weights = drawn[:, order], (drawn * weight)[:, order]
     n_called = counts.cumsum(axis=1)[:, last]
     called = weights.cumsum(axis=1)[:, last]
-    found = (weights * wrong[order]).cumsum(axis=1)[:, last]
-    right = called - found
-    new_found, new_right = (np.diff(each, axis=1, prepend=0) for each in (found, right))
-    n_found, n_right = found[:, -1], right[:, -1]
-    later = n_right[:, None] - right  # matching pairs with a larger value
+    wrong_called = (weights * wrong[order]).cumsum(axis=1)[:, last]
+    right_called = called - wrong_called
+    new_found, new_right = (np.diff(each, axis=1, prepend=0) for each in (wrong_called, right_called))
+    n_found, n_right = wrong_called[:, -1], right_called[:, -1]
+    later = n_right[:, None] - right_called  # matching pairs with a larger value
     from_top, right_from_top = (
-        each[:, -1:] - each + np.diff(each, axis=1, prepend=0) for each in (called, right)
+        each[:, -1:] - each + np.diff(each, axis=1, prepend=0) for each in (called, right_called)
     )
     k = min(PRECISION_AT, len(values))
     at = [
         np.interp(k, np.append(0, n), np.append(0, f)) / np.interp(k, np.append(0, n), np.append(0, c))
-        for n, f, c in zip(n_called, found, called, strict=True)
+        for n, f, c in zip(n_called, wrong_called, called, strict=True)
     ]
     with np.errstate(invalid="ignore"):  # nothing is called where the first values were not drawn
-        precision = np.nan_to_num(found / called)
+        precision = np.nan_to_num(wrong_called / called)
         precision_right = np.nan_to_num(right_from_top / from_top)
     return {
         "auroc": (new_found * (later + new_right / 2)).sum(axis=1) / (n_found * n_right),

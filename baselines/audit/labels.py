@@ -62,7 +62,7 @@ def read_labels(
         return {}
     for row, pair in enumerate(zip(images, captions, strict=True)):
         rows_of[pair].append(row)
-    found: dict[int, Label] = {}
+    label_of: dict[int, Label] = {}
     needed = ("version", "image_id", "caption", "label")
     expected = f"labels of version {VERSION}, as the page downloads them"
     for where, line in read_table(Path(file), DataError, needed, expected=expected)[1]:
@@ -92,9 +92,9 @@ def read_labels(
             )
         label = Label(cells["label"], " ".join(cells.get("correction", "").split()))
         for row in rows:
-            if found.setdefault(row, label) != label:
+            if label_of.setdefault(row, label) != label:
                 raise DataError(f"{where}: this pair has another label above; keep one")
-    return found
+    return label_of
 
 
 @dataclass(frozen=True)

@@ -119,12 +119,12 @@ def lemon(
         own = image[block, None] == image[pairs]
         sides = (x[image[block]], near_x), (y[block], near_y)
         places, terms = [], []
-        for (asks, found), (others, found_others), tau_1, tau_2 in (
+        for (asks, near_asks), (others, near_others), tau_1, tau_2 in (
             (*sides, setting.tau_1n, setting.tau_2n),
             (*sides[::-1], setting.tau_1m, setting.tau_2m),
         ):
-            cosine, near = (asks @ found.T).masked_fill_(own, -torch.inf).topk(setting.k, dim=1)
-            across = torch.einsum("nd,nkd->nk", others, found_others[near])
+            cosine, near = (asks @ near_asks.T).masked_fill_(own, -torch.inf).topk(setting.k, dim=1)
+            across = torch.einsum("nd,nkd->nk", others, near_others[near])
             weight = torch.exp(-tau_1 * _exponent(cosine, setting) - tau_2 * trust[near])
             places.append(pairs[near])
             terms.append((_distance(across, setting) * weight).mean(dim=1))  # by k, not by the sum of weights

@@ -16,21 +16,25 @@ if TYPE_CHECKING:
 
 
 def write_lists(
-    folder: Path, own: UserPairs, kept: Int64Array, suspects: Int64Array, corrections: Mapping[int, str]
+    folder: Path,
+    user_pairs: UserPairs,
+    kept: Int64Array,
+    suspects: Int64Array,
+    corrections: Mapping[int, str],
 ) -> None:
     """Write ``clean``, ``suspects``, and ``corrected`` if there are corrections.
 
     Args:
         folder: where to write.
-        own: the rows as they came.
+        user_pairs: the rows as they came.
         kept, suspects: int64, rows of each list, ascending.
         corrections: row to the caption that fits; such rows stand in ``corrected`` beside those of ``clean``.
     """
-    save(own, folder / "clean", kept)
-    save(own, folder / "suspects", suspects)
+    save(user_pairs, folder / "clean", kept)
+    save(user_pairs, folder / "suspects", suspects)
     if corrections:
         rows = np.union1d(kept, list(corrections)).astype(np.int64)
-        save(own, folder / "corrected", rows, own.caption_column, corrections)
+        save(user_pairs, folder / "corrected", rows, user_pairs.caption_column, corrections)
     else:
         forget(folder, "corrected")
 

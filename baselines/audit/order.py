@@ -115,13 +115,13 @@ def segments(
     usual = fits[FARTHEST + base][offsets == base].mean() if (offsets == base).any() else 0.0
     if usual < HARDLY:
         return ()
-    found = []
+    faults = []
     for rows in np.split(np.arange(len(offsets)), np.flatnonzero(np.diff(offsets)) + 1):
         offset = int(offsets[rows[0]])
         own, moved = fits[FARTHEST][rows].mean(), fits[FARTHEST + offset][rows].mean()
         if len(rows) >= LEAST_ROWS and min(moved, moved - own) >= LEAST_FIT * usual:
-            found.append(OrderFault(int(rows[0]), int(rows[-1]), -offset))
-    return tuple(found)
+            faults.append(OrderFault(int(rows[0]), int(rows[-1]), -offset))
+    return tuple(faults)
 
 
 def _disorder(image_of: Int64Array, random: np.random.Generator) -> Int64Array:

@@ -239,5 +239,5 @@ def _slider(audit: Audit, values: NDArray[np.float32]) -> dict[str, Any]:
 
 def _at_most(values: NDArray[np.float32], limits: NDArray[np.float64]) -> list[int]:
     """Number of values at most each limit; NaN never counts."""
-    found = np.searchsorted(np.sort(values), limits.astype(np.float32), side="right")
-    return [int(count) for count in found]
+    counts = np.searchsorted(np.sort(values), limits.astype(np.float32), side="right")
+    return [int(count) for count in counts]

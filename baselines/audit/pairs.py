@@ -171,15 +171,15 @@ def pair_table(
     """
     refuse_text_encoder(text_encoder, audited.train)  # before minutes of scoring
     train, rows, first = audited.train, audited.rows, audited.runs[0]
-    seed, place = first.job.seed, device_for(device, first.job.precision)
-    networks, batches = _opened(audited, place)
+    seed, chosen_device = first.job.seed, device_for(device, first.job.precision)
+    networks, batches = _opened(audited, chosen_device)
     sample = sample_of(rows, seed)
     n_images = len(np.unique(train.caption_to_image[rows]))
     with bar("audit", 2 * len(rows) + n_images, console) as advance:
         loss, similarity, score, _ = _own(networks, batches, advance)
         if not (np.isfinite(loss).all() and np.isfinite(score).all()):
             raise TrainingError(f"{first.folder.path} gives similarities that are not finite; train it again")
-        scores_of = partial(score_rows, networks, train, device=place)
+        scores_of = partial(score_rows, networks, train, device=chosen_device)
         rank, better = among_others(scores_of, train, rows, score, sample, advance)
         judged = judge_split(
             train,
@@ -256,7 +256,7 @@ def clean_probability(
         epoch: epoch to read (default: the best epoch of each run).
         run: number of one of the runs, to read it alone.
     """
-    found = []
+    probabilities = []
     for each in audited.runs if run is None else [audited.runs[run]]:
         kept = each.folder.read_estimates(
             each.outcome.best_epoch if epoch is None else epoch, len(audited.train)
@@ -266,25 +266,25 @@ def clean_probability(
         values = kept[CLEAN_PROBABILITY]
         unseen = np.setdiff1d(np.arange(len(values)), each.job.rows(audited.train), assume_unique=True)
         values[unseen] = np.nan  # pairs that were never trained on still have the initial value of the memory
-        found.append(values[audited.rows])
-    if not found:
+        probabilities.append(values[audited.rows])
+    if not probabilities:
         return np.full(len(audited.rows), np.nan, np.float32)
-    mean: Float32Array = np.mean(found, axis=0, dtype=np.float32)
+    mean: Float32Array = np.mean(probabilities, axis=0, dtype=np.float32)
     return mean
 
 
-def _opened(audited: AuditedRuns, place: torch.device) -> tuple[Networks, TrainingBatches]:
+def _opened(audited: AuditedRuns, device: torch.device) -> tuple[Networks, TrainingBatches]:
     """The best networks of the runs, with what they rank by, and batches of the audited pairs."""
     networks = [
         (network, partial(method.ranking_scores, network))
-        for method in audited.methods(place)
+        for method in audited.methods(device)
         for network in method.networks
     ]
     return networks, TrainingBatches(
         audited.train,
         batch_size=audited.runs[0].job.recipe.batch_size,
         seed=audited.runs[0].job.seed,
-        device=place,
+        device=device,
         pair_rows=audited.rows,
         features="mapped",
     )
@@ -410,19 +410,19 @@ def lemon_table(
     random = np.random.default_rng(derive_seed(seed, "audit", LEMON))
     reference = np.sort(random.permutation(len(rows))[:MOST_REFERENCE])
     with bar("audit", len(rows) + n_images, console) as advance:
-        found = lemon(images, captions[rows], image_of, reference, device=device, advance=advance)
+        lemons = lemon(images, captions[rows], image_of, reference, device=device, advance=advance)
         x, y = (
             side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-12)
             for side in (images, captions)
         )
-        similarity = (1 - found.distance).astype(np.float32)
+        similarity = (1 - lemons.distance).astype(np.float32)
 
         def scores_of(block: Int64Array, others: Int64Array) -> NDArray[np.float32]:
             scores: NDArray[np.float32] = (x[block] @ y[others].T).astype(np.float32)
             return scores
 
         rank, better = among_others(scores_of, train, rows, similarity, sample_of(rows, seed), advance)
-    return table_of(train, rows, {LEMON: -found.score, "similarity": similarity}, rank, better)
+    return table_of(train, rows, {LEMON: -lemons.score, "similarity": similarity}, rank, better)
 
 
 def suspicious_first(table: pd.DataFrame, chosen_by: str) -> Int64Array:

@@ -186,27 +186,27 @@ def reasons_of(
     texts = [_text(caption) for caption in captions]
     plain = [" ".join(words(text)) for text in texts]
     kinds = np.unique(np.array(plain, object).astype(str), return_inverse=True)[1]
-    found = np.full(len(captions), "", object)
+    reason = np.full(len(captions), "", object)
     # the first of REASONS is written last
-    found[_near_equal(plain, image_of, images)] = NEAR_EQUAL
+    reason[_near_equal(plain, image_of, images)] = NEAR_EQUAL
     main, language = languages(plain)
     if main == "en":
-        found[[_is_cut_off(text) for text in texts]] = CUT_OFF
+        reason[[_is_cut_off(text) for text in texts]] = CUT_OFF
     stops = frozenset(STOP_WORDS.get(main, "").split())
     if stops:
-        found[cut_at_a_length(texts, plain)] = CUT_OFF
+        reason[cut_at_a_length(texts, plain)] = CUT_OFF
     shown = [_URL.sub(" ", unescape(caption)) for caption in captions]
     junk = junk_of(shown, [_TAG.sub(" ", each) for each in shown], plain, stops)
-    found[junk[KEYWORDS]] = KEYWORDS
-    found[[each not in ("", main) for each in language]] = LANGUAGE
-    found[_repeated(image_of, kinds)] = REPEATED_PICTURE
-    found[_repeated(kinds, image_of)] = REPEATED
+    reason[junk[KEYWORDS]] = KEYWORDS
+    reason[[each not in ("", main) for each in language]] = LANGUAGE
+    reason[_repeated(image_of, kinds)] = REPEATED_PICTURE
+    reason[_repeated(kinds, image_of)] = REPEATED
     for kind in reversed(JUNK[:-1]):
-        found[junk[kind]] = kind
-    found[[_is_boilerplate(caption, each) for caption, each in zip(captions, plain, strict=True)]] = (
+        reason[junk[kind]] = kind
+    reason[[_is_boilerplate(caption, each) for caption, each in zip(captions, plain, strict=True)]] = (
         BOILERPLATE
     )
-    found[[not terms(text) and not _URL.search(text) for text in texts]] = NO_WORDS
+    reason[[not terms(text) and not _URL.search(text) for text in texts]] = NO_WORDS
     # the first row of an image with this caption is no copy
     pairs = np.unique(
         np.stack([image_of, np.unique(np.array(captions, object).astype(str), return_inverse=True)[1]]),
@@ -215,8 +215,8 @@ def reasons_of(
     )[1]
     copies = np.ones(len(captions), bool)
     copies[pairs] = False
-    found[copies] = COPY
-    return found
+    reason[copies] = COPY
+    return reason
 
 
 def _text(caption: str) -> str:
@@ -274,18 +274,18 @@ def languages(plain: Sequence[str]) -> tuple[str, list[str]]:
     usual = Counter(scripts).most_common(1)[0][0]
     if marked[main] < LEAST_MARKED or usual != LATIN:
         main = "" if usual in (LATIN, None) else usual
-    found = []
+    foreign = []
     for each, own in zip(split, scripts, strict=True):
         if own and usual and own != usual:
-            found.append(own)
+            foreign.append(own)
         # a caption with one stop word of the set's language is of this language
         elif own == LATIN and main in lists and lists[main].isdisjoint(each):
             hits = {name: len(stops.intersection(each)) for name, stops in lists.items()}
             best = max(hits, key=lambda name: hits[name])
-            found.append(best if hits[best] >= 2 else "")
+            foreign.append(best if hits[best] >= 2 else "")
         else:
-            found.append("")
-    return main, found
+            foreign.append("")
+    return main, foreign
 
 
 def _near_equal(
@@ -306,8 +306,8 @@ def _near_equal(
     # in units of the set: drawings lie nearer to each other than photographs
     usual = np.median(near.kneighbors(n_neighbors=1)[0])
     near_equal: set[int] = set()
-    found = near.radius_neighbors(radius=NEAR * usual, return_distance=False)
-    for one, others in zip(used.tolist(), found, strict=True):
+    neighbours = near.radius_neighbors(radius=NEAR * usual, return_distance=False)
+    for one, others in zip(used.tolist(), neighbours, strict=True):
         for other in used[others].tolist():
             if of_image[one].isdisjoint(of_image[other]):
                 near_equal |= {one, other}

@@ -90,10 +90,10 @@ def write_runs(
         ]
         if (truth := hidden_correspondence(train, audited.rows)) is not None:
             facts["epochs"] = [
-                AuditedEpoch(run=run.folder, epoch=epoch, detection=found)
+                AuditedEpoch(run=run.folder, epoch=epoch, detection=measured)
                 for run, history in zip(described, histories, strict=True)
                 for epoch, values in enumerate(history)
-                if (found := detection_of(values, truth, threshold if own else THRESHOLD))
+                if (measured := detection_of(values, truth, threshold if own else THRESHOLD))
             ]
         kept = histories[0][~np.isnan(histories[0]).all(axis=1)]
         remarks = _of_method(described, table)
@@ -124,8 +124,8 @@ def write_lemon(
     images, captions = _embeddings(embeddings, train)
     known = _read_labels(labels, train)
     with sole_owner(to):
-        place = device_for(device, "32-true")
-        table = lemon_table(train, np.arange(len(train)), SEED, images, captions, device=place)
+        chosen_device = device_for(device, "32-true")
+        table = lemon_table(train, np.arange(len(train)), SEED, images, captions, device=chosen_device)
         facts = {"noise": replace(train.noise, source=None), "embeddings": tuple(map(str, embeddings))}
         return _write(to, train, table, LEMON_THRESHOLDS, known, SEED, facts)
 
@@ -209,9 +209,9 @@ def _write(
     if truth is not None:
         facts["first_wrong"] = int((~truth[order[:SUSPICIOUS]]).sum())
         facts["detection"] = {
-            column: found
+            column: measured
             for column, threshold in thresholds.items()
-            if (found := detection_of(table[column].to_numpy(np.float32), truth, threshold))
+            if (measured := detection_of(table[column].to_numpy(np.float32), truth, threshold))
         }
     if known:
         facts["labelled"] = labelled_pairs(*known, train, table, list(thresholds), seed)
@@ -278,13 +278,13 @@ def _weighed(
     table: pd.DataFrame, order: Int64Array, judged: Judged | None, row_of: Mapping[int, int]
 ) -> Judged:
     """A judgement in the order of the chosen column, as labels correct it; LEMoN only has an order."""
-    place = np.empty(len(table))
-    place[order] = np.arange(len(table))
+    position = np.empty(len(table))
+    position[order] = np.arange(len(table))
     better = table[[f"better_{number}" for number in range(1, BETTER + 1)]].to_numpy(object)
     # a more similar caption of a pair that was not audited has no row, and is not shown
     rows = np.array([[row_of.get(pair, -1) for pair in line] for line in better.tolist()])
     if judged is None:
-        unknown = table.assign(score=-place, probability=np.nan, reason="")
+        unknown = table.assign(score=-position, probability=np.nan, reason="")
         none = float("nan")
         return Judged(unknown, none, none, none, "", rows, unseen="", views=(LEMON, "similarity"))
     # the probability rests on one view; the pairs are ordered by both
@@ -295,7 +295,7 @@ def _weighed(
     lean = float(np.polyfit(cross_fitted / (cross_fitted.std() + 1e-12), odds, 1)[0]) / 2
     return replace(
         judged,
-        table=table.assign(score=-place),
+        table=table.assign(score=-position),
         better=rows,
         views=("similarity", CROSS_FITTED),
         lean=lean,

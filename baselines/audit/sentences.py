@@ -77,15 +77,15 @@ class Bert(nn.Module):
         ids = torch.tensor([each.ids for each in read], device=self.words.weight.device)
         mask = torch.tensor([each.attention_mask for each in read], device=ids.device)
         start = self.words(ids) + self.places.weight[: ids.shape[1]] + self.kinds.weight[0]
-        found = self.layers(self.norm(start), src_key_padding_mask=mask == 0)
-        weights = mask[..., None].to(found.dtype)
-        mean: Tensor = (found * weights).sum(dim=1) / weights.sum(dim=1)
+        states = self.layers(self.norm(start), src_key_padding_mask=mask == 0)
+        weights = mask[..., None].to(states.dtype)
+        mean: Tensor = (states * weights).sum(dim=1) / weights.sum(dim=1)
         return mean
 
 
 def _torch_names(tensors: dict[str, Tensor], n_layers: int) -> dict[str, Tensor]:
     """Tensors of BERT under the names of ``nn.TransformerEncoder``, which holds query, key and value in one matrix."""
-    found = {}
+    renamed = {}
     for ours, theirs in (
         ("words", "word_embeddings"),
         ("places", "position_embeddings"),
@@ -94,12 +94,12 @@ def _torch_names(tensors: dict[str, Tensor], n_layers: int) -> dict[str, Tensor]
     ):
         for part in ("weight", "bias"):
             if f"embeddings.{theirs}.{part}" in tensors:
-                found[f"{ours}.{part}"] = tensors[f"embeddings.{theirs}.{part}"]
+                renamed[f"{ours}.{part}"] = tensors[f"embeddings.{theirs}.{part}"]
     for layer in range(n_layers):
         ours, theirs = f"layers.layers.{layer}", f"encoder.layer.{layer}"
         for part in ("weight", "bias"):
             parts = [tensors[f"{theirs}.attention.self.{name}.{part}"] for name in ("query", "key", "value")]
-            found[f"{ours}.self_attn.in_proj_{part}"] = torch.cat(parts)
+            renamed[f"{ours}.self_attn.in_proj_{part}"] = torch.cat(parts)
             for name, of in (
                 ("self_attn.out_proj", "attention.output.dense"),
                 ("norm1", "attention.output.LayerNorm"),
@@ -107,8 +107,8 @@ def _torch_names(tensors: dict[str, Tensor], n_layers: int) -> dict[str, Tensor]
                 ("linear2", "output.dense"),
                 ("norm2", "output.LayerNorm"),
             ):
-                found[f"{ours}.{name}.{part}"] = tensors[f"{theirs}.{of}.{part}"]
-    return found
+                renamed[f"{ours}.{name}.{part}"] = tensors[f"{theirs}.{of}.{part}"]
+    return renamed
 
 
 def sentence_vectors(captions: Sequence[str], name: str, *, device: str = "auto") -> NDArray[np.float32]:
@@ -124,16 +124,16 @@ def sentence_vectors(captions: Sequence[str], name: str, *, device: str = "auto"
         NclBenchError: the encoder is not installed, or the model cannot be loaded.
     """
     require_encoder(name)
-    place = device_for(device, "32-true")
+    chosen_device = device_for(device, "32-true")
     if name.startswith(CLIP):
-        encode = _clip(name, place)
+        encode = _clip(name, chosen_device)
     else:
         encode = (
             _e5()
             if name == E5
-            else _minilm(place)
+            else _minilm(chosen_device)
             if name == MINILM
-            else _of_sentence_transformers(name, place)
+            else _of_sentence_transformers(name, chosen_device)
         )
     different, number = np.unique(np.array(captions, object).astype(str), return_inverse=True)
     # captions of one length together need the least padding
@@ -145,8 +145,8 @@ def sentence_vectors(captions: Sequence[str], name: str, *, device: str = "auto"
             parts.append(normalize(encode(different[block].tolist()).float(), eps=1e-12).cpu().numpy())
     vectors = np.empty((len(different), parts[0].shape[1]), np.float32)
     vectors[order] = np.concatenate(parts)
-    found: NDArray[np.float32] = vectors[number]
-    return found
+    in_given_order: NDArray[np.float32] = vectors[number]
+    return in_given_order
 
 
 def best_encoder(captions: Sequence[str]) -> str:

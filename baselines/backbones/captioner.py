@@ -115,8 +115,8 @@ class Captioner(nn.Module):
         written = states.to(self.out.weight.dtype)
         # bfloat16 is too coarse for a log-likelihood
         with torch.autocast(written.device.type, enabled=False):
-            found: Tensor = self.out(written)
-            return found
+            logits: Tensor = self.out(written)
+            return logits
 
     def _states(self, seen: Tensor, labels: Tensor, order: Order, items: Tensor) -> Tensor:
         """States after the labels, float ``(all words, hidden)``, in reading order; see :meth:`logits`."""

@@ -68,20 +68,20 @@ def byte_pairs() -> Any:
 
 def architecture(config: CLIPConfig) -> dict[str, Any]:
     """Options of ``open_clip.CLIP``, with explicit sizes where other code reads them."""
-    found = named(config.model) if isinstance(config.model, str) else config.model.model_dump()
+    parts = named(config.model) if isinstance(config.model, str) else config.model.model_dump()
     if _known_weights(config).get("quick_gelu"):
-        found["quick_gelu"] = True
+        parts["quick_gelu"] = True
     words = byte_pairs().vocab_size
-    text = found["text_cfg"] = {"context_length": 77, "vocab_size": words} | found["text_cfg"]
-    found["vision_cfg"] = {"image_size": 224, "patch_size": 16} | found["vision_cfg"]
-    others = {"custom_text", "multimodal_cfg"} & set(found)
+    text = parts["text_cfg"] = {"context_length": 77, "vocab_size": words} | parts["text_cfg"]
+    parts["vision_cfg"] = {"image_size": 224, "patch_size": 16} | parts["vision_cfg"]
+    others = {"custom_text", "multimodal_cfg"} & set(parts)
     others |= {key for key in text if key.startswith(("hf_", "tokenizer_", "embed_cls", "pool_type"))}
     if others or text["vocab_size"] != words:
         raise TrainingError(
             f"backbone.model is {config.model}, whose text tower or tokenizer is not CLIP's own; choose one such as "
             "ViT-B-32, RN50 or ViT-L-14"
         )
-    return found
+    return parts
 
 
 def named(name: str) -> dict[str, Any]:
@@ -92,8 +92,8 @@ def named(name: str) -> dict[str, Any]:
         raise TrainingError(
             f"backbone.model is {name}, which OpenCLIP does not know; did you mean {' or '.join(near)}?"
         )
-    found: dict[str, Any] = open_clip.get_model_config(name)
-    return found
+    architecture_of_name: dict[str, Any] = open_clip.get_model_config(name)
+    return architecture_of_name
 
 
 def _known_weights(config: CLIPConfig) -> dict[str, Any]:
@@ -107,16 +107,16 @@ def _known_weights(config: CLIPConfig) -> dict[str, Any]:
         raise TrainingError(
             f"backbone.pretrained is {config.pretrained}, which OpenCLIP does not know for this model; {known}"
         )
-    found: dict[str, Any] = open_clip.get_pretrained_cfg(config.model, config.pretrained)
-    return found
+    facts: dict[str, Any] = open_clip.get_pretrained_cfg(config.model, config.pretrained)
+    return facts
 
 
 def transform(config: CLIPConfig, size: int) -> Callable[[Any], Tensor]:
     """OpenCLIP's transform for evaluation, from an RGB image to ``(3, size, size)``: resize, centre crop, normalise."""
     from open_clip.transform import PreprocessCfg, image_transform_v2, merge_preprocess_dict
 
-    found = merge_preprocess_dict(PreprocessCfg(), {**_known_weights(config), "size": size})
-    made: Callable[[Any], Tensor] = image_transform_v2(PreprocessCfg(**found), is_train=False)
+    preparation = merge_preprocess_dict(PreprocessCfg(), {**_known_weights(config), "size": size})
+    made: Callable[[Any], Tensor] = image_transform_v2(PreprocessCfg(**preparation), is_train=False)
     return made
 
 
@@ -136,10 +136,10 @@ def weights_file(config: CLIPConfig) -> Path | None:
         return readable(Path(config.weights), TrainingError, "a safetensors file with backbone.weights")
     if not config.pretrained:
         return None
-    found = _known_weights(config)
+    facts = _known_weights(config)
     fix = "fetch them where there is a network, and give their safetensors file as backbone.weights"
     with reading(f"the weights {config.pretrained} of {config.model}", TrainingError, fix=fix):
-        return Path(open_clip_package().download_pretrained(found))
+        return Path(open_clip_package().download_pretrained(facts))
 
 
 def weights(path: Path, config: CLIPConfig) -> dict[str, Tensor]:

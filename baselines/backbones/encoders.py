@@ -131,8 +131,8 @@ def all_states(gru: nn.GRU, sequences: Tensor) -> Tensor:
     """States of a one-direction GRU over sequences of equal length, float ``(n, length, hidden_size)``."""
     if on_gpu_path(sequences) and not torch.compiler.is_compiling():
         with torch.autocast(sequences.device.type, enabled=False):
-            found: Tensor = gru(sequences.to(next(gru.parameters()).dtype))[0]
-        return found
+            all_of_them: Tensor = gru(sequences.to(next(gru.parameters()).dtype))[0]
+        return all_of_them
     n, length, _ = sequences.shape
     return states(gru, sequences, torch.full((n,), length, device=sequences.device)).squeeze(2)
 
@@ -156,8 +156,8 @@ def states(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
         order = reading_order(lengths, longest)
         items = to_device(order.items[0], sequences.device)
         read = sequences.flatten(0, 1).index_select(0, items)
-        found = gru(PackedSequence(read, torch.tensor(order.sizes)))[0].data
-        return in_rows(found, items, n, longest).view(n, longest, -1, gru.hidden_size)
+        in_steps = gru(PackedSequence(read, torch.tensor(order.sizes)))[0].data
+        return in_rows(in_steps, items, n, longest).view(n, longest, -1, gru.hidden_size)
     run = cast("Callable[..., Tensor]", _States.apply)
     return run(sequences, *_parameters(gru), reading_order(lengths, longest, 1 + gru.bidirectional))
 
@@ -183,11 +183,11 @@ def padded_states(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
     entering = torch.baddbmm(bias[:, None], items.flatten(1, 2), weight.transpose(1, 2))
     entering = entering.view(*items.shape[:3], -1)
     state = entering.new_zeros(*entering.shape[:1], len(sequences), gru.hidden_size)
-    found = []
+    states_of_items = []
     for item in entering.unbind(1):
         state = gru_step(state, item, torch.baddbmm(bias_kept[:, None], state, weight_kept.transpose(1, 2)))
-        found.append(state)
-    forwards, *backwards = torch.stack(found, dim=2).unbind(0)
+        states_of_items.append(state)
+    forwards, *backwards = torch.stack(states_of_items, dim=2).unbind(0)
     every = torch.stack([forwards, *(x[rows, turned] for x in backwards)], dim=2)
     return every * (times < to_device(lengths, times.device)[:, None])[..., None, None]
 
@@ -272,13 +272,13 @@ class _States(torch.autograd.Function):
         items = sequences.flatten(0, 1)[order.items]
         from_items = torch.cat([c[:, : 2 * hidden], torch.zeros_like(c[:, 2 * hidden :])], dim=1) + b
         gates = torch.baddbmm(from_items[:, None], items, w.transpose(1, 2))
-        kept, found = (gates.new_empty(*gates.shape[:2], hidden) for _ in range(2))
+        kept, states_by_step = (gates.new_empty(*gates.shape[:2], hidden) for _ in range(2))
         h = gates.new_zeros(len(u), order.sizes[0], hidden)
         room = gates.new_empty(h.numel() * 3)
         new_bias, u_back = c[:, None, 2 * hidden :], u.transpose(1, 2)
         at = [
             torch.split(x, order.sizes, dim=1)
-            for x in (gates[..., : 2 * hidden], gates[..., 2 * hidden :], kept, found)
+            for x in (gates[..., : 2 * hidden], gates[..., 2 * hidden :], kept, states_by_step)
         ]
         for both, n, m, h_next in zip(*at, strict=True):
             h = h[:, : n.shape[1]]
@@ -289,12 +289,12 @@ class _States(torch.autograd.Function):
             n.addcmul_(both[..., :hidden], m).tanh_()
             h = torch.lerp(n, h, both[..., hidden:], out=h_next)
         ctx.order = order
-        ctx.save_for_backward(sequences, w, u, b, c, gates, kept, found)
-        return _in_place(found, sequences, order)
+        ctx.save_for_backward(sequences, w, u, b, c, gates, kept, states_by_step)
+        return _in_place(states_by_step, sequences, order)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        *inputs, gates, kept, found = ctx.saved_tensors
+        *inputs, gates, kept, states_by_step = ctx.saved_tensors
         order: Order = ctx.order
         if torch.is_grad_enabled():
             again = _by_autograd(order, *inputs)
@@ -305,9 +305,11 @@ class _States(torch.autograd.Function):
         hidden = u.shape[2]
         r, z, n = gates.chunk(3, dim=-1)
         of_new = (1 - z).addcmul_(n * n, z - 1)
-        slopes = gates.new_empty(*found.shape[:2], 3, hidden)  # derivatives of r, z and m by the state
+        slopes = gates.new_empty(
+            *states_by_step.shape[:2], 3, hidden
+        )  # derivatives of r, z and m by the state
         torch.mul(of_new, r, out=slopes[:, :, 2])
-        torch.mul(found - n, 1 - z, out=slopes[:, :, 1])
+        torch.mul(states_by_step - n, 1 - z, out=slopes[:, :, 1])
         torch.mul(slopes[:, :, 2], kept * (1 - r), out=slopes[:, :, 0])
         d_states = torch.stack([x[i] for x, i in zip(grad.flatten(0, 1).unbind(1), order.items, strict=True)])
         d_gates = torch.empty_like(gates)
@@ -320,7 +322,7 @@ class _States(torch.autograd.Function):
             carried = room[: d_h.numel()].view(d_h.shape)
             torch.mul(d_h, z_now, out=carried)
             carried.baddbmm_(d_gate.flatten(2), u)
-        d_u = d_gates[:, order.sizes[0] :].transpose(1, 2) @ found[:, _before(order.sizes)]
+        d_u = d_gates[:, order.sizes[0] :].transpose(1, 2) @ states_by_step[:, _before(order.sizes)]
         d_c = d_gates.sum(dim=1)
         torch.mul(d_states, of_new, out=d_gates[..., 2 * hidden :])
         items = sequences.flatten(0, 1)[order.items]
@@ -339,11 +341,11 @@ def _before(sizes: list[int]) -> Tensor:
     return torch.arange(sizes[0], sum(sizes)) - counts[:-1].repeat_interleave(counts[1:])
 
 
-def _in_place(found: Tensor, sequences: Tensor, order: Order) -> Tensor:
+def _in_place(states_by_step: Tensor, sequences: Tensor, order: Order) -> Tensor:
     """Unpack states ``(directions, total, hidden)`` to ``(n, longest, directions, hidden)``, zero past the lengths."""
     n, longest, _ = sequences.shape
-    out = found.new_zeros(n * longest, len(found), found.shape[2])
-    for direction, (rows, places) in enumerate(zip(found, order.items, strict=True)):
+    out = states_by_step.new_zeros(n * longest, len(states_by_step), states_by_step.shape[2])
+    for direction, (rows, places) in enumerate(zip(states_by_step, order.items, strict=True)):
         out[places, direction] = rows
     return out.view(n, longest, *out.shape[1:])
 
@@ -352,12 +354,12 @@ def _by_autograd(order: Order, sequences: Tensor, w: Tensor, u: Tensor, b: Tenso
     """Compute the equations step by step, for autograd."""
     from_items = torch.baddbmm(b[:, None], sequences.flatten(0, 1)[order.items], w.transpose(1, 2))
     h = from_items.new_zeros(len(u), order.sizes[0], u.shape[2])
-    found = []
+    states_by_step = []
     for entering in torch.split(from_items, order.sizes, dim=1):
         h = h[:, : entering.shape[1]]
         r, z, n = entering.chunk(3, dim=-1)
         r_kept, z_kept, m = torch.baddbmm(c[:, None], h, u.transpose(1, 2)).chunk(3, dim=-1)
         n = torch.tanh(n + torch.sigmoid(r + r_kept) * m)
         h = n + torch.sigmoid(z + z_kept) * (h - n)
-        found.append(h)
-    return _in_place(torch.cat(found, dim=1), sequences, order)
+        states_by_step.append(h)
+    return _in_place(torch.cat(states_by_step, dim=1), sequences, order)

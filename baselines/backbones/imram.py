@@ -153,17 +153,19 @@ class Direction(nn.Module):
             yield Look(memory, weights, unmixed(relevance, looking, between, weights, among))
             if step + 1 < self.steps:
                 by_item = weights.flatten(2).transpose(1, 2)
-                found = [
+                seen_parts = [
                     (by_item @ share).view(-1, *looking.vectors.shape[:2], share.shape[-1])
                     for share in shares
                 ]
-                memory = self._updated(memory, of_memory if step == 0 else self.unit.of_memory(memory), found)
+                memory = self._updated(
+                    memory, of_memory if step == 0 else self.unit.of_memory(memory), seen_parts
+                )
                 scores = (seen.vectors @ memory.flatten(1, 2).transpose(1, 2)).view_as(between)
                 if looking.valid is not None:
                     scores = scores.masked_fill(~looking.valid, 0.0)
 
-    def _updated(self, memory: Tensor, of_memory: tuple[Tensor, ...], found: list[Tensor]) -> Tensor:
-        sums = [ours.to(theirs.dtype) + theirs for ours, theirs in zip(of_memory, found, strict=True)]
+    def _updated(self, memory: Tensor, of_memory: tuple[Tensor, ...], seen_parts: list[Tensor]) -> Tensor:
+        sums = [ours.to(theirs.dtype) + theirs for ours, theirs in zip(of_memory, seen_parts, strict=True)]
         if len(sums) == 2:
             candidate, gate = torch.tanh(sums[0]), torch.sigmoid(sums[1])
             memory = candidate + gate * (memory - candidate)

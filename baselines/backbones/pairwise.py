@@ -106,8 +106,10 @@ def may_pad(counts: Sequence[int]) -> bool:
 
 def in_given_order(columns: Sequence[Tensor], blocks: Sequence[Block]) -> Tensor:
     """Concatenate per-block results along the last dimension, in the caller's order."""
-    found = torch.cat(list(columns), dim=-1)
-    return torch.empty_like(found).index_copy(-1, torch.cat([block.anchors for block in blocks]), found)
+    in_blocks = torch.cat(list(columns), dim=-1)
+    return torch.empty_like(in_blocks).index_copy(
+        -1, torch.cat([block.anchors for block in blocks]), in_blocks
+    )
 
 
 def attention(queries: Tensor, keys: Tensor, valid_keys: Tensor | None = None) -> Tensor:

@@ -159,13 +159,13 @@ class Centring(nn.Module):
 @contextmanager
 def centred_by_batch(module: nn.Module) -> Iterator[None]:
     """Within it, all networks of ``module`` centre every batch by its own mean in evaluation too."""
-    found = [each for each in module.modules() if isinstance(each, Centring)]
-    for each in found:
+    centrings = [each for each in module.modules() if isinstance(each, Centring)]
+    for each in centrings:
         each.by_batch = True
     try:
         yield
     finally:
-        for each in found:
+        for each in centrings:
             each.by_batch = False
 
 

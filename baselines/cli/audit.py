@@ -34,7 +34,7 @@ class _RunsOrPairs(TyperGroup):
         return super().parse_args(ctx, args)
 
     def short_for(self, args: list[str]) -> str:
-        """``pairs`` if arguments without a command name somebody's pairs, else ``runs``."""
+        """``pairs`` if arguments without a command name a user's pairs, else ``runs``."""
         if _OF_PAIRS & {each.partition("=")[0] for each in args}:
             return "pairs"
         flags = {
@@ -101,15 +101,15 @@ def audit_pairs(as_json: Json = False, **given: Any) -> None:
             if given.pop(name) != default:  # it would seem to have judged
                 raise NclBenchError(f"{named(name)} is for pictures, and embeddings are given; leave it out")
         table = find_wrong_embeddings(*arrays, **given)
-    found = table.attrs["summary"]
+    summary = table.attrs["summary"]
     if as_json:
-        typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(summary, indent=2, ensure_ascii=False))
         return
-    for reason, count in found["left_out"].items():
+    for reason, count in summary["left_out"].items():
         typer.echo(f"left out: {count:,} rows, {reason}")
-    if found["doubled"]:
-        typer.echo(f"{found['doubled']:,} pictures are copies of others and judged as one")
-    _say(AuditResult.model_validate(found), given["to"])
+    if summary["doubled"]:
+        typer.echo(f"{summary['doubled']:,} pictures are copies of others and judged as one")
+    _say(AuditResult.model_validate(summary), given["to"])
 
 
 def _say(result: "AuditResult", to: Path) -> None:
@@ -211,11 +211,11 @@ def audit_runs(
     if as_json:
         typer.echo(json.dumps(result.model_dump(mode="json"), indent=2, ensure_ascii=False))
         return
-    for column, found in result.detection.items():
-        division = found.own or found.best
+    for column, detected in result.detection.items():
+        division = detected.own or detected.best
         typer.echo(
-            f"{column.replace('_', ' ')}: AUROC {found.auroc:.3f}; wrong pairs at {division.threshold:g}"
-            f"{'' if found.own else ' (best F1)'}: precision {division.precision:.3f}, recall {division.recall:.3f}"
+            f"{column.replace('_', ' ')}: AUROC {detected.auroc:.3f}; wrong pairs at {division.threshold:g}"
+            f"{'' if detected.own else ' (best F1)'}: precision {division.precision:.3f}, recall {division.recall:.3f}"
         )
     for column, each in result.labelled.detection.items() if result.labelled else ():
         for other, measured in each.items():

@@ -113,8 +113,8 @@ def features(
 
 
 def _shard(given: str) -> tuple[int, int]:
-    found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", given)
-    number, n = map(int, found.groups()) if found else (0, 0)
+    numbers = re.fullmatch(r"(\d{1,6})/(\d{1,6})", given)
+    number, n = map(int, numbers.groups()) if numbers else (0, 0)
     if not 1 <= number <= n:
         raise NclBenchError(
             f"{named('shard')} is {given}, expected a part and their number, such as 1/8; correct it"

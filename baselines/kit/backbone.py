@@ -252,19 +252,19 @@ def _compiled(network: Backbone, batch: Batch) -> Output:
         caption_lengths=to_device(batch.caption_lengths, device),
     )
     try:
-        found = _graphs(device.type)(network, padded)
+        output = _graphs(device.type)(network, padded)
     except TorchDynamoException as error:
         raise TrainingError(
             f"torch cannot compile backbone {network.name} ({why_not_compiled(error)}); train with "
             f"{named('compile', 'off')}"
         ) from None
-    words = {} if network.pools else {"vectors": found.captions.vectors[:, :longest]}
+    words = {} if network.pools else {"vectors": output.captions.vectors[:, :longest]}
     return Output(
         # the next step overwrites the results of a CUDA graph
-        found.similarities.clone(),
-        _kept(found.images, lengths=batch.image_lengths),
-        _kept(replace(found.captions, **words), lengths=batch.caption_lengths),
-        found.auxiliary.clone(),
+        output.similarities.clone(),
+        _kept(output.images, lengths=batch.image_lengths),
+        _kept(replace(output.captions, **words), lengths=batch.caption_lengths),
+        output.auxiliary.clone(),
     )
 
 

@@ -195,9 +195,9 @@ class CCA(Method):
         occurs = torch.zeros(len(network.word_idf), dtype=torch.int64)
         for _, tokens, lengths in read:
             inside = torch.arange(tokens.shape[1]) < lengths[:, None]
-            found = torch.zeros(len(tokens), len(occurs), dtype=torch.bool)
-            found[torch.nonzero(inside)[:, 0], tokens[inside]] = True
-            occurs += found.sum(dim=0)
+            occurs_here = torch.zeros(len(tokens), len(occurs), dtype=torch.bool)
+            occurs_here[torch.nonzero(inside)[:, 0], tokens[inside]] = True
+            occurs += occurs_here.sum(dim=0)
         n_read = len(batches.pair_ids)
         # a token of every caption says nothing: the start and the end
         useful = torch.nonzero((occurs >= FEWEST_OCCURRENCES) & (occurs < n_read)).squeeze(1)

@@ -217,10 +217,10 @@ class DECL(Method):
         """Predict clean or noisy for every pair, for the whole epoch, in evaluation mode."""
         network = self.networks[0].eval()
         for batch in batches.covering("predict"):
-            found = evidence(self.squash(network, network(batch).similarities), self.config.temperature)
-            self.clean.write(batch.pair_ids, predicted_clean(found))
+            evidences = evidence(self.squash(network, network(batch).similarities), self.config.temperature)
+            self.clean.write(batch.pair_ids, predicted_clean(evidences))
             # queries of both sides have a distribution of their own
-            doubt = (uncertainty(found + 1) + uncertainty(found.T + 1)) / 2
+            doubt = (uncertainty(evidences + 1) + uncertainty(evidences.T + 1)) / 2
             self.certainty.write(batch.pair_ids, 1 - doubt)
 
     def squash(self, network: Backbone, similarities: Tensor) -> Tensor:

@@ -159,9 +159,9 @@ class Refiner(nn.Module):
             for project in (self.q_proj, self.k_proj, self.v_proj)
         )
         attention = (q @ k.transpose(2, 3) / q.shape[3] ** 0.5).softmax(dim=3)
-        found = self.output_layer((attention @ v).transpose(1, 2).flatten(2))
+        attended = self.output_layer((attention @ v).transpose(1, 2).flatten(2))
         # unit length, as the queries; not in Eq. 9
-        return functional.normalize(self.layer_norm(neighbours + self.dropout(found)).mean(dim=1), dim=1)
+        return functional.normalize(self.layer_norm(neighbours + self.dropout(attended)).mean(dim=1), dim=1)
 
 
 class Memory(nn.Module):

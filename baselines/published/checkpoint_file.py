@@ -105,8 +105,8 @@ def read_checkpoint(file: Path) -> Checkpoint:
             "img_enc, txt_enc and sim_enc"
         )
     parts = {name.split(".")[0] for network in networks for name in network}
-    found = getattr(entries.get("opt"), "kept", {})
-    return Checkpoint(networks, frozenset(parts | set(map(str, entries))), found)
+    options = getattr(entries.get("opt"), "kept", {})
+    return Checkpoint(networks, frozenset(parts | set(map(str, entries))), options)
 
 
 def _opened(file: Path) -> Any:

@@ -134,28 +134,28 @@ def _left_out(checkpoint: Checkpoint) -> list[str]:
 
 def _disagreements(checkpoint: Checkpoint, statement: Provenance, file: Path) -> list[str]:
     """Disagreements between the file and the user's statement."""
-    found, told = [], checkpoint.options
+    faults, told = [], checkpoint.options
     writers = [method for method, sign in SIGNS.items() if sign in checkpoint.names]
     if writers and statement.method not in writers:
-        found.append(
+        faults.append(
             f"{file} holds {SIGNS[writers[0]]}, which the code of {' or '.join(writers)} writes, but --method is "
             f"{statement.method}"
         )
     elif not writers and statement.method in SIGNS:
-        found.append(
+        faults.append(
             f"{file} lacks {SIGNS[statement.method]}, which the code of {statement.method} writes; is it of "
             "another method?"
         )
     ratio = told.get("noise_ratio")
     if isinstance(ratio, float | int) and statement.noise_ratio not in (None, ratio):
-        found.append(f"{file} says noise_ratio {ratio:g}, but --noise-ratio is {statement.noise_ratio:g}")
+        faults.append(f"{file} says noise_ratio {ratio:g}, but --noise-ratio is {statement.noise_ratio:g}")
     folder = told.get("data_name")
     owners = [spec.name for spec in DATASETS.values() if spec.origin and folder in spec.origin.folders]
     if owners and statement.dataset not in owners:
-        found.append(
+        faults.append(
             f"{file} says data_name {folder}, which is {owners[0]}, but --dataset is {statement.dataset}"
         )
-    return found
+    return faults
 
 
 def _backbone_options(settings: Sequence[str]) -> dict[str, Any]:

@@ -77,13 +77,13 @@ def table(device: torch.device, sizes: Mapping[str, Size], steps: int = STEPS) -
 
     def numbers(name: str, precision: str, size: Size, *, compiled: bool) -> str:
         expected = last_loss(training(name, size, "32-true", torch.device("cpu"), COMPARED), 2)
-        found = last_loss(training(name, size, precision, device, COMPARED, compiled=compiled), 2)
+        loss = last_loss(training(name, size, precision, device, COMPARED, compiled=compiled), 2)
         step = training(name, size, precision, device, size.pairs, compiled=compiled)
         timing = timed(step, device, steps)
         first, _, third = (1e3 * x for x in quantiles(timing.device, n=4))
         peak = "-" if timing.peak is None else f"{timing.peak / 2**30:.1f}"
         return (
-            f"{abs(found / expected - 1):.1e} | {size.pairs} | {timing.warm_up:.1f} | "
+            f"{abs(loss / expected - 1):.1e} | {size.pairs} | {timing.warm_up:.1f} | "
             f"{1e3 * median(timing.host):.1f} | {1e3 * median(timing.device):.1f} | {first:.1f} to {third:.1f} | {peak}"
         )
 
@@ -95,10 +95,10 @@ def profile_table(device: torch.device, sizes: Mapping[str, Size]) -> Iterator[s
     """Profile one step of every backbone in every precision."""
 
     def numbers(name: str, precision: str, size: Size, *, compiled: bool) -> str:
-        found = profiled(training(name, size, precision, device, size.pairs, compiled=compiled), device)
+        step = profiled(training(name, size, precision, device, size.pairs, compiled=compiled), device)
         return (
-            f"{size.pairs} | {1e3 * found.host:.1f} | {found.operations:,} | {found.kernels:,} | {found.copies:,} | "
-            f"{found.synchronisations:,}"
+            f"{size.pairs} | {1e3 * step.host:.1f} | {step.operations:,} | {step.kernels:,} | {step.copies:,} | "
+            f"{step.synchronisations:,}"
         )
 
     yield PROFILE_HEAD
@@ -110,12 +110,12 @@ def _rows(device: torch.device, sizes: Mapping[str, Size], numbers: Callable[...
     for name, size in sizes.items():
         for compiled, precision in product(compilation, get_args(Precision)):
             try:
-                found = numbers(name, precision, size, compiled=compiled)
+                measured = numbers(name, precision, size, compiled=compiled)
             except (RuntimeError, NclBenchError) as error:  # no memory, no such kernel
-                found = f"failed: {first_line(error)}"
+                measured = f"failed: {first_line(error)}"
             finally:
                 set_products("32-true")
-            yield f"| {name} | {precision}{', compiled' * compiled} | {found} |"
+            yield f"| {name} | {precision}{', compiled' * compiled} | {measured} |"
 
 
 def training(
@@ -214,11 +214,11 @@ def profiled(step: Callable[[], Tensor], device: torch.device) -> Profile:
     """Profile one step after the warm-up."""
     last_loss(step, WARM_UP)
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
-    with profile(activities=activities) as found, record_function("step"):
+    with profile(activities=activities) as profiler, record_function("step"):
         begun = time.perf_counter()
         step()
         host = time.perf_counter() - begun
-    events: list[Any] = list(found.events())
+    events: list[Any] = list(profiler.events())
     on_host = [event for event in events if event.device_type == DeviceType.CPU]
     on_device = [
         event for event in events if event.device_type != DeviceType.CPU and not event.is_user_annotation

@@ -390,16 +390,16 @@ def of_paper(jobs: Sequence[Job], paper: str) -> list[Job]:
         paper: its name, as tables show it: ``NCR`` or ``NCR, NeurIPS 2021``.
     """
     rows = rows_by_recipe()
-    found: dict[Job, set[str]] = {}
+    papers_of: dict[Job, set[str]] = {}
     for job in jobs:
         noise = Noise.parse(job.noise)
         units = {noise.unit, "unknown", "natural"} if noise.ratio else {"none", "natural"}
-        found[job] = {
+        papers_of[job] = {
             each.paper.short
             for each in rows.get(job.recipe, ())
             if each.row.noise_unit in units and (each.row.noise_ratio or 0) == noise.ratio
         }
-    names = sorted(set().union(*found.values()))
+    names = sorted(set().union(*papers_of.values()))
     asked = {name for name in names if paper.casefold() in (name.casefold(), name.split(",")[0].casefold())}
     if not asked:
         choice = (
@@ -408,7 +408,7 @@ def of_paper(jobs: Sequence[Job], paper: str) -> list[Job]:
             else f"no paper prints rows of it; leave {named('paper')} out"
         )
         raise NclBenchError(f"no row of this table is printed by {paper!r}; {choice}")
-    return [job for job, papers in found.items() if papers & asked]
+    return [job for job, papers in papers_of.items() if papers & asked]
 
 
 def image_noise_files(folder: Path, dataset: str, noises: Sequence[str]) -> dict[str, Path]:
@@ -419,7 +419,7 @@ def image_noise_files(folder: Path, dataset: str, noises: Sequence[str]) -> dict
         dataset: name of the dataset.
         noises: noises that are trained.
     """
-    found: dict[str, tuple[bool, Path]] = {}
+    file_of: dict[str, tuple[bool, Path]] = {}
     for path in sorted(folder.rglob("*.npy")):
         # the folder may hold other arrays, which are no noise of this dataset
         with suppress(NoiseError):
@@ -428,16 +428,16 @@ def image_noise_files(folder: Path, dataset: str, noises: Sequence[str]) -> dict
                 continue  # a file of one's own is another condition than the papers'
             noise = f"image-{round(100 * record.ratio)}"
             # among equals the first in order of names, so that two sweeps take the same file
-            if noise not in found or (record.published and not found[noise][0]):
-                found[noise] = record.published is not None, path
+            if noise not in file_of or (record.published and not file_of[noise][0]):
+                file_of[noise] = record.published is not None, path
     # or the noise would be drawn, and the row would stand for another one
-    missing = {noise for noise in noises if noise.startswith("image-")} - found.keys()
+    missing = {noise for noise in noises if noise.startswith("image-")} - file_of.keys()
     if missing:
         raise NclBenchError(
             f"{folder} holds no file with {listed(sorted(missing))} of {dataset}; put it there, or leave "
             f"{named('noise_files')} out to draw the noise"
         )
-    return {noise: path for noise, (_, path) in found.items()}
+    return {noise: path for noise, (_, path) in file_of.items()}
 
 
 def planned_steps(job: Job) -> int:

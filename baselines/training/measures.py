@@ -124,7 +124,9 @@ class Curves:
 
         values = {"learning_rate": entry.learning_rate} | ({} if entry.loss is None else {"loss": entry.loss})
         values |= {f"dev/{name}": value for name, value in entry.dev.items()}
-        values |= {f"diagnosis/{name}_auroc": found.auroc for name, found in entry.diagnosis.items()}
+        values |= {
+            f"diagnosis/{name}_auroc": separation.auroc for name, separation in entry.diagnosis.items()
+        }
         summary = Summary(value=[Summary.Value(tag=tag, simple_value=x) for tag, x in values.items()])
         events = [Event(wall_time=time.time(), step=entry.index, summary=summary)]
         if self._file is None:

@@ -60,8 +60,8 @@ def plan_of(
         row = rows.setdefault(
             job.title, {"jobs": 0, "finished": 0, "runs": 0, "steps": 0, "h100_hours": 0.0, "printed": {}}
         )
-        if found := row_of_paper(job, papers):
-            row["printed"][job.noise] = printed_sum(found.row)
+        if printed_row := row_of_paper(job, papers):
+            row["printed"][job.noise] = printed_sum(printed_row.row)
         row["jobs"] += 1
         row["finished"] += job.finished
         if job.finished or job.run.finished or len(job.members) > 1:

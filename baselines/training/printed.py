@@ -40,7 +40,7 @@ def printed_row(name: str, unit: str, ratio: float, rows: Mapping[str, Sequence[
     Returns:
         None where no paper prints one, or prints no sum.
     """
-    found = []
+    of_setting = []
     for each in rows.get(name, ()):
         row, spec = each.row, dataset_spec(each.row.dataset)
         wanted = "natural" if spec.noise == "natural" else unit if ratio else "none"
@@ -48,9 +48,9 @@ def printed_row(name: str, unit: str, ratio: float, rows: Mapping[str, Sequence[
         units = {wanted, "unknown"} if each.family.code_unit == wanted else {wanted}
         setting = (row.protocol, row.noise_ratio or 0)
         if setting == (spec.protocols[0], ratio) and row.noise_unit in units and printed_sum(row) is not None:
-            found.append(each)
+            of_setting.append(each)
     # `min` keeps the first of equal ones: rows are in the order of papers
-    return min(found, key=lambda each: bool(each.doubts), default=None)
+    return min(of_setting, key=lambda each: bool(each.doubts), default=None)
 
 
 def described(name: str) -> str:
@@ -148,7 +148,7 @@ def _noise(shown: Sequence[Printed], recipe: Recipe, rows: Mapping[str, Sequence
         return ""
     noisy = [each.row for each in shown if each.row.noise_unit in ("caption", "image")]
     method = f"{recipe.method['name']}/"
-    of_method = (each for name, found in rows.items() if name.startswith(method) for each in found)
+    of_method = (each for name, printed in rows.items() if name.startswith(method) for each in printed)
     by_file = bool(noisy) and noisy[0].noise_unit == "image"
     # drawn noise would be of another unit than the paper's
     if by_file or any(each.family.code_unit == "image" for each in of_method):

@@ -252,13 +252,13 @@ class RunFolder:
         if self.run_file.is_file():
             self._compare(self.read_run(), asked)
 
-    def _compare(self, found: RunRecord, asked_for: Mapping[str, Any]) -> None:
-        if found.imported is not None:
+    def _compare(self, recorded: RunRecord, asked_for: Mapping[str, Any]) -> None:
+        if recorded.imported is not None:
             raise TrainingError(
                 f"{self.path} holds imported weights, which cannot be trained further; choose a new folder with "
                 f"{named('to')}"
             )
-        before = found.identity()
+        before = recorded.identity()
         for key in asked_for:
             if before[key] != asked_for[key]:
                 name, there, asked = _difference(key, before[key], asked_for[key])
@@ -332,7 +332,7 @@ class RunFolder:
     @property
     def kept_epochs(self) -> int:
         """Complete epochs after which training goes on if it is stopped now; 0 before the first."""
-        newest = [found for path in self._states() if (found := _CHECKPOINT.fullmatch(path.name))]
+        newest = [match for path in self._states() if (match := _CHECKPOINT.fullmatch(path.name))]
         return int(newest[-1][1]) if newest else 0
 
     def save_state(self, epoch: int, state: dict[str, Any]) -> Path:

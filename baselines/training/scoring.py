@@ -125,8 +125,8 @@ def embed(
         return torch.cat(vectors, dim=1).T / divisor
 
     def side(encode: Callable[[Ids], Tensor], n: int, block: int) -> Float32Array:
-        found = [part.T for _, part in _shared(encode, n, block, dim, device, advance)]
-        return np.concatenate(found) if found else np.empty((0, dim), np.float32)
+        vectors = [part.T for _, part in _shared(encode, n, block, dim, device, advance)]
+        return np.concatenate(vectors) if vectors else np.empty((0, dim), np.float32)
 
     return side(images, dataset.n_images, IMAGE_BLOCK), side(captions, len(dataset), CAPTION_BLOCK)
 

@@ -268,8 +268,8 @@ def _found(finished: FinishedRun) -> DetectedPairs | None:
     if truth is None or train.noise.sha256 != noise.sha256:
         return None
     threshold = getattr(config, "clean_threshold", OWN_THRESHOLD)
-    found = detection(kept[CLEAN_PROBABILITY], truth, threshold)
-    assert found.own is not None  # it has a threshold
+    detected = detection(kept[CLEAN_PROBABILITY], truth, threshold)
+    assert detected.own is not None  # it has a threshold
     by_epoch = [
         _division(folder.read_estimates(epoch, len(train))[CLEAN_PROBABILITY], truth, threshold)
         for epoch in range(last + 1)
@@ -278,9 +278,9 @@ def _found(finished: FinishedRun) -> DetectedPairs | None:
     # a curve with gaps cannot be drawn over the steps
     whole = by_epoch if len(by_epoch) == last + 1 else []
     return DetectedPairs(
-        **{name: round(value, 4) for name, value in found.own.model_dump().items()},
-        average_precision_wrong=round(found.average_precision_wrong, 4),
-        precision_at={k: round(share, 4) for k, share in found.precision_at.items()},
+        **{name: round(value, 4) for name, value in detected.own.model_dump().items()},
+        average_precision_wrong=round(detected.average_precision_wrong, 4),
+        precision_at={k: round(share, 4) for k, share in detected.precision_at.items()},
         noise_left=tuple(left for left, *_ in whole),
         precision_by_epoch=tuple(precision for _, precision, _ in whole),
         recall_by_epoch=tuple(recall for *_, recall in whole),
@@ -293,14 +293,14 @@ def _division(
     """Noise left among the pairs called clean, precision and recall of an epoch's division."""
     called_clean = values > threshold
     left = float((called_clean & ~truth).sum()) / max(1, int(called_clean.sum()))
-    found = division(values, truth, threshold)
-    return round(left, 4), round(found.precision, 4), round(found.recall, 4)
+    divided = division(values, truth, threshold)
+    return round(left, 4), round(divided.precision, 4), round(divided.recall, 4)
 
 
 def _curve(history: Sequence[Epoch]) -> TrainingCurve:
     known = [entry.diagnosis.get(CLEAN_PROBABILITY) for entry in history]
-    found = [each for each in known if each is not None]
-    whole = found if len(found) == len(history) else []
+    known_epochs = [each for each in known if each is not None]
+    whole = known_epochs if len(known_epochs) == len(history) else []
     return TrainingCurve(
         steps=tuple(round(fmean(entry.taken)) for entry in history),
         dev=tuple(round(entry.dev["r_sum"], 4) for entry in history),

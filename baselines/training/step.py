@@ -270,12 +270,12 @@ class OptimiserStep:
             return
         values = iter(torch.cat([seen.values for seen in unread]).tolist())  # one transfer for all steps
         for seen in unread:
-            found = {name: next(values) for name in seen.names}
-            if not math.isfinite(found["loss"]):
+            value_of = {name: next(values) for name in seen.names}
+            if not math.isfinite(value_of["loss"]):
                 ids = seen.pair_ids.tolist()
                 shown = ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
-                raise Diverged(f"the loss is {found['loss']} at step {seen.number} (pairs {shown})")
-            for name, value in found.items():
+                raise Diverged(f"the loss is {value_of['loss']} at step {seen.number} (pairs {shown})")
+            for name, value in value_of.items():
                 self._read.setdefault(name, []).append(value)
 
     @contextmanager

@@ -147,9 +147,9 @@ def pair_estimates(
     with bar("compare pairs", len(train), console) as advance:
         for rows in in_blocks(np.argsort(image_of, kind="stable"), PAIRS_AT_ONCE):  # an image is encoded once
             images, of_row = np.unique(image_of[rows], return_inverse=True)
-            found = score(networks, train, images, rows, device=device)
+            scores = score(networks, train, images, rows, device=device)
             if rank() == 0:
-                similarity[rows] = found[of_row, np.arange(len(rows))]
+                similarity[rows] = scores[of_row, np.arange(len(rows))]
             advance(len(rows))
     values = {"similarity": similarity}
     if len(finished) == 1:

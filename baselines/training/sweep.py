@@ -348,9 +348,9 @@ def ablation_of(table: Ablation, results: Mapping[Job, float]) -> pd.DataFrame:
         Columns ``row``, ``seeds``, ``rsum_mean``, ``rsum_std``, ``drop``, ``printed`` and ``printed_drop``.
     """
     frame = pd.DataFrame([(job.variant, r_sum) for job, r_sum in results.items()], columns=["row", "rsum"])
-    found = _over_seeds(frame, ["row"]).set_index("row").loc[[row.title for row in table.rows]]
-    full = found["rsum_mean"].iloc[0]
-    return found.reset_index().assign(
+    means = _over_seeds(frame, ["row"]).set_index("row").loc[[row.title for row in table.rows]]
+    full = means["rsum_mean"].iloc[0]
+    return means.reset_index().assign(
         drop=lambda rows: 100 * (full - rows["rsum_mean"]) / full,
         printed=[sum(row.printed) for row in table.rows],
         printed_drop=list(map(table.printed_drop, table.rows)),

@@ -125,12 +125,12 @@ def read_labels(image_ids: Iterable[object]) -> Labels:
     with (data / "coco_test_ids.npy").open("rb") as stream:
         captions: Int64Array = np.load(stream, allow_pickle=False)
     owners = _read(data / "original_caption_to_image.json")
-    found = [str(image) for image in image_ids]
+    own_ids = [str(image) for image in image_ids]
     # the package lists five captions per image, in the order of Karpathy's split
-    per_image = len(captions) // len(found)
+    per_image = len(captions) // len(own_ids)
     images = [owners[caption][0] for caption in captions[::per_image].tolist()]
     # labels go by position, so images in another order would get each other's
-    for place, (ours, expected) in enumerate(zip(found, images, strict=True)):
+    for place, (ours, expected) in enumerate(zip(own_ids, images, strict=True)):
         if ours != str(expected):
             raise ScoresError(
                 f"image {place} of coco/test has the id {ours}, the labels of {LABELS_PACKAGE} expect {expected}; "

@@ -202,8 +202,8 @@ class TableColumn(Sequence[Any]):
 
     def tolist(self) -> list[Any]:
         """Every value."""
-        found: list[Any] = self._column.take(np.asarray(self._rows)).to_pylist() if len(self) else []
-        return found
+        values: list[Any] = self._column.take(np.asarray(self._rows)).to_pylist() if len(self) else []
+        return values
 
     def _at(self, rows: Sequence[int] | Int64Array) -> "TableColumn":
         column = copy.copy(self)

@@ -98,9 +98,11 @@ def features_folder(download: Download, wanted: str, folders: Sequence[str]) -> 
     Raises:
         DataError: no such folder, or more than one.
     """
-    found = [PurePosixPath(name).parent for name in download.sizes if PurePosixPath(name).name == wanted]
+    folders_of_file = [
+        PurePosixPath(name).parent for name in download.sizes if PurePosixPath(name).name == wanted
+    ]
     # a download may hold the features of several datasets, with files of the same names
-    same = [folder for folder in found if folder.name in ("", *folders)]
+    same = [folder for folder in folders_of_file if folder.name in ("", *folders)]
     if len(same) == 1:
         return "" if same[0].name == "" else f"{same[0]}/"
     names = " or ".join(f"{name}/" for name in folders)
@@ -115,11 +117,11 @@ def find_file(download: Download, name: str) -> str:
     Raises:
         DataError: the file is missing, or there are two.
     """
-    found = [path for path in download.sizes if PurePosixPath(path).name == name]
-    if len(found) != 1:
-        state = f"holds {name} more than once ({', '.join(found)})" if found else f"holds no {name}"
+    paths = [path for path in download.sizes if PurePosixPath(path).name == name]
+    if len(paths) != 1:
+        state = f"holds {name} more than once ({', '.join(paths)})" if paths else f"holds no {name}"
         raise DataError(f"{download.place} {state}; the published download has it once")
-    return found[0]
+    return paths[0]
 
 
 def require(download: Download, path: str) -> int:

@@ -66,8 +66,8 @@ class MadeImages(Sequence[bytes]):
     def __getitem__(self, row: slice) -> "MadeImages": ...
     def __getitem__(self, row: int | slice) -> "bytes | MadeImages":
         """One image, or some that are not made yet."""
-        found = self.sources[row]
-        return MadeImages(found, self.make) if isinstance(row, slice) else self.make(found)
+        sources = self.sources[row]
+        return MadeImages(sources, self.make) if isinstance(row, slice) else self.make(sources)
 
 
 class EmbeddedDataset(DatasetSpec):

@@ -94,7 +94,7 @@ class Encoding(Record):
         if self.skipped:
             n = len(self.skipped)
             sentences.append(f"{n:,} image{'s' if n > 1 else ''} could not be read and are left out.")
-        versions = ", ".join(f"{name} {found}" for name, found in self.versions.items())
+        versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
         return " ".join([*sentences, f"Computed on {self.device} with {versions}."])
 
 

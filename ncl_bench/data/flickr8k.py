@@ -101,16 +101,16 @@ class Flickr8K(DatasetSpec):
                 f"{download.place}/{paths[1]} holds other images than {LISTS[split]}, or in another order; make the "
                 f"features again with {named('lists', f'{split}={LISTS[split]}')}"
             )
-        found = self._read_all_captions(download)
+        captions_of = self._read_all_captions(download)
         captions = []
         for name in image_ids:
-            own = found.get(name, {})
-            if sorted(own) != list(range(self.captions_per_image)):
+            by_number = captions_of.get(name, {})
+            if sorted(by_number) != list(range(self.captions_per_image)):
                 raise DataError(
-                    f"{download.place}/{CAPTIONS} has the captions {sorted(own)} of {name}, expected 0 to "
+                    f"{download.place}/{CAPTIONS} has the captions {sorted(by_number)} of {name}, expected 0 to "
                     f"{self.captions_per_image - 1}; download it again"
                 )
-            captions += [own[number] for number in range(self.captions_per_image)]
+            captions += [by_number[number] for number in range(self.captions_per_image)]
         content = Split(image_ids, {self.languages[0]: captions})
         return self._with_judgements(download, content) if split == "test" else content
 
@@ -128,7 +128,7 @@ class Flickr8K(DatasetSpec):
     def _read_all_captions(self, download: Download) -> dict[str, dict[int, str]]:
         """Image to number to caption, also for images in no list."""
         path = find_file(download, CAPTIONS)
-        found: dict[str, dict[int, str]] = {}
+        captions_of: dict[str, dict[int, str]] = {}
         for number, line in enumerate(lines_of(download, path), start=1):
             parts = _LINE.fullmatch(line)
             where = f"{download.place}/{path} line {number}"
@@ -136,13 +136,16 @@ class Flickr8K(DatasetSpec):
                 raise DataError(
                     f"{where}: expected IMAGE#NUMBER, a tab and a caption, got {line[:60]!r}; download it again"
                 )
-            own = found.setdefault(parts["image"], {})
+            by_number = captions_of.setdefault(parts["image"], {})
             # a repeated line is no fault; another caption under its number is
-            if own.setdefault(int(parts["number"]), parts["caption"].strip()) != parts["caption"].strip():
+            if (
+                by_number.setdefault(int(parts["number"]), parts["caption"].strip())
+                != parts["caption"].strip()
+            ):
                 raise DataError(
                     f"{where}: caption {parts['number']} of {parts['image']} occurs twice; download it again"
                 )
-        return found
+        return captions_of
 
     def _with_judgements(self, download: Download, test: Split) -> Split:
         """Add what experts and crowd workers say of pairs of the test split; a kind without a file is left out."""
@@ -168,12 +171,12 @@ class Flickr8K(DatasetSpec):
     def _judged(self, line: str, row: Mapping[str, int], kind: str, where: str) -> tuple[int, ...]:
         """Row of the image, row of the caption, and what people said."""
         pattern, expected = _JUDGED[kind]
-        found = pattern.fullmatch(line)
-        if found is None or not row.keys() >= {found[1], found[2]}:
+        match = pattern.fullmatch(line)
+        if match is None or not row.keys() >= {match[1], match[2]}:
             raise DataError(
                 f"{where}: expected {expected}, of images in {LISTS['test']}, got {shorten(line)}; download it again"
             )
-        image, of, *numbers = found.groups()
+        image, of, *numbers = match.groups()
         number, *said = map(int, numbers)
         # the row of the caption in the split: captions of an image are consecutive
         return row[image], self.captions_per_image * row[of] + number, *said

@@ -95,8 +95,8 @@ def _named_files(
     for name in name_of.values():
         # for its refusal of a path that leads out; the index below finds the file
         picture_path(source, name, where)
-    found, _ = FileIndex(source).find_all(list(dict.fromkeys(name_of.values())), where)
-    return {image_id: found[name] for image_id, name in name_of.items() if name in found}
+    file_of_name, _ = FileIndex(source).find_all(list(dict.fromkeys(name_of.values())), where)
+    return {image_id: file_of_name[name] for image_id, name in name_of.items() if name in file_of_name}
 
 
 def _write_split(

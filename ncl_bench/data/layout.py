@@ -174,8 +174,8 @@ def read_manifest(folder: Path) -> Manifest:
     with reading(path, fix=how_to_prepare(folder)):
         content = json.loads(path.read_bytes())
         # before validation: another layout has other keys, and deserves its own sentence
-        if (found := content.get("layout_version")) not in (None, LAYOUT_VERSION):
-            raise ValueError(f"it has layout version {found}, this version reads {LAYOUT_VERSION}")
+        if (version := content.get("layout_version")) not in (None, LAYOUT_VERSION):
+            raise ValueError(f"it has layout version {version}, this version reads {LAYOUT_VERSION}")
         return Manifest.model_validate(content)
 
 
@@ -185,16 +185,16 @@ def read_image_files(folder: Path) -> ImageFiles:
     Raises:
         DataError: the manifest is damaged, or a file is missing or has another size.
     """
-    place = folder / IMAGE_FILES
-    if not place.exists():
+    images_folder = folder / IMAGE_FILES
+    if not images_folder.exists():
         return ImageFiles(parts={}, files=())
-    path, fix = place / MANIFEST, f"delete {place} and add the images again"
+    path, fix = images_folder / MANIFEST, f"delete {images_folder} and add the images again"
     with reading(path, fix=fix):
         content = readable(path, DataError, "the record of images", fix=fix).read_bytes()
-        found = ImageFiles.model_validate_json(content)
+        record = ImageFiles.model_validate_json(content)
     # sizes at every opening, hashes with `doctor --deep` alone, which reads every byte
-    check_sizes(place, found.files, fix)
-    return found
+    check_sizes(images_folder, record.files, fix)
+    return record
 
 
 def check_sizes(folder: Path, files: Sequence[FileRecord], remedy: str = "") -> None:
@@ -210,9 +210,9 @@ def check_sizes(folder: Path, files: Sequence[FileRecord], remedy: str = "") -> 
     """
     for record in files:
         path = folder / record.name
-        found = path.stat().st_size if path.is_file() else None
-        if found != record.bytes:
-            state = "is missing" if found is None else f"has {found} bytes"
+        size = path.stat().st_size if path.is_file() else None
+        if size != record.bytes:
+            state = "is missing" if size is None else f"has {size} bytes"
             raise DataError(
                 f"{path} {state}, expected {record.bytes} bytes; {remedy or how_to_prepare(folder)}"
             )

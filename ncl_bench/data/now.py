@@ -71,11 +71,11 @@ class NoiseOfWeb(DatasetSpec):
         Raises:
             DataError: one is missing.
         """
-        found: dict[TokenKey, tuple[bytes, str]] = {}
+        vocabularies: dict[TokenKey, tuple[bytes, str]] = {}
         for name, file in zip(VOCABULARY_SIZES, self.origin.extra_files, strict=True):
             content = read_text(download, find_file(download, file))
-            found[(None, name)] = (content, f"ids of {ARCHIVE.repository}")
-        return found
+            vocabularies[(None, name)] = (content, f"ids of {ARCHIVE.repository}")
+        return vocabularies
 
     def read_captions(self, download: Download, paths: Sequence[str], split: str) -> Split:
         """Read token ids and image ids of one split.

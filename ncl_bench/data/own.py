@@ -266,7 +266,7 @@ def _gather(
     files = {str(path): path.stat() for each in arrays.values() for path in each.files}
     made_of = {
         "captions": table.captions,
-        "features": [[path, found.st_size, found.st_mtime_ns] for path, found in files.items()],
+        "features": [[path, status.st_size, status.st_mtime_ns] for path, status in files.items()],
         "ids": {split: each.ids for split, each in arrays.items()},
         "rows": [None if each.rows is None else each.rows.tolist() for each in arrays.values()],
     }
@@ -284,9 +284,9 @@ def _gather(
                 flat = block.reshape(len(block), -1)
                 # here, where the user's file is known, and not in the copy that `prepare` checks
                 if len(wrong := np.flatnonzero(~np.isfinite(flat).all(axis=1) | ~flat.any(axis=1))):
-                    place = row + int(wrong[0])
+                    wrong_row = row + int(wrong[0])
                     raise DataError(
-                        f"{each.files[place if each.rows is None else 0]}: the features of {each.ids[place]} "
+                        f"{each.files[wrong_row if each.rows is None else 0]}: the features of {each.ids[wrong_row]} "
                         "are all zero or not finite; compute them again"
                     )
                 target[row : row + len(block)] = block.reshape(-1, *each.shape)

@@ -83,9 +83,9 @@ def feature_arrays(
     Raises:
         DataError: a file is missing or damaged, or does not fit.
     """
-    found = files_of_splits(folder)
-    missing = [split for split in SPLITS if split not in found]
-    if not found:
+    file_of = files_of_splits(folder)
+    missing = [split for split in SPLITS if split not in file_of]
+    if not file_of:
         splits = complete_splits(list(table.captions), table.splits, dev, test, seed)
         arrays = _from_image_files(folder, table, splits)
     elif missing:
@@ -94,7 +94,8 @@ def feature_arrays(
         )
     else:
         arrays = {
-            split: _from_split_file(file, table, split, kept, rows_in_order) for split, file in found.items()
+            split: _from_split_file(file, table, split, kept, rows_in_order)
+            for split, file in file_of.items()
         }
     kinds = {split: (each.shape, str(each.dtype)) for split, each in arrays.items()}
     if len(set(kinds.values())) > 1:

@@ -245,13 +245,13 @@ def _caption_columns(
         # be in the one language that was asked for
         names = [language, *(each for each in others if spoken.get(each) == tag)]
         names += known_columns(others, "caption")[:1] if len(languages) == 1 else []
-        found = next((each for each in ([wanted] if wanted else names) if each in others), None)
-        if found is None or tag in chosen or found in chosen.values():
+        matching = next((each for each in ([wanted] if wanted else names) if each in others), None)
+        if matching is None or tag in chosen or matching in chosen.values():
             raise DataError(
                 f"{name} has no column of captions of its own for {named('languages', asked)}, only {listed(others)}; "
                 f"name the column, as in {named('languages', f'{tag}=COLUMN')}"
             )
-        chosen[tag] = found
+        chosen[tag] = matching
     if chosen or not spoken:
         return chosen or {"en": column(name, others, "caption", None)[0]}
     # a column `caption` beside those of languages, or two of one language

@@ -53,7 +53,7 @@ def read_pair_labels(
     n_pairs = spec.n_captions("train")
     expected = "a CSV file with the columns pair_id and label"
     _, rows = read_table(path, DataError, ("pair_id", "label"), expected=expected)
-    found: dict[int, str] = {}
+    label_of: dict[int, str] = {}
     for where, row in rows:
         pair, label = whole_number(row["pair_id"]), row["label"]
         if pair is None or pair >= n_pairs or label not in LABELS:
@@ -61,7 +61,7 @@ def read_pair_labels(
                 f"{where}: pair_id is {shorten(row['pair_id'])} and label {shorten(label)}, expected a pair from 0 to "
                 f"{n_pairs - 1} and one of: {', '.join(LABELS)}"
             )
-        if pair in found:
+        if pair in label_of:
             raise DataError(f"{where}: pair {pair} has a label already; keep one line for each pair")
         theirs, ours = row.get("image_id") or "", (image_ids or {}).get(pair)
         # pair ids are plain numbers: labels of other data would fit them too
@@ -70,7 +70,7 @@ def read_pair_labels(
                 f"{where}: pair {pair} has the image {shown(theirs)}, but {ours} in {spec.name}; give labels of "
                 "this dataset"
             )
-        found[pair] = label
-    if not found:
+        label_of[pair] = label
+    if not label_of:
         raise DataError(f"{path} holds no labels, expected {expected}")
-    return found
+    return label_of

@@ -460,7 +460,7 @@ def collate(pairs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """
     import torch
 
-    found: dict[str, Any] = {}
+    batch: dict[str, Any] = {}
     for name in pairs[0]:
         with reading(name, fix="give pairs of one dataset, or collate it on its own"):
             arrays = [np.asarray(pair[name]) for pair in pairs]
@@ -468,5 +468,5 @@ def collate(pairs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
                 longest = max(map(len, arrays))
                 arrays = [np.pad(array, (0, longest - len(array))) for array in arrays]
             stacked = np.stack(arrays)
-            found[name] = torch.from_numpy(stacked.astype(stacked.dtype.newbyteorder("="), copy=False))
-    return found
+            batch[name] = torch.from_numpy(stacked.astype(stacked.dtype.newbyteorder("="), copy=False))
+    return batch

@@ -104,15 +104,15 @@ _MARKER = re.compile(rb"\xff+([^\x00\xff\xd0-\xd7])")
 
 def _is_cut(picture: "Picture", content: bytes, at_least: int | None) -> bool:
     """Whether a JPEG lacks its last scans, or its last blocks, which the decoder leaves grey without a word."""
-    place, low, end = 2, dict[tuple[int, int], int](), -1
-    while end < 0 and (found := _MARKER.search(content, place)):
-        marker, place = found[1][0], found.end()
+    position, low, end = 2, dict[tuple[int, int], int](), -1
+    while end < 0 and (match := _MARKER.search(content, position)):
+        marker, position = match[1][0], match.end()
         if marker == 0xD9:
-            end = found.start()
+            end = match.start()
         elif marker not in (0x01, 0xD8):  # no length follows these
-            segment = content[place : place + int.from_bytes(content[place : place + 2], "big")]
+            segment = content[position : position + int.from_bytes(content[position : position + 2], "big")]
             # a length below 2 is damage, and must not hold the walk up
-            place += max(2, len(segment))
+            position += max(2, len(segment))
             if marker == 0xDA and len(segment) > 3 and len(segment) >= 6 + 2 * segment[2]:
                 first, last, bits = segment[3 + 2 * segment[2] :][:3]
                 for component in segment[3 : 3 + 2 * segment[2] : 2]:

@@ -71,10 +71,10 @@ def check(name: str, place: Path | None, *, progress: Progress = silent) -> Find
     material = inspect(spec, place)
     dtype = _resolved_dtype(None, material)
     vocabulary = find_vocabulary(spec, place)
-    found = verify(material, spec, vocabulary=vocabulary, dtype=dtype, journal=None, progress=progress)
+    findings = verify(material, spec, vocabulary=vocabulary, dtype=dtype, journal=None, progress=progress)
     sha256 = sha256_of_file(vocabulary) if vocabulary else None
     warning = vocabulary_warning(spec.origin, spec.tokenizers[spec.languages[0]], sha256)
-    return replace(found, warnings=(*found.warnings, warning)) if warning else found
+    return replace(findings, warnings=(*findings.warnings, warning)) if warning else findings
 
 
 def prepare(
@@ -96,7 +96,7 @@ def prepare(
     if push_to_hub:
         # before an hour of work, as the licence may permit no upload
         check_upload(name)
-    found = fetch_archive(name) if download else as_path(place)
+    download_folder = fetch_archive(name) if download else as_path(place)
     chosen = to or os.environ.get(ROOT_VARIABLE)
     if not chosen:
         raise DataError(f"no output folder given; add {named('to', 'DIR')} or set {ROOT_VARIABLE}")
@@ -106,7 +106,7 @@ def prepare(
         as_path(tokenizer_file),
         as_path(vocabulary),
     )
-    folder = _prepared(spec, found, Path(chosen), options, progress)
+    folder = _prepared(spec, download_folder, Path(chosen), options, progress)
     if push_to_hub:
         upload(folder, push_to_hub)
     return folder
@@ -159,11 +159,11 @@ def _with_vocabulary(
     words = any(uses_vocabulary_file(name) for _, name in planned_tokenizations(spec, material, options))
     if options.vocabulary or not words:
         return options
-    found = find_vocabulary(spec, place)
-    if found:
+    vocabulary = find_vocabulary(spec, place)
+    if vocabulary:
         # for its refusal: a damaged file is told before anything is written
-        load_vocabulary(found)
-    return replace(options, vocabulary=found)
+        load_vocabulary(vocabulary)
+    return replace(options, vocabulary=vocabulary)
 
 
 def _check_same(target: Path, key: str) -> None:
@@ -179,13 +179,13 @@ def _resolved_dtype(wanted: Dtype | None, material: Material) -> Dtype:
     Raises:
         DataError: the splits differ, or float16 features were requested as float32.
     """
-    found = {split: str(content.image_features.dtype) for split, content in material.splits.items()}
-    if len(set(found.values())) > 1:
+    dtype_of = {split: str(content.image_features.dtype) for split, content in material.splits.items()}
+    if len(set(dtype_of.values())) > 1:
         raise DataError(
-            f"the features' number types differ between splits ({found}); use one release's files"
+            f"the features' number types differ between splits ({dtype_of}); use one release's files"
         )
     # float64 is stored as float32, in which networks compute
-    stored: Dtype = "float16" if found["train"] == "float16" else "float32"
+    stored: Dtype = "float16" if dtype_of["train"] == "float16" else "float32"
     if wanted == "float32" and stored == "float16":
         raise DataError(f"{named('dtype', 'float32')} cannot restore float16 features; leave it out")
     return wanted or stored

@@ -117,14 +117,16 @@ def _tokenization(
 ) -> Tokenization:
     language = known_name(f"language of {spec.name}", language or spec.languages[0], spec.languages)
     # a tokenization without a language serves all of them
-    found = {own.tokenizer: own for own in manifest.tokenizations if own.language in (None, language)}
+    tokenization_of = {
+        own.tokenizer: own for own in manifest.tokenizations if own.language in (None, language)
+    }
     tokenizer = tokenizer or spec.tokenizers[language]
-    if tokenizer not in found:
+    if tokenizer not in tokenization_of:
         raise DataError(
             f"{spec.name} was prepared without tokenizer {tokenizer!r} for language {language!r}, "
-            f"only with: {', '.join(sorted(found)) or 'none'}; prepare it again with this tokenizer"
+            f"only with: {', '.join(sorted(tokenization_of)) or 'none'}; prepare it again with this tokenizer"
         )
-    return found[tokenizer]
+    return tokenization_of[tokenizer]
 
 
 def _mapped(folder: Path, name: str, dtype: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
@@ -132,7 +134,7 @@ def _mapped(folder: Path, name: str, dtype: str, shape: tuple[int | None, ...]) 
     path = folder / name
     header = read_header(path, DataError, how_to_prepare(folder))
     fits = len(header.shape) == len(shape) and all(
-        expected in (None, found) for found, expected in zip(header.shape, shape, strict=True)
+        expected in (None, size) for size, expected in zip(header.shape, shape, strict=True)
     )
     if not fits or header.dtype != np.dtype(dtype) or header.fortran_order:
         raise DataError(

@@ -73,14 +73,14 @@ def terms(text: str) -> list[str]:
 
     Composed and decomposed letters are the same, and a letter keeps its marks. Digits are letters here.
     """
-    found: list[str] = []
+    words: list[str] = []
     for run in _words().finditer(unicodedata.normalize("NFC", text).lower()):
         if run["unspaced"]:
             letters = _letters().findall(run[0])
-            found += [*letters, *map("".join, pairwise(letters))]
+            words += [*letters, *map("".join, pairwise(letters))]
         else:
-            found.append(run[0])
-    return found
+            words.append(run[0])
+    return words
 
 
 @cache

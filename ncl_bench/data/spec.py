@@ -218,13 +218,13 @@ def protocol_images(protocol: str) -> int:
     Raises:
         DataError: the name has no such form.
     """
-    found = re.fullmatch(r"(5fold-)?(\d+)(k?)", protocol)
-    number = whole_number(found[2]) if found else None
-    if found is None or number is None or (found[1] and protocol != "5fold-1k"):
+    match = re.fullmatch(r"(5fold-)?(\d+)(k?)", protocol)
+    number = whole_number(match[2]) if match else None
+    if match is None or number is None or (match[1] and protocol != "5fold-1k"):
         raise DataError(
             f"no protocol {protocol!r} exists; name it after the number of test images, such as 200 or 1k"
         )
-    return (5 if found[1] else 1) * number * (1_000 if found[3] else 1)
+    return (5 if match[1] else 1) * number * (1_000 if match[3] else 1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -118,9 +118,9 @@ def _tokenize_chunk(captions: Iterable[str], split: Tokenizer) -> _Chunk:
     ids: list[int] = []
     lengths: list[int] = []
     for caption in captions:
-        found = split(caption)
-        ids.extend(words.setdefault(word, len(words)) for word in found)
-        lengths.append(len(found))
+        split_words = split(caption)
+        ids.extend(words.setdefault(word, len(words)) for word in split_words)
+        lengths.append(len(split_words))
     return list(words), np.array(ids, np.int32), np.array(lengths, np.int32)
 
 
@@ -275,21 +275,21 @@ def _tokenize(
     ):  # `lower` makes two letters of one capital i there, and the wrong one of the other
         texts = {split: list(map(turkic, captions)) for split, captions in texts.items()}
     file = _tokenizer_file(folder, name, own, texts["train"], options)
-    found: dict[str, tuple[list[str], TokenTable]] = {}
+    words_of: dict[str, tuple[list[str], TokenTable]] = {}
     for split, captions in texts.items():
         with progress(f"tokenizing {split} ({name})", len(captions)) as advance:
-            found[split] = tokenize_captions(captions, name, file, advance)
+            words_of[split] = tokenize_captions(captions, name, file, advance)
     described = tokenizer(name, file=file)
     imported = options.vocabulary if name in ("word", "word-punkt") else None
     if imported:
         content, vocabulary = imported.read_bytes(), load_vocabulary(imported)
     else:
         # of train alone: dev and test must not decide which words are known
-        vocabulary = build_vocabulary(counted(*found["train"]), threshold=described.threshold)
+        vocabulary = build_vocabulary(counted(*words_of["train"]), threshold=described.threshold)
         content = vocabulary_json(vocabulary).encode()
     origin: Origin = "imported" if imported else "built"
     tokenization = _describe(folder, key, described.version, own, content, origin)
-    return tokenization, {split: with_ids(*each, vocabulary) for split, each in found.items()}
+    return tokenization, {split: with_ids(*each, vocabulary) for split, each in words_of.items()}
 
 
 def _tokenizer_file(

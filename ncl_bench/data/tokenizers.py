@@ -82,8 +82,8 @@ def _word_punkt() -> Tokenizer:
         ) from None
 
     def split(caption: str) -> list[str]:
-        found = sentences.tokenize(caption.lower())
-        return [word for sentence in found for word in split_words(sentence)]
+        parts = sentences.tokenize(caption.lower())
+        return [word for sentence in parts for word in split_words(sentence)]
 
     return Tokenizer("word-punkt", f"{WORD_RULES}+punkt_tab-english", split)
 

@@ -81,7 +81,7 @@ class Comparison(Record):
 
     def lines(self) -> list[str]:
         """One line per difference: which side is better, or that they do not differ significantly."""
-        return [f"{name}: {found.verdict}" for name, found in self.differences.items()]
+        return [f"{name}: {between.verdict}" for name, between in self.differences.items()]
 
     def to_json(self) -> str:
         """Return JSON without NaN."""
@@ -95,14 +95,14 @@ class Comparison(Record):
         rows = [
             {
                 "measure": _title(protocol),
-                "first": found.values[0],
-                "second": found.values[1],
-                "difference": found.difference,
-                "low": found.interval[0],
-                "high": found.interval[1],
-                "verdict": found.verdict,
+                "first": between.values[0],
+                "second": between.values[1],
+                "difference": between.difference,
+                "low": between.interval[0],
+                "high": between.interval[1],
+                "verdict": between.verdict,
             }
-            for protocol, found in self.differences.items()
+            for protocol, between in self.differences.items()
         ]
         return pd.DataFrame(rows)
 
@@ -115,7 +115,7 @@ class Comparison(Record):
 
     def _repr_html_(self) -> str:
         """HTML table for notebooks, followed by the notes."""
-        rows = [(_title(name), *_texts(name, found)) for name, found in self.differences.items()]
+        rows = [(_title(name), *_texts(name, between)) for name, between in self.differences.items()]
         table = html_table(rows, ("", *self.names, "difference", "95 % interval"))
         return table + html_lines((*self.lines(), *self.notes))
 
@@ -129,23 +129,23 @@ def comparison_table(comparison: Comparison) -> "Table":
     from rich.table import Column, Table
 
     table = Table("", Column("side", overflow="fold"), Column("value", justify="right", no_wrap=True))
-    for name, found in comparison.differences.items():
-        first, second, difference, interval = _texts(name, found)
+    for name, between in comparison.differences.items():
+        first, second, difference, interval = _texts(name, between)
         table.add_row(_title(name), comparison.names[0], first)
         table.add_row("", comparison.names[1], second)
         table.add_row("", "difference\n95 % interval", f"{difference}\n{interval}", end_section=True)
     return table
 
 
-def _texts(name: str, found: Difference) -> tuple[str, str, str, str]:
+def _texts(name: str, between: Difference) -> tuple[str, str, str, str]:
     """The values of both sides, their difference and its interval, as they are shown."""
     digits = 3 if name.endswith("auroc") else 1
     first, second = (
         f"{value:.{digits}f}" if spread is None else f"{value:.{digits}f} ± {spread:.{digits}f}"
-        for value, spread in zip(found.values, found.spreads, strict=True)
+        for value, spread in zip(between.values, between.spreads, strict=True)
     )
-    low, high = found.interval
-    return first, second, f"{found.difference:+.{digits}f}", f"{low:+.{digits}f} to {high:+.{digits}f}"
+    low, high = between.interval
+    return first, second, f"{between.difference:+.{digits}f}", f"{low:+.{digits}f} to {high:+.{digits}f}"
 
 
 def difference_samples(first: Ranks, second: Ranks, images_per_fold: int) -> Float64Array:
@@ -181,7 +181,7 @@ def compare_counted(
         split: ``test`` or ``dev``.
         names: names of the two sides in the verdict.
     """
-    found = {}
+    differences = {}
     for protocol in protocols_of(spec, split):
         first, second = (_parts(side, spec, protocol) for side in sides)
         size = fold_size(protocol, first.shape[1])
@@ -191,8 +191,8 @@ def compare_counted(
             low, high = intervals(difference_samples(a, b, size)[:, None])[0]
         else:
             low, high = difference_interval(first, second, size)
-        found[protocol] = _difference(first, second, (low, high), names)
-    return found
+        differences[protocol] = _difference(first, second, (low, high), names)
+    return differences
 
 
 def _difference(
@@ -219,12 +219,12 @@ def compare_agreement(
         sides: measures of every training run of each side, from :func:`ncl_bench.evaluation.people.agreements`.
         names: names of the two sides in the verdict.
     """
-    found = {}
+    differences = {}
     for name in sides[0][0]:
         runs = [[run[name] for run in side] for side in sides]
         first, second = (np.array([[run.value] for run in side]) for side in runs)
-        found[name] = _difference(first, second, agreement_interval(runs[0], runs[1]), names)
-    return found
+        differences[name] = _difference(first, second, agreement_interval(runs[0], runs[1]), names)
+    return differences
 
 
 def _parts(side: Sequence[Counted], spec: DatasetSpec, protocol: str) -> Float64Array:

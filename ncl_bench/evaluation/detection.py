@@ -89,13 +89,13 @@ def separation(values: NDArray[np.floating], correspondence: NDArray[np.bool_]) 
 def division(values: NDArray[np.floating], correspondence: NDArray[np.bool_], threshold: float) -> Division:
     """Call the pairs wrong whose estimate is at most the threshold, and count how many are."""
     called, wrong = values <= threshold, ~correspondence
-    found = int((called & wrong).sum())
+    n_wrong_called = int((called & wrong).sum())
     return Division(
         threshold=threshold,
         accuracy=float((called == wrong).mean()),
-        precision=found / max(1, int(called.sum())),
-        recall=found / int(wrong.sum()),
-        f1=2 * found / (int(called.sum()) + int(wrong.sum())),
+        precision=n_wrong_called / max(1, int(called.sum())),
+        recall=n_wrong_called / int(wrong.sum()),
+        f1=2 * n_wrong_called / (int(called.sum()) + int(wrong.sum())),
     )
 
 
@@ -114,13 +114,13 @@ def detection(
     ascending = values[order]
     last = np.flatnonzero(np.append(ascending[1:] != ascending[:-1], True))  # of the pairs with one estimate
     called = last + 1
-    found = np.cumsum(~correspondence[order])[last]
-    n, n_wrong = len(values), int(found[-1])
+    wrong_called = np.cumsum(~correspondence[order])[last]
+    n, n_wrong = len(values), int(wrong_called[-1])
     # F1 of calling the `called` lowest pairs wrong, for every threshold at once
-    best = int((2 * found / (called + n_wrong)).argmax())
+    best = int((2 * wrong_called / (called + n_wrong)).argmax())
     ranks = np.array([k for k in FIRST_PAIRS if k <= n])
     # between two groups of equal estimates, as many are expected to be wrong as a straight line says
-    expected = np.interp(ranks, np.append(0, called), np.append(0, found))
+    expected = np.interp(ranks, np.append(0, called), np.append(0, wrong_called))
     return Detection(
         n_pairs=n,
         n_wrong=n_wrong,

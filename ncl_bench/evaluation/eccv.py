@@ -42,8 +42,8 @@ def places_in_rows(scores: Rows, i2t: Matches, t2i: Matches) -> tuple[Int64Array
         block = scores.rows(start, stop)
         for row, line in enumerate(block, start):
             mine = slice(of_image[row], of_image[row + 1])
-            found = line[i2t.item[mine], None]
-            at_or_above[0][mine] = np.count_nonzero(line >= found, axis=1)
+            own = line[i2t.item[mine], None]
+            at_or_above[0][mine] = np.count_nonzero(line >= own, axis=1)
         at_or_above[1][:] += np.count_nonzero(block[:, captions][:, column] >= threshold, axis=0)
         scores.release(start, stop)
     return at_or_above
@@ -64,8 +64,8 @@ def metrics_of(labels: Labels, i2t: Rows, t2i: Rows) -> tuple[dict[str, float], 
     """
 
     def places(matches: tuple[Matches, Matches]) -> tuple[Int64Array, Int64Array]:
-        found = places_in_rows(i2t, *matches)
-        return found if t2i is i2t else (found[0], places_in_rows(t2i, *matches)[1])
+        in_rows = places_in_rows(i2t, *matches)
+        return in_rows if t2i is i2t else (in_rows[0], places_in_rows(t2i, *matches)[1])
 
     eccv: dict[str, float] = {}
     cxc: dict[str, float] = {}

@@ -205,7 +205,7 @@ def intervals_of_models(
 
 
 def _with_exact(
-    found: list[tuple[float, float]], hits: Int64Array, queries_per_image: Int64Array
+    bounds: list[tuple[float, float]], hits: Int64Array, queries_per_image: Int64Array
 ) -> list[tuple[float, float]]:
     """The intervals of one model, with the exact ones where the bootstrap degenerates."""
     every = list(range(hits.shape[1]))
@@ -221,8 +221,8 @@ def _with_exact(
         shares = [float((side.sum(axis=0) / queries).mean()) for side in (answered, queries - answered)]
         low, high = exact_interval(*shares)
         # the last place is the sum of all recalls, whose interval is that of their mean, scaled
-        found[place] = (len(columns) * low, len(columns) * high)
-    return found
+        bounds[place] = (len(columns) * low, len(columns) * high)
+    return bounds
 
 
 def exact_interval(answered: float, missed: float) -> tuple[float, float]:

@@ -96,8 +96,8 @@ class Gallery:
 
 def thumbnail(encoded: bytes | Path) -> str:
     """Thumbnail of a stored image file; empty if its pixels cannot be decoded."""
-    (found,) = decoded(read_thumbnail, [("the image", encoded)], THUMBNAIL)
-    return "" if isinstance(found, DataError) else _data_uri("jpeg", found)
+    (picture,) = decoded(read_thumbnail, [("the image", encoded)], THUMBNAIL)
+    return "" if isinstance(picture, DataError) else _data_uri("jpeg", picture)
 
 
 def _data_uri(kind: str, content: bytes) -> str:
@@ -114,12 +114,12 @@ def worst_failures(ranks: Ranks, sides: Sides, gallery: Gallery, n: int) -> list
         n: queries per direction.
     """
     each, failures = gallery.spec.captions_per_image, []
-    for direction, found, asked, shown in (
+    for direction, rank_of, asked, shown in (
         ("i2t", ranks.i2t, gallery.image, gallery.caption),
         ("t2i", ranks.t2i, gallery.caption, gallery.image),
     ):
-        for query in map(int, _first(found, n)):
-            if found[query] == 1:
+        for query in map(int, _first(rank_of, n)):
+            if rank_of[query] == 1:
                 break
             if direction == "i2t":
                 own, line = range(query * each, (query + 1) * each), sides[0].rows(query, query + 1)[0]
@@ -129,7 +129,7 @@ def worst_failures(ranks: Ranks, sides: Sides, gallery: Gallery, n: int) -> list
             failures.append(
                 Failure(
                     direction,
-                    int(found[query]),
+                    int(rank_of[query]),
                     asked(query),
                     tuple(shown(item) for item in own),
                     tuple(shown(item, true=item in own) for item in top),
@@ -172,9 +172,11 @@ def plot_ranks(path: Path, ranks: Ranks, title: str) -> None:
     # ranks spread over three decades; equal bins would put nearly all into the first
     edges = 2.0 ** np.arange(int(np.ceil(np.log2(deepest + 1))) + 1)
     for direction, colour in COLOURS.items():
-        found = getattr(ranks, direction)
-        share = 100 * np.histogram(found, edges)[0] / len(found)
-        axes.stairs(share, edges, color=colour, label=f"{direction} ({len(found):,} queries)", linewidth=1.5)
+        of_direction = getattr(ranks, direction)
+        share = 100 * np.histogram(of_direction, edges)[0] / len(of_direction)
+        axes.stairs(
+            share, edges, color=colour, label=f"{direction} ({len(of_direction):,} queries)", linewidth=1.5
+        )
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")
     axes.set_xlabel("rank of the best true item")

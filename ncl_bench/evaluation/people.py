@@ -110,7 +110,7 @@ def judged_scores(scores: Rows, judgements: Mapping[str, Judgements]) -> dict[st
     Returns:
         Kind to similarities, float64 ``(n,)``.
     """
-    found = {kind: np.empty(len(one.image)) for kind, one in judgements.items()}
+    scores_of = {kind: np.empty(len(one.image)) for kind, one in judgements.items()}
     order = {kind: np.argsort(one.image, kind="stable") for kind, one in judgements.items()}
     for start in range(0, scores.shape[0], BLOCK):
         stop = min(start + BLOCK, scores.shape[0])
@@ -118,9 +118,9 @@ def judged_scores(scores: Rows, judgements: Mapping[str, Judgements]) -> dict[st
         for kind, one in judgements.items():
             first, last = np.searchsorted(one.image[order[kind]], [start, stop])
             here = order[kind][first:last]
-            found[kind][here] = block[one.image[here] - start, one.caption[here]]
+            scores_of[kind][here] = block[one.image[here] - start, one.caption[here]]
         scores.release(start, stop)
-    return found
+    return scores_of
 
 
 def agreements(
@@ -137,26 +137,26 @@ def agreements(
     Returns:
         Name from ``MEASURES`` to the measure.
     """
-    found = {}
+    agreement = {}
     if "expert" in scores:
         expert = judgements["expert"]
         others = ~expert.own
         score, ratings = scores["expert"][others], expert.judged[others]
         positive = np.median(ratings, axis=1) >= DESCRIBES
-        found["expert_tau_c"] = _on(expert, others, _tau_c(score, ratings), shape)
-        found["expert_auroc"] = _on(expert, others, _auroc(score, positive), shape)
+        agreement["expert_tau_c"] = _on(expert, others, _tau_c(score, ratings), shape)
+        agreement["expert_auroc"] = _on(expert, others, _auroc(score, positive), shape)
     if "crowd" in scores:
         crowd = judgements["crowd"]
         score, share, others = scores["crowd"], crowd.judged[:, 0], ~crowd.own
-        found["crowd_tau_b"] = _on(crowd, np.ones_like(others), _tau_b(score, share), shape)
-        found["crowd_auroc"] = _on(crowd, others, _auroc(score[others], share[others] > 0.5), shape)
-    return found
+        agreement["crowd_tau_b"] = _on(crowd, np.ones_like(others), _tau_b(score, share), shape)
+        agreement["crowd_auroc"] = _on(crowd, others, _auroc(score[others], share[others] > 0.5), shape)
+    return agreement
 
 
 def _on(
-    judgements: Judgements, kept: NDArray[np.bool_], found: "Statistic", shape: tuple[int, int]
+    judgements: Judgements, kept: NDArray[np.bool_], statistic: "Statistic", shape: tuple[int, int]
 ) -> Agreement:
-    value, pairs = found
+    value, pairs = statistic
     image, caption = judgements.image[kept], judgements.caption[kept]
     images, captions = (
         np.bincount(of, pairs, n).astype(np.float64) for of, n in zip((image, caption), shape, strict=True)
@@ -177,17 +177,17 @@ def people_of(
         scores, judgements, shape: see :func:`agreements`.
         intervals: compute the 95 % intervals.
     """
-    found = {}
+    results = {}
     for name, one in agreements(scores, judgements, shape).items():
         expert = judgements["expert"] if name == "expert_tau_c" else None
-        found[name] = PeopleResult(
+        results[name] = PeopleResult(
             value=one.value,
             interval=_within(name, agreement_interval([one])) if intervals else None,
             printed=PRINTED.get(name),
             ceiling=None if expert is None else ceiling(expert),
             persons=() if expert is None else persons(expert),
         )
-    return found
+    return results
 
 
 def _within(name: str, interval: tuple[float, float]) -> tuple[float, float]:
@@ -212,15 +212,15 @@ def in_order(
     Returns:
         Kind to uint8 ``(n,)``.
     """
-    found = {}
+    codes = {}
     for kind, own_scores in scores.items():
         one = judgements[kind]
         kept = ~one.own if kind == "expert" else np.ones_like(one.own)
         code = _said(one)
         order = np.lexsort((code[kept], own_scores[kept]))  # equal scores say nothing of their own order
         tied = np.diff(own_scores[kept][order], prepend=-np.inf) == 0
-        found[kind] = (code[kept][order] | tied.astype(np.int64) << 7).astype(np.uint8)
-    return found
+        codes[kind] = (code[kept][order] | tied.astype(np.int64) << 7).astype(np.uint8)
+    return codes
 
 
 def crossing(
@@ -238,18 +238,18 @@ def crossing(
     """
     if "expert" not in scores:
         return {}
-    expert, found = judgements["expert"], agreements({"expert": scores["expert"]}, judgements, shape)
+    expert, agreement = judgements["expert"], agreements({"expert": scores["expert"]}, judgements, shape)
     kept = ~expert.own
     order = np.lexsort((_said(expert)[kept], scores["expert"][kept]))
-    place = np.empty(len(order), np.uint16)
-    place[order] = np.arange(len(order))
+    position = np.empty(len(order), np.uint16)
+    position[order] = np.arange(len(order))
     names = [
         hashlib.sha256(f"{image} {caption}".encode()).digest() for image, caption in expert.rows[kept, :2]
     ]
     return {
-        "pairs": place[sorted(range(len(names)), key=names.__getitem__)],
-        "images": found["expert_tau_c"].images.astype(np.float32),
-        "captions": found["expert_tau_c"].captions.astype(np.float32),
+        "pairs": position[sorted(range(len(names)), key=names.__getitem__)],
+        "images": agreement["expert_tau_c"].images.astype(np.float32),
+        "captions": agreement["expert_tau_c"].captions.astype(np.float32),
     }
 
 
@@ -283,15 +283,15 @@ def _said(judgements: Judgements) -> NDArray[np.int64]:
 
 def agreement_in_order(said: Mapping[str, NDArray[np.uint8]]) -> dict[str, float]:
     """Compute the measures from :func:`in_order` alone: name from ``MEASURES`` to value."""
-    found = {}
+    agreement = {}
     for kind, codes in said.items():
         if kind == "expert":
             place, ratings = _experts_in_order(codes)
             times, levels = np.repeat(place, ratings.shape[1]), ratings.ravel()
             m = min(int(np.count_nonzero(np.bincount(levels))), int(place[-1]) + 1 - int(place[0]))
             shared = len(times) ** 2 * (m - 1) / m  # Stuart's tau-c; see _tau_c
-            found["expert_tau_c"] = 100 * 2 * _in_order(times, levels) / shared if m > 1 else 0.0
-            found["expert_auroc"] = _auroc_in_order(place, ratings[:, 1] >= DESCRIBES)  # 1: the median
+            agreement["expert_tau_c"] = 100 * 2 * _in_order(times, levels) / shared if m > 1 else 0.0
+            agreement["expert_auroc"] = _auroc_in_order(place, ratings[:, 1] >= DESCRIBES)  # 1: the median
         else:
             place, code = np.cumsum(codes < TIED), codes % TIED
             own, yes, no = code >> 6 == 1, code >> 3 & 7, code & 7
@@ -299,9 +299,9 @@ def agreement_in_order(said: Mapping[str, NDArray[np.uint8]]) -> dict[str, float
             shares = (answers >> 3) / np.maximum((answers >> 3) + (answers & 7), 1)
             levels = np.unique(shares, return_inverse=True)[1][code & 63]
             untied = [len(code) ** 2 - int((np.bincount(each) ** 2).sum()) for each in (place, levels)]
-            found["crowd_tau_b"] = 100 * 2 * _in_order(place, levels) / math.sqrt(math.prod(untied))
-            found["crowd_auroc"] = _auroc_in_order(place[~own], (yes > no)[~own])
-    return found
+            agreement["crowd_tau_b"] = 100 * 2 * _in_order(place, levels) / math.sqrt(math.prod(untied))
+            agreement["crowd_auroc"] = _auroc_in_order(place[~own], (yes > no)[~own])
+    return agreement
 
 
 def _in_order(place: NDArray[np.int64], levels: NDArray[np.integer[Any]]) -> float:
@@ -312,14 +312,14 @@ def _in_order(place: NDArray[np.int64], levels: NDArray[np.integer[Any]]) -> flo
         levels: few different integers ``(n,)``.
     """
     order = np.argsort(levels.astype(np.uint8), kind="stable")  # by radix, as of small integers alone
-    by_level, found, begin = place[order], 0, 0
+    by_level, concordant, begin = place[order], 0, 0
     for n in filter(None, np.bincount(levels).tolist()):
         here, higher = by_level[begin : begin + n], by_level[begin + n :]
         before = np.searchsorted(here, higher).sum() + np.searchsorted(here, higher, "right").sum()
         # of this level: those before each observation of a higher one, minus those after it
-        found += int(before) - n * len(higher)
+        concordant += int(before) - n * len(higher)
         begin += n
-    return float(found)
+    return float(concordant)
 
 
 def _auroc_in_order(place: NDArray[np.int64], positive: NDArray[np.bool_]) -> float:
@@ -382,8 +382,8 @@ def _ratio(concordant: Float64Array, first: Float64Array, second: Float64Array, 
 def _times(values: NDArray[np.generic]) -> Float64Array:
     """How often each value stands among all, float64 ``(n,)``."""
     _, group, times = np.unique(values, return_inverse=True, return_counts=True)
-    found: Float64Array = times[group].astype(np.float64)
-    return found
+    own_times: Float64Array = times[group].astype(np.float64)
+    return own_times
 
 
 def concordance(scores: NDArray[np.generic], judged: NDArray[np.generic]) -> Float64Array:
@@ -405,7 +405,7 @@ def concordance(scores: NDArray[np.generic], judged: NDArray[np.generic]) -> Flo
     )
     to_level = np.cumsum(lower, axis=1)
     here = np.arange(n), level
-    found = np.empty(n)
+    balance = np.empty(n)
     # lower levels should score lower, higher levels higher
-    found[order] = (to_level[here] - lower[here]) - (to_level[:, -1] - to_level[here])
-    return found
+    balance[order] = (to_level[here] - lower[here]) - (to_level[:, -1] - to_level[here])
+    return balance

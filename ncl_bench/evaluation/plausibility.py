@@ -81,13 +81,13 @@ def _tied(result: ProtocolResult, counted: Counted) -> int:
     """Number of ranks that depend on ties between scores, not on pairs without one."""
     ranks, tied = counted.whole if result.folds == 1 else counted.folds, 0
     for direction in ("i2t", "t2i"):
-        found, optimistic = (getattr(ranks, name) for name in (direction, f"{direction}_optimistic"))
+        pessimistic, optimistic = (getattr(ranks, name) for name in (direction, f"{direction}_optimistic"))
         if optimistic is None:
             continue
         unscored = counted.directions.get(direction, counted).unscored
         missed = np.False_ if unscored is None else getattr(unscored, direction)
         # pairs without a score tie among themselves, as they should
-        tied += int(np.count_nonzero((found != optimistic) & ~missed))
+        tied += int(np.count_nonzero((pessimistic != optimistic) & ~missed))
     return tied
 
 
@@ -136,8 +136,8 @@ def _at_chance(result: ProtocolResult) -> bool:
     """Whether R@10 of both directions is within four standard deviations of random scores."""
     images, captions = result.images // result.folds, result.captions // result.folds
     # by images, not by queries: captions of one image are missed together
-    found, asked = result.i2t.r10 / 100, result.images
-    return not _above_chance(found, asked, _chance_of_an_image(images, captions)) and not _above_chance(
+    share, asked = result.i2t.r10 / 100, result.images
+    return not _above_chance(share, asked, _chance_of_an_image(images, captions)) and not _above_chance(
         result.t2i.r10 / 100, asked, min(1.0, 10 / images)
     )
 
@@ -149,8 +149,8 @@ def _chance_of_an_image(images: int, captions: int) -> float:
     return 1 - prod(1 - each / (captions - place) for place in range(min(10, captions - each)))
 
 
-def _above_chance(found: float, images: int, chance: float) -> bool:
-    return found > chance + STANDARD_DEVIATIONS * sqrt(chance * (1 - chance) / images)
+def _above_chance(share: float, images: int, chance: float) -> bool:
+    return share > chance + STANDARD_DEVIATIONS * sqrt(chance * (1 - chance) / images)
 
 
 def order_notes(evaluation: Evaluation, scores: Rows) -> tuple[str, ...]:
@@ -169,12 +169,12 @@ def order_notes(evaluation: Evaluation, scores: Rows) -> tuple[str, ...]:
     images, captions = scores.shape
     if images == captions or not any(_at_chance(result) for result in evaluation.protocols.values()):
         return ()
-    found = _recall_of_images_by_turn(scores)
-    if not _above_chance(found, images, _chance_of_an_image(images, captions)):
+    share = _recall_of_images_by_turn(scores)
+    if not _above_chance(share, images, _chance_of_an_image(images, captions)):
         return ()
     each = captions // images
     return (
-        f"the captions are in another order: i2t R@10 is {100 * found:.1f} if caption c belongs to image c % {images} "
+        f"the captions are in another order: i2t R@10 is {100 * share:.1f} if caption c belongs to image c % {images} "
         f"(caption-major), expected c // {each} (image-major); reorder the columns of the matrix or the rows of the "
         f"captions with the index np.arange({captions}).reshape({each}, {images}).T.ravel()",
     )

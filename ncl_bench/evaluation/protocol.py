@@ -344,19 +344,19 @@ def protocol_result(ranks: Ranks, images_per_fold: int, *, intervals: bool) -> P
     """
     n_images, n_captions = len(ranks.i2t), len(ranks.t2i)
     per_image = n_captions // n_images
-    found: dict[str, tuple[float, float]] = {}
+    interval_of: dict[str, tuple[float, float]] = {}
     if intervals:
         queries = np.array([1] * len(CUTOFFS) + [per_image] * len(CUTOFFS))
         ends = recall_intervals(hits_per_image(ranks), queries, images_per_fold)
-        found = dict(zip((*RECALLS, "r_sum"), ends, strict=True))
-    i2t = _direction(ranks.i2t, ranks.i2t_optimistic, images_per_fold, found, "i2t")
-    t2i = _direction(ranks.t2i, ranks.t2i_optimistic, images_per_fold * per_image, found, "t2i")
+        interval_of = dict(zip((*RECALLS, "r_sum"), ends, strict=True))
+    i2t = _direction(ranks.i2t, ranks.i2t_optimistic, images_per_fold, interval_of, "i2t")
+    t2i = _direction(ranks.t2i, ranks.t2i_optimistic, images_per_fold * per_image, interval_of, "t2i")
     best = [side.optimistic for side in (i2t, t2i) if side.optimistic is not None]
     return ProtocolResult(
         i2t=i2t,
         t2i=t2i,
         r_sum=i2t.r1 + i2t.r5 + i2t.r10 + t2i.r1 + t2i.r5 + t2i.r10,
-        r_sum_interval=found.get("r_sum"),
+        r_sum_interval=interval_of.get("r_sum"),
         r_sum_optimistic=sum(sum(side.values()) for side in best) if len(best) == 2 else None,
         images=n_images,
         captions=n_captions,

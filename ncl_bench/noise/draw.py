@@ -46,11 +46,11 @@ class Noise:
         if name == "none":
             return cls(None, 0.0)
         drawn = [unit.name for unit in UNITS.values() if unit.draw]
-        found = re.fullmatch(rf"({'|'.join(drawn)})-([1-9]\d?)", name)
-        if found is None:
+        match = re.fullmatch(rf"({'|'.join(drawn)})-([1-9]\d?)", name)
+        if match is None:
             examples = ", ".join(f"{unit}-40" for unit in drawn)
             raise NoiseError(f"noise {name!r}: expected none, or unit and per cent: {examples}")
-        return cls(found[1], int(found[2]) / 100)
+        return cls(match[1], int(match[2]) / 100)
 
     @classmethod
     def asked(cls, noise_ratio: float | None, noise_unit: str | None, noise_seed: int | None) -> "Noise":

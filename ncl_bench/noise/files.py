@@ -104,11 +104,11 @@ def nominal_ratios(n_moved: int, n_units: int) -> list[float]:
     """
     if n_moved == 0:
         return [0.0]
-    found: list[float] = []
+    ratios: list[float] = []
     for step in _RATIO_STEPS:
         steps = (round(k * step, 2) for k in range(1, round(1 / step)))
-        found += [ratio for ratio in steps if ratio not in found and _explains(ratio, n_moved, n_units)]
-    return found
+        ratios += [ratio for ratio in steps if ratio not in ratios and _explains(ratio, n_moved, n_units)]
+    return ratios
 
 
 def _explains(ratio: float, n_moved: int, n_units: int) -> bool:

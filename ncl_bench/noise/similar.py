@@ -181,7 +181,7 @@ def _neighbours(sets: list[frozenset[str]], pairing: _Pairing, progress: Progres
     """
     weights = _weights(sets)
     columns = weights.T.tocsr()
-    found = np.full((len(sets), NEIGHBOURS), -1, np.int32)
+    neighbours = np.full((len(sets), NEIGHBOURS), -1, np.int32)
     with progress("comparing captions", len(sets)) as advance:
         for start in range(0, len(sets), _BLOCK):
             products = weights[start : start + _BLOCK] @ columns
@@ -190,9 +190,9 @@ def _neighbours(sets: list[frozenset[str]], pairing: _Pairing, progress: Progres
                 best = _best(
                     start + row, products.indices[span].astype(np.int64), products.data[span], pairing
                 )
-                found[start + row, : len(best)] = best
+                neighbours[start + row, : len(best)] = best
             advance(products.shape[0])
-    return found
+    return neighbours
 
 
 def _best(

@@ -372,7 +372,7 @@ def rows_by_recipe(folder: Path = PUBLISHED) -> Mapping[str, Sequence[Printed]]:
         name = base_name(each.row.method)
         return not each.own, each.family.names.index(name) if name in each.family.names else 0
 
-    found: dict[str, list[Printed]] = {}
+    rows_of: dict[str, list[Printed]] = {}
     for each in sorted(read_printed(read_families(), folder), key=order):
         row, family = each.row, each.family
         names = family.recipe_names(row.method, row.backbone, row.dataset, row.tokenizer)
@@ -382,8 +382,8 @@ def rows_by_recipe(folder: Path = PUBLISHED) -> Mapping[str, Sequence[Printed]]:
             beside.format(dataset=row.dataset, backbone=_recipe_backbone(row.backbone)),
         )
         for name in filter(None, recipes):
-            found.setdefault(name, []).append(each)
-    return found
+            rows_of.setdefault(name, []).append(each)
+    return rows_of
 
 
 def best_published(dataset: str) -> Mapping[str, float]:

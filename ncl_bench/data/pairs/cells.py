@@ -82,5 +82,5 @@ def picture(cell: Any) -> bytes | Path | None:
 
 def identity(cell: Any) -> object:
     """What two cells of the same picture share: a hash of its bytes, or its file; None without a picture."""
-    found = picture(cell)
-    return hashlib.sha256(found).digest() if isinstance(found, bytes) else found
+    content = picture(cell)
+    return hashlib.sha256(content).digest() if isinstance(content, bytes) else content

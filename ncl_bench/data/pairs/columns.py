@@ -89,7 +89,7 @@ def pairs_of(rows: UserPairs, image: str, caption: str = "", *, rows_in_order: b
     elif filled and all(map(_WHOLE.fullmatch, filled)):
         # a program that read whole numbers beside a gap wrote them with a point
         images = [name.removesuffix(".0") for name in images]
-    found = replace(
+    pairs = replace(
         rows.remarked(*remarks),
         images=images,
         captions=captions,
@@ -98,7 +98,7 @@ def pairs_of(rows: UserPairs, image: str, caption: str = "", *, rows_in_order: b
         by_row=by_row,
         rows_in_order=rows_in_order,
     )
-    return _once(found) if caption and len(rows.files) > 1 else found
+    return _once(pairs) if caption and len(rows.files) > 1 else pairs
 
 
 def _once(pairs: UserPairs) -> UserPairs:
@@ -138,11 +138,11 @@ def _one_caption_each(rows: UserPairs, caption: str) -> UserPairs:
 def _listed_texts(cell: str, where: str) -> list[str]:
     for read in (json.loads, ast.literal_eval):
         with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-            found = read(cell)
-            texts = isinstance(found, list | tuple) and all(isinstance(text, str) for text in found)
+            value = read(cell)
+            texts = isinstance(value, list | tuple) and all(isinstance(text, str) for text in value)
             # Python would join two texts without a comma between them, as NumPy prints an array
-            if texts and (read is json.loads or repr(found) == cell):
-                return [*found]
+            if texts and (read is json.loads or repr(value) == cell):
+                return [*value]
     raise DataError(
         f"{where} holds {shorten(cell)}, expected a list of captions in JSON; write a row for each caption"
     )
@@ -183,7 +183,7 @@ def _is_file(cell: object) -> bool:
 
 def text_cells(rows: UserPairs, column: str) -> list[str]:
     """Cells of a column as text; empty cells are empty texts, and a list of one is its text."""
-    found = []
+    texts = []
     for row, value in enumerate(rows.frame[column].tolist()):
         several = isinstance(value, list | tuple | np.ndarray)
         if several and len(value) == 1:
@@ -199,5 +199,5 @@ def text_cells(rows: UserPairs, column: str) -> list[str]:
             )
         if isinstance(value, float) and value.is_integer():
             value = int(value)  # a column of whole numbers with a gap is one of floats in pandas
-        found.append("" if pd.isna(value) else str(value).strip())
-    return found
+        texts.append("" if pd.isna(value) else str(value).strip())
+    return texts

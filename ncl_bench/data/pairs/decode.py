@@ -103,11 +103,11 @@ def table_of_saved(path: Path, _: str) -> pa.Table:
     return of_dataset(datasets.Dataset.load_from_disk(str(path)))
 
 
-def of_dataset(found: Any) -> pa.Table:
+def of_dataset(dataset: Any) -> pa.Table:
     """The rows of a ``datasets.Dataset``, whatever its format hides, with its features in the schema."""
-    table = found.with_format("arrow")[:]
+    table = dataset.with_format("arrow")[:]
     table.validate(full=True)
-    return table.replace_schema_metadata(found.features.arrow_schema.metadata)
+    return table.replace_schema_metadata(dataset.features.arrow_schema.metadata)
 
 
 def shard(path: Path) -> list[tuple[str, Any]]:
@@ -120,7 +120,7 @@ def shard(path: Path) -> list[tuple[str, Any]]:
 
 def table_of_shard(path: Path, _: str) -> pa.Table:
     """The files of a shard: name, bytes, and in place of the bytes first byte and size; called in a worker."""
-    found: list[dict[str, Any]] = []
+    members: list[dict[str, Any]] = []
     with tarfile.open(path) as archive:
         packed = not isinstance(archive.fileobj, io.BufferedReader)
         for entry in archive:
@@ -133,11 +133,11 @@ def table_of_shard(path: Path, _: str) -> pa.Table:
                 file |= {"start": entry.offset_data, "size": entry.size}
             elif stream := archive.extractfile(entry):
                 file["content"] = stream.read()
-            found.append(file)
+            members.append(file)
         # tarfile takes a damaged header for the end of the archive and gives the files before it
         archive.fileobj.seek(archive.offset)
         end = archive.fileobj.read(tarfile.BLOCKSIZE)
         if len(end) < tarfile.BLOCKSIZE or end.strip(b"\0"):
             raise tarfile.ReadError("it is cut short, or a header is damaged")
     kinds = {"name": pa.binary(), "content": pa.large_binary(), "start": pa.int64(), "size": pa.int64()}
-    return pa.Table.from_pylist(found, pa.schema(kinds))
+    return pa.Table.from_pylist(members, pa.schema(kinds))

@@ -76,7 +76,7 @@ def files_below(folder: Path) -> list[Path]:
     """
     root = os.path.realpath(folder)
     listed_folders: set[str] = set()
-    found: list[Path] = []
+    files: list[Path] = []
 
     def refuse(error: OSError) -> None:
         raise error
@@ -86,17 +86,17 @@ def files_below(folder: Path) -> list[Path]:
         while waiting:
             links: list[str] = []
             for start in waiting:
-                for place, folders, names in os.walk(start, onerror=refuse):
-                    real = os.path.realpath(place)
+                for parent, folders, names in os.walk(start, onerror=refuse):
+                    real = os.path.realpath(parent)
                     if real in listed_folders or (root != real and Path(root).is_relative_to(real)):
                         folders[:] = []
                         continue
                     listed_folders.add(real)
                     folders[:] = [each for each in folders if not each.startswith(".")]
-                    links += [path for each in folders if os.path.islink(path := os.path.join(place, each))]
-                    found += [Path(place, each) for each in names if not each.startswith(".")]
+                    links += [path for each in folders if os.path.islink(path := os.path.join(parent, each))]
+                    files += [Path(parent, each) for each in names if not each.startswith(".")]
             waiting = sorted(links)
-    return sorted(found, key=natural)
+    return sorted(files, key=natural)
 
 
 def ending_of(path: Path) -> str:

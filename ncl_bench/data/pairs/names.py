@@ -53,17 +53,17 @@ def split_of(path: str | PurePath) -> str | None:
     """
     for part in reversed(PurePath(path).parts):
         words = re.sub("(?<=[a-z])(?=[A-Z])", " ", part).casefold()  # trainImages
-        found = {SPLIT_OF[name] for name in _SPLIT.findall(words)}
-        if len(found) == 1:
-            return found.pop()
+        splits = {SPLIT_OF[name] for name in _SPLIT.findall(words)}
+        if len(splits) == 1:
+            return splits.pop()
     return None
 
 
 def settled(stated: Iterable[str | None]) -> dict[str | None, str | None]:
     """Each split that names state to the one that it is: ``eval`` is test, as in ``datasets``, or dev beside a test."""
-    found = set(stated)
-    lacking = next((split for split in ("test", "dev") if split not in found), None)
-    return {split: lacking if split == "eval" else split for split in found}
+    splits = set(stated)
+    lacking = next((split for split in ("test", "dev") if split not in splits), None)
+    return {split: lacking if split == "eval" else split for split in splits}
 
 
 def known_columns(columns: Sequence[str], role: str) -> list[str]:
@@ -86,9 +86,11 @@ def numbered_captions(columns: Sequence[str]) -> list[str]:
     of: dict[str, list[str]] = {}
     for name in columns:
         of.setdefault(re.sub(r"_?\d+$", "", plain(name)), []).append(name)
-    found = [of[known] for known in ROLES["caption"] if known in of]
+    groups = [of[known] for known in ROLES["caption"] if known in of]
     return (
-        found[0] if len(found) == 1 and not known_columns(found[0], "caption") and len(found[0]) > 1 else []
+        groups[0]
+        if len(groups) == 1 and not known_columns(groups[0], "caption") and len(groups[0]) > 1
+        else []
     )
 
 
@@ -119,16 +121,16 @@ def column(name: str, columns: Sequence[str], role: str, given: str | None) -> t
                 f"{name} has no column {shown(given)}, only {listed(columns, 30)}; correct {option}"
             )
         return given, []
-    found = known_columns(columns, role)
+    known = known_columns(columns, role)
     # caption beside Caption: nothing says which is meant
-    if len(found) > 1 and plain(found[0]) == plain(found[1]):
-        raise DataError(f"{name} has the columns {listed(found[:2])}; choose one with {option}")
-    if not found and role == "caption":  # columns named by their language, as in a table of several
-        found = [each for each in columns if language_tag(each)]
-    if not found:
+    if len(known) > 1 and plain(known[0]) == plain(known[1]):
+        raise DataError(f"{name} has the columns {listed(known[:2])}; choose one with {option}")
+    if not known and role == "caption":  # columns named by their language, as in a table of several
+        known = [each for each in columns if language_tag(each)]
+    if not known:
         raise DataError(
             f"{name} has the columns {listed(columns, 30)}, and none is called {', '.join(ROLES[role][:4])}; name the "
             f"column of {'image paths' if role == 'image' else 'captions'} with {option}"
         )
-    more = found[1:]
-    return found[0], [f"The {role} column is {found[0]}, not {listed(more)}."] if more else []
+    more = known[1:]
+    return known[0], [f"The {role} column is {known[0]}, not {listed(more)}."] if more else []

@@ -83,8 +83,8 @@ def _files(
 ) -> tuple[dict[str, Path], tuple[str, ...]]:
     """Name to file of all names that have one, and a remark; ``needed``: none at all is refused."""
     index, names = FileIndex(folder), list(dict.fromkeys(names))
-    found, alone = index.find_all(names, pairs.name)
-    if needed and not found:
+    file_of, alone = index.find_all(names, pairs.name)
+    if needed and not file_of:
         outside = any(Path(name).is_absolute() for name in names)
         there = f"the folder holds {listed(index.paths, 3)}" if folder.is_dir() else "there is no such folder"
         raise DataError(
@@ -92,9 +92,9 @@ def _files(
             f"names {listed(names, 3)}; {there}; "
             f"correct {named('images')}{' (a folder above these paths)' if outside else ''} or {named('image_column')}"
         )
-    return found, tuple(
+    return file_of, tuple(
         f"{len(alone):,} pictures were found by the name of their file alone, or by the end of their path: {name} "
-        f"is {found[name].relative_to(folder).as_posix()} in {folder.name}."
+        f"is {file_of[name].relative_to(folder).as_posix()} in {folder.name}."
         for name in alone[:1]
     )
 
@@ -146,7 +146,7 @@ def _named_by_the_table(pairs: UserPairs, index: "FileIndex") -> list[str]:
     in_order = [of_number[row] for row in pairs.row_of.tolist()] if numbered else []
     if pairs.rows_in_order and numbered:
         return in_order
-    found: dict[str, list[str]] = {}
+    cells_of: dict[str, list[str]] = {}
     for name in sorted(
         {*map(str, pairs.table)}
         - {*known_columns(pairs.columns, "caption"), pairs.image_column, pairs.caption_column}
@@ -162,14 +162,14 @@ def _named_by_the_table(pairs: UserPairs, index: "FileIndex") -> list[str]:
         different = {cell for cell, _ in held}
         # a column of few words or numbers, such as a status, names no file: several pictures would share one
         if len(different) == len(held) and 2 * sum(map(index.holds, different)) > len(different):
-            found[name] = cells
-    if "key" in found:
-        return found["key"]
+            cells_of[name] = cells
+    if "key" in cells_of:
+        return cells_of["key"]
     # a bare number, such as a width, may name a file by chance
     sure = {
-        name: cells for name, cells in found.items() if not all(map(_BARE.fullmatch, filter(None, cells)))
+        name: cells for name, cells in cells_of.items() if not all(map(_BARE.fullmatch, filter(None, cells)))
     }
-    may = sure or found | ({_ROW: in_order} if numbered else {})
+    may = sure or cells_of | ({_ROW: in_order} if numbered else {})
     answers = {tuple(PurePosixPath(cell).stem for cell in cells): cells for cells in may.values()}
     if len(answers) == 1 and [*may] != [_ROW]:
         return next(iter(answers.values()))
@@ -202,11 +202,11 @@ class FileIndex:
     @cached_property
     def _alike(self) -> dict[str, list[Path]]:
         """Paths, and names of files after a ``/``, in small letters and one Unicode form, to files."""
-        found: dict[str, list[Path]] = defaultdict(list)
+        files_of: dict[str, list[Path]] = defaultdict(list)
         for path, file in self.paths.items():
             for key in (path, _last(path)):
-                found[_small(key)].append(file)
-        return found
+                files_of[_small(key)].append(file)
+        return files_of
 
     def _like(self, path: str) -> list[Path]:
         """Files whose paths are a path but for the case of letters, the Unicode form and an ending."""
@@ -237,30 +237,30 @@ class FileIndex:
             DataError: several files fit a name, or several inexact names one file.
         """
         paths = written = {name: self._written(name) for name in names}
-        found: dict[str, Path] = {}
+        file_of: dict[str, Path] = {}
         alone: list[str] = []
         # paths of another machine begin above the folder, and all lose as many parts
         for depth in range(max([1, *(path.count("/") for path in written.values())])):
             ends = {name: path.split("/", depth)[-1] for name, path in written.items()}
             for name, path in ends.items():
                 if depth == 0 or "/" in path:
-                    found |= self._only(self._at(path), name)
-            if found:
-                paths, alone = ends, [*found] if depth else []
+                    file_of |= self._only(self._at(path), name)
+            if file_of:
+                paths, alone = ends, [*file_of] if depth else []
                 break
         # where folders of the table are there, a name in a folder means this folder and no other
-        folders_hold = any("/" in paths[name] for name in found)
+        folders_hold = any("/" in paths[name] for name in file_of)
         for last in (False, True):
-            taken, inexact = {*found.values()}, dict[str, Path]()
+            taken, inexact = {*file_of.values()}, dict[str, Path]()
             for name, path in paths.items():
-                if name in found or (last and folders_hold and "/" in path):
+                if name in file_of or (last and folders_hold and "/" in path):
                     continue
                 like = self._like(_last(path) if last else path)
                 inexact |= self._only([file for file in like if file not in taken], name)
             refuse_shared(inexact, f", and in {where} too")
-            found |= inexact
+            file_of |= inexact
             alone += inexact if last else []
-        return {name: found[name] for name in names if name in found}, alone
+        return {name: file_of[name] for name in names if name in file_of}, alone
 
     def _only(self, files: Sequence[Path], name: str) -> dict[str, Path]:
         if len(files) > 1:

@@ -144,8 +144,8 @@ class UserPairs:
         """With other cells in a column, or with another column."""
         arrow = self.arrow
         if arrow is not None:
-            place = arrow.schema.get_field_index(column)
-            arrow = arrow.append_column if place < 0 else partial(arrow.set_column, place)
+            number = arrow.schema.get_field_index(column)
+            arrow = arrow.append_column if number < 0 else partial(arrow.set_column, number)
             arrow = arrow(column, pa.array(cells, from_pandas=True))
         frame = self.frame.assign(**{column: pd.Series(cells, self.frame.index, object)})
         return replace(self, frame=frame, arrow=arrow)
@@ -155,12 +155,12 @@ class UserPairs:
         cells = [
             each if isinstance(each, list | tuple | np.ndarray) else [each] for each in self.frame[column]
         ]
-        found = self.taken(np.repeat(np.arange(len(cells)), [max(1, len(each)) for each in cells]))
-        found = found.assigned(
+        rows = self.taken(np.repeat(np.arange(len(cells)), [max(1, len(each)) for each in cells]))
+        rows = rows.assigned(
             column, [sentence_of(text) for each in cells for text in (each if len(each) else [""])]
         )
         # samples of one key would be one sample again
-        return replace(found, ending=".parquet", content=None) if self.ending == ".tar" else found
+        return replace(rows, ending=".parquet", content=None) if self.ending == ".tar" else rows
 
     def taken(self, rows: Int64Array) -> "UserPairs":
         """Some of the rows, int64 ``(n,)``; a row may come several times."""
@@ -290,12 +290,12 @@ def _order_of(labels: Sequence[str]) -> Iterator[str]:
     missing = f" No file has the number {listed(map(str, gaps))}." if gaps else ""
     yield f"{len(labels)} files are read in this order: {listed(labels, 12)}.{missing}"
     # files that differ in their folder or language alone: datasets would ask which configuration is meant
-    places: dict[str, set[str]] = defaultdict(set)
+    folders_of: dict[str, set[str]] = defaultdict(set)
     for path in (path for path in map(PurePosixPath, labels) if path.name not in METADATA):
         spoken = [piece for piece in re.split("[-_.]", path.name) if language_tag(piece)]
         inner = [part for part in (*path.parent.parts, *spoken) if not split_of(part)]
-        places[re.sub("|".join(spoken) or "$", "", path.name)].add("/".join(inner) or ".")
-    yield from [TOGETHER.format(listed(sorted(of), 3)) for of in places.values() if len(of) > 1][:1]
+        folders_of[re.sub("|".join(spoken) or "$", "", path.name)].add("/".join(inner) or ".")
+    yield from [TOGETHER.format(listed(sorted(of), 3)) for of in folders_of.values() if len(of) > 1][:1]
 
 
 def with_splits(rows: UserPairs, labels: Sequence[str], label_of: Int64Array) -> UserPairs:
@@ -414,8 +414,8 @@ def _pictures_with_texts(folder: Path, pictures: Sequence[Path]) -> UserPairs:
                 lines = [line for line in decode.text(text).splitlines() if line.strip()]
         rows += [(_inner(folder, each), line) for line in lines or [""]]
     frame = pd.DataFrame(rows, columns=["image", "caption"], dtype=object)
-    found = _joined(folder.name, folder, {folder.name: UserPairs("", frame)})
-    return with_splits_of_folders(found, frame["image"].tolist())
+    pairs = _joined(folder.name, folder, {folder.name: UserPairs("", frame)})
+    return with_splits_of_folders(pairs, frame["image"].tolist())
 
 
 def _file(path: Path) -> UserPairs:
@@ -513,12 +513,12 @@ def _numbered(text: str, path: Path) -> pd.DataFrame:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    content: dict[str, Any] = {}
     for name, value in pairs:
-        if name in found:  # Python keeps the last of two alike names alone
+        if name in content:  # Python keeps the last of two alike names alone
             raise DataError(f"a JSON object has {shown(name)} twice; keep one")
-        found[name] = value
-    return found
+        content[name] = value
+    return content
 
 
 _object = partial(json.loads, object_pairs_hook=_once)
@@ -573,11 +573,11 @@ def sentence_of(cell: Any) -> Any:
 def _of_arrow(table: Any, ending: str) -> UserPairs:
     """Rows of an Arrow table; pictures stay in it until they are asked for."""
     table = table.drop_columns([name for name in table.column_names if name == "__index_level_0__"])
-    for place, name in enumerate(table.column_names):
+    for number, name in enumerate(table.column_names):
         if "view" in str(
-            table.schema.field(place).type
+            table.schema.field(number).type
         ):  # neither pandas nor Arrow takes rows of such a column
-            table = table.set_column(place, name, pa.array(table.column(place).to_pylist()))
+            table = table.set_column(number, name, pa.array(table.column(number).to_pylist()))
     frame = table.replace_schema_metadata(None).to_pandas(  # what pandas wrote there may be damaged
         integer_object_nulls=True,
         types_mapper=lambda kind: (
@@ -654,13 +654,13 @@ class Member(NamedTuple):
 
 def member(name: str) -> Member:
     """What the name of a file in a shard says."""
-    place, _, last = name.rpartition("/")
+    folder, _, last = name.rpartition("/")
     stem, _, inner = last.partition(".")
     before, _, ending = inner.rpartition(".")
     ending = ending.lower()
     kind = "picture" if f".{ending}" in PICTURE_ENDINGS else "facts" if ending == "json" else "text"
     return Member(
-        f"{place}/{stem}".lstrip("/"), before or ("image" if kind == "picture" else "caption"), kind
+        f"{folder}/{stem}".lstrip("/"), before or ("image" if kind == "picture" else "caption"), kind
     )
 
 
@@ -671,12 +671,12 @@ _FILE = re.compile(r"\S+\.[A-Za-z]{3,4}")
 def _swallowed(cells: list[str], separator: str) -> str | None:
     """A line inside a cell that looks like a row: the cell's lines hold the separators that their rows need."""
     after = len(cells) - 1
-    for place, cell in enumerate(cells):
+    for number, cell in enumerate(cells):
         first, *inner = re.split("\r?\n", cell)
-        if not inner or first.count(separator) < after - place or inner[-1].count(separator) < place:
+        if not inner or first.count(separator) < after - number or inner[-1].count(separator) < number:
             continue
-        if found := next((line for line in (first, *inner) if _is_row(line.split(separator))), None):
-            return found
+        if line_inside := next((line for line in (first, *inner) if _is_row(line.split(separator))), None):
+            return line_inside
     return None
 
 

@@ -77,11 +77,11 @@ def save(
 
 def _stored(cell: Any) -> dict[str, Any]:
     """A picture as ``datasets`` stores it."""
-    found = picture(cell)
+    content = picture(cell)
     return (
-        {"bytes": found, "path": None}
-        if isinstance(found, bytes)
-        else {"bytes": None, "path": found and str(found)}
+        {"bytes": content, "path": None}
+        if isinstance(content, bytes)
+        else {"bytes": None, "path": content and str(content)}
     )
 
 
@@ -92,12 +92,12 @@ def _saved(path: Path, rows: UserPairs) -> None:
     shutil.rmtree(path, ignore_errors=True)  # of the same audit with other labels
     if not len(rows.frame):  # an empty folder cannot be loaded
         return
-    found: Any = datasets.Dataset(rows.arrow)
+    dataset: Any = datasets.Dataset(rows.arrow)
     if len(rows.files) > 1:
         parts = {name: np.flatnonzero(rows.part_of == part) for part, name in enumerate(rows.files)}
-        found = datasets.DatasetDict({name: found.select(own) for name, own in parts.items() if len(own)})
+        dataset = datasets.DatasetDict({name: dataset.select(own) for name, own in parts.items() if len(own)})
     with atomic_folder(path) as folder:
-        save_quietly(found, folder)
+        save_quietly(dataset, folder)
 
 
 def _lists(rows: UserPairs) -> Any:
@@ -145,6 +145,6 @@ def _shard(path: Path, rows: UserPairs) -> None:
             prefix = f"{Path(rows.files[part]).name.partition('.')[0]}/" if apart else ""
             for name, content in files.items():
                 entry = tarfile.TarInfo(prefix + name)
-                found = content.read() if isinstance(content, Span) else content
-                entry.size = len(found)
-                archive.addfile(entry, io.BytesIO(found))
+                encoded = content.read() if isinstance(content, Span) else content
+                entry.size = len(encoded)
+                archive.addfile(entry, io.BytesIO(encoded))

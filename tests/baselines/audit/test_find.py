@@ -1,4 +1,4 @@
-"""From somebody's pairs to the wrong ones: every form of input goes through the whole command."""
+"""From a user's pairs to the wrong ones: every form of input goes through the whole command."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""Judging somebody's pairs: CCA against an eigenproblem, folds that leak nothing, shares that hold."""
+"""Judging a user's pairs: CCA against an eigenproblem, folds that leak nothing, shares that hold."""
 
 import numpy as np
 import pytest

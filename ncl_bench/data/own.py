@@ -323,7 +323,6 @@ Written by `ncl-bench datasets new`. Edit the origin below: the dataset's card s
 
 from ncl_bench.data import register
 from ncl_bench.data.captions import ScanLayout
-from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.spec import Origin
 
 register(

@@ -4,6 +4,8 @@ import gc
 import os
 import shutil
 import signal
+import sys
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -48,6 +50,42 @@ def golden():
         return dict(arrays_of(path))
 
     return read
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command line did."""
+
+    code: int
+    out: str
+    err: str
+
+    def assert_refused(self):
+        """Assert that it wrote one sentence alone, that of the golden list."""
+        assert (self.code, self.out, self.err.count("\n")) == (2, "", 1), self
+        refusals.saw(self.err)
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run ``ncl-bench`` with arguments."""
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("NCL_BENCH_DATA", raising=False)
+
+    from ncl_bench.cli import main
+
+    def command(*arguments):
+        monkeypatch.setattr(sys, "argv", ["ncl-bench", *map(str, arguments)])
+        capsys.readouterr()
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        captured = capsys.readouterr()
+        return Ran(code, captured.out, captured.err)
+
+    return command
 
 
 @pytest.fixture

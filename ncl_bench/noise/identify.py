@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,6 +71,7 @@ def identify(
     """
     datasets = list(datasets)
     dataset, per_image, each = _from_length(len(index), datasets, captions_per_image)
+    may_be_similar = each == 1 or not per_image
     n_images = len(index) if per_image else len(index) // each
     wrong = np.flatnonzero((index < 0) | (index >= n_images))
     if len(wrong):
@@ -80,19 +80,22 @@ def identify(
             "this is not a noise index of this length"
         )
     # what was moved decides the rest: captions, or images with all their captions
-    moved = _moved_units(index, per_image, each)
-    units, clean = moved.units, clean_pairing(n_images, moved.each)
+    whole_images = not per_image and is_constant_in_groups(index, each)
+    units, each = (index[::each], 1) if whole_images else (index, 1 if per_image else each)
+    clean = clean_pairing(n_images, each)
     n_moved = int((units != clean).sum())
     sha256 = noise_sha256(units)
     known = next(filter(None, (find_known_noise(sha256, spec) for spec in datasets)), None)
     # draws round and keep some in place, so a ratio is guessed from the share that moved
     ratios = [known.ratio] if known else nominal_ratios(n_moved, len(units))
-    exchanged = not known and moved.may_be_similar and _is_exchanged(units, moved.each)
+    # unit similar exchanges captions, which entries per image are too where an image has one
+    exchanged = not known and may_be_similar and not whole_images and _is_exchanged(units, each)
+    draws = _chooses_these if exchanged else _draws_these
     # a shared file has no seed to look for, and an index that moved nothing none to find
-    find = _find_exchange if exchanged else _find_draw
-    drawn = find(units, moved.each, ratios, seeds) if n_moved and not known else None
-    good = (units == clean).reshape(n_images, moved.each).mean(axis=1)
-    unit: NoiseUnit = "similar" if exchanged else moved.unit
+    tried = [(ratio, seed) for seed in seeds for ratio in ratios] if n_moved and not known else []
+    drawn = next((each_try for each_try in tried if draws(units, each, *each_try)), None)
+    good = (units == clean).reshape(n_images, each).mean(axis=1)
+    unit: NoiseUnit = "similar" if exchanged else "image" if per_image or whole_images else "caption"
     return NoiseIdentity(
         dataset=dataset,
         unit=unit if n_moved else None,
@@ -102,40 +105,12 @@ def identify(
         known_as=known.title if known else None,
         ratio=drawn[0] if drawn else next(iter(ratios), None),
         seed=drawn[1] if drawn else known.seed if known else None,
-        balanced=bool((np.bincount(units, minlength=n_images) == moved.each).all()),
+        balanced=bool((np.bincount(units, minlength=n_images) == each).all()),
         realised_ratio=n_moved / len(units),
         all_good=float((good == 1).mean()),
         some_good=float(((good > 0) & (good < 1)).mean()),
         none_good=float((good == 0).mean()),
     )
-
-
-class _Moved(NamedTuple):
-    """The units that an index may have moved.
-
-    Attributes:
-        units: int64, the image of each unit.
-        each: units per image.
-        unit: ``caption`` or ``image``.
-        may_be_similar: whether unit ``similar`` can have written this index.
-    """
-
-    units: NDArray[np.int64]
-    each: int
-    unit: NoiseUnit
-    may_be_similar: bool
-
-
-def _moved_units(index: NDArray[np.int64], per_image: bool, each: int) -> _Moved:
-    if per_image:
-        # One entry per image: unit image, as the shared files hold it. With one caption per image the entries are
-        # captions too, which unit similar exchanges in pairs.
-        return _Moved(index, 1, "image", may_be_similar=each == 1)
-    if is_constant_in_groups(index, each):
-        # One entry per caption, and the captions of an image went with it: unit image, written out.
-        return _Moved(index[::each], 1, "image", may_be_similar=False)
-    # One entry per caption, and captions moved one by one: unit caption, or unit similar.
-    return _Moved(index, each, "caption", may_be_similar=True)
 
 
 def _from_length(
@@ -162,19 +137,11 @@ def _from_length(
     )
 
 
-def _find_draw(
-    units: NDArray[np.int64], each: int, ratios: Iterable[float], seeds: Iterable[int]
-) -> tuple[float, int] | None:
+def _draws_these(units: NDArray[np.int64], each: int, ratio: float, seed: int) -> bool:
+    """Whether a draw of unit ``caption`` gives exactly these units."""
     clean = clean_pairing(len(units) // each, each)
-    ratios = list(ratios)
-    for seed in seeds:
-        for ratio in ratios:
-            drawn = inject_noise(
-                clean, noise_ratio=ratio, noise_unit="caption", seed=seed, captions_per_image=each
-            )
-            if np.array_equal(drawn, units):
-                return ratio, seed
-    return None
+    drawn = inject_noise(clean, noise_ratio=ratio, noise_unit="caption", seed=seed, captions_per_image=each)
+    return np.array_equal(drawn, units)
 
 
 def _is_exchanged(units: NDArray[np.int64], each: int) -> bool:
@@ -191,18 +158,12 @@ def _is_exchanged(units: NDArray[np.int64], each: int) -> bool:
     return bool(moved.any()) and mutual > 0.9 * moved.sum()
 
 
-def _find_exchange(
-    units: NDArray[np.int64], each: int, ratios: Iterable[float], seeds: Iterable[int]
-) -> tuple[float, int] | None:
-    """Ratio and seed that choose exactly the moved captions; this needs no texts."""
+def _chooses_these(units: NDArray[np.int64], each: int, ratio: float, seed: int) -> bool:
+    """Whether a draw of unit ``similar`` moves exactly these units; this needs no texts."""
     moved = np.flatnonzero(units != clean_pairing(len(units) // each, each))
-    # every drawn caption of unit similar becomes wrong, so the count is exact
-    ratios = [ratio for ratio in ratios if int(ratio * len(units)) == len(moved)]
-    for seed in seeds:
-        for ratio in ratios:
-            if np.array_equal(np.sort(chosen_captions(len(units), ratio, seed)), moved):
-                return ratio, seed
-    return None
+    # every drawn caption becomes wrong, so the count is exact
+    exact = int(ratio * len(units)) == len(moved)
+    return exact and np.array_equal(np.sort(chosen_captions(len(units), ratio, seed)), moved)
 
 
 def describe(identity: NoiseIdentity) -> list[tuple[str, str]]:

@@ -69,7 +69,7 @@ def test_a_file_of_torch_that_hangs_or_swells_is_one_sentence(kind, door, tmp_pa
 def test_a_file_of_torch_that_swells_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(decoding, "MEMORY", 3 * 10**8)
     (tmp_path / "a.pt").write_bytes(zeros())
-    with pytest.raises(NclBenchError, match=r"a\.pt takes more than 3\d\d\.\d MB of memory when decoded; "):
+    with refused(words="takes more than 3"):
         read_array(tmp_path / "a.pt")
 
 
@@ -96,15 +96,13 @@ def zeros_of_matlab(path):
 def test_scores_that_swell_are_one_sentence(write, name, tmp_path, monkeypatch):
     monkeypatch.setattr(decoding, "MEMORY", 2 * 10**8)
     write(tmp_path / name)
-    with pytest.raises(NclBenchError, match=rf"{name} takes more than 20\d\.\d MB of memory when decoded; "):
+    with refused(words="takes more than 20"):
         read_array(tmp_path / name)
 
 
 def test_a_tensor_without_numbers_is_one_sentence(tmp_path):
     torch.save(torch.empty(10, 10, device="meta"), tmp_path / "a.pt")
-    with pytest.raises(
-        NclBenchError, match=r"a\.pt cannot be read \(.*meta tensor.*\); save the tensor alone"
-    ):
+    with refused(words="meta tensor"):
         read_array(tmp_path / "a.pt")
 
 

@@ -17,7 +17,7 @@ from ncl_bench.errors import NclBenchError
 LIST = Path(__file__).parents[1] / "golden" / "refusals.json"
 FREEZE = os.environ.get("NCL_FREEZE") == "refusals"
 OURS = (
-    r"it|key |no |unknown |the hub |KeyError |line \d+: (?:aliases|the key)|"
+    r"it|key |no |unknown |token id |the hub |KeyError |line \d+: (?:aliases|the key)|"
     r"[\w.]+(?: and \w+)?:? (?:is|holds|declares|lacks|unknown|disagree)\b"
 )
 """Begin of a reason in our words; those of other libraries differ from version to version."""
@@ -83,12 +83,16 @@ def _everywhere(sentence, folder):
     sentence = sentence.replace(str(LIST.parents[2]), "CLONE").replace("\\", "/")
     for fixed, varying in (
         ("", r"\b[0-9a-f]{12,64}\b"),  # hashes of computed numbers
+        (r"\.arrow has ", r"\d+ bytes, expected \d+ bytes"),
+        ("invalid JSON: ", r".*?(?=\)(?:[;,]|$)|; )"),
         (r"unknown (?:dataset|method|backbone|noise unit) .* one of: ", "[^;]*"),  # plugins add to it
         (r"(?:OpenCLIP .*|none) of: ", "[^;]*"),
+        (r"than unrelated inputs \(", r"[\d.]+"),
         (r"of which about ", "[^;]*"),  # an estimate
         (r"pip install ", r".*(?=\[\w+\]')"),
         (r"refers to numpy\.", r"[\w.]*"),
-        (r"cannot be read \(", rf"(?!{OURS}).*?(?=\)(?:[;,]|$))"),
+        (r"cannot be read \(", rf"(?!{OURS}).*?(?=\)(?:;|, expected|$))"),
+        (r"takes more than ", r"[\d.]+(?= MB)"),
         (r"created next to it \(", r".*(?=\))"),
         (r"cannot write \S+: ", "[^;]*"),
     ):

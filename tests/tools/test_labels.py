@@ -99,7 +99,7 @@ def test_a_merge_does_not_overwrite_what_it_merges(tmp_path, monkeypatch):
         file.write_text("pair_id,label\n1,wrong\n", "utf-8")
     for to in (first, tmp_path / "." / "b.csv"):
         monkeypatch.setattr("sys.argv", ["labels", "merge", str(first), str(second), "--to", str(to)])
-        with pytest.raises(SystemExit, match="is one of the two labellings; name another file"):
+        with refused(SystemExit):
             labels.main()
     assert first.read_text("utf-8") == "pair_id,label\n1,wrong\n"
 

@@ -178,7 +178,7 @@ def test_published_weights_are_recognised_and_fit_their_backbone_alone(name, gol
             sizes = {tuple(p.shape) for p in network_from(name, state).parameters()}
             assert tuple(state[region_layer(state)].shape) in sizes
         else:
-            with pytest.raises(ValueError, match=r"its weights (hold|lack)"):
+            with refused(ValueError):
                 network_from(name, state)
 
 

@@ -63,9 +63,5 @@ def test_the_state_of_an_optimizer_belongs_to_its_parameters():
         module(torch.ones(1, size)).sum().backward()
         optimizer.step()
         fresh = torch.optim.Adam(torch.nn.Linear(3, 1).parameters())
-        with (
-            nullcontext()
-            if fits
-            else pytest.raises(ValueError, match=r"exp_avg of an optimizer has shape \(1, 4\)")
-        ):
+        with nullcontext() if fits else refused(ValueError):
             load_optimizer(fresh, optimizer.state_dict())

@@ -37,7 +37,6 @@ from baselines.training.sweep import _write_table, means_of, sweep, table_to_pri
 from baselines.training.train import TrainingProgress
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS
-from ncl_bench.errors import NclBenchError
 from ncl_bench.evaluation.submission import read_submission
 from ncl_bench.files import sole_owner
 
@@ -242,33 +241,34 @@ def test_a_table_of_papers_has_its_noises_per_recipe_and_a_method_alone_narrows_
     assert {member.training.recipe.steps for job in asked for member in job.members} == {None}
 
 
-REFUSED = {
-    "sweep ncr/digits_sgr --table pictograms_sgr": "no recipe ncr/digits_sgr; .*(?!.*(\\bncr/pictograms_sgr\\b).*\\1)",
-    "sweep ncr/digits_vse_infinty --table digits": "choose from ncr/digits_vse_infinity, npc.*, [0-9]+ more",
-    "sweep --noise image-40 --table pictograms_sgr": "no noise image-40; .* caption-60, none",
-    "sweep --seed 0 --seed 3 --table pictograms_sgr": "no seed 3; .* 0, 1, 2",
-    "sweep --noise none --table ablation_ncr": "no noise none; .* caption-50",
-    "sweep --table ablation_rcl": "no table 'ablation_rcl': .*ablation_crcl, ablation_gsc",
-    "tune ncr/digits_sgr --table pictograms_sgr": "no recipe ncr/digits_sgr",
-    "tune --seed 3 --table pictograms_sgr": "--seed",
-    "tune --table nothing": "no table 'nothing': .*cc152k, ",
-    "tune ncr/flickr30k_sgr": "has no search section",
-    "tune ncr/digits_vse_infinity --executor slurm --slurm time": "--slurm time: expected NAME=VALUE",
-    "sweep ncr/digits_sgr --executor slurm --slurm 'time=&a [*a]'": "--slurm",
-    "sweep ncr/digits_sgr --executor slurm": "srun",
-    **{
-        f"sweep ncr/digits_sgr --noise {name}": "expected none, or unit"
+REFUSED = [
+    "sweep ncr/digits_sgr --table pictograms_sgr",
+    "sweep ncr/digits_vse_infinty --table digits",
+    "sweep --noise image-40 --table pictograms_sgr",
+    "sweep --seed 0 --seed 3 --table pictograms_sgr",
+    "sweep --noise none --table ablation_ncr",
+    "sweep --table ablation_rcl",
+    "tune ncr/digits_sgr --table pictograms_sgr",
+    "tune --seed 3 --table pictograms_sgr",
+    "tune --table nothing",
+    "tune ncr/flickr30k_sgr",
+    "tune ncr/digits_vse_infinity --executor slurm --slurm time",
+    "sweep ncr/digits_sgr --executor slurm --slurm 'time=&a [*a]'",
+    "sweep ncr/digits_sgr --executor slurm",
+    *(
+        f"sweep ncr/digits_sgr --noise {name}"
         for name in ("40", "caption", "caption-0", "caption-100", "pair-40", "caption-0.4")
-    },
-}
+    ),
+]
 
 
 @pytest.mark.parametrize("command", REFUSED)
 def test_what_cannot_be_swept_or_tuned_is_one_sentence(command, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))  # without srun
-    found = CliRunner().invoke(app, [*shlex.split(command), "--to", str(tmp_path / "out")])
-    assert isinstance(found.exception, NclBenchError)
-    assert re.search(REFUSED[command], str(found.exception))
+    with refused():
+        CliRunner().invoke(
+            app, [*shlex.split(command), "--to", str(tmp_path / "out")], catch_exceptions=False
+        )
     assert not (tmp_path / "out").exists()
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from support import miniatures
 from support.damaged import JSON, NPY, ZIP, assert_damage_is_refused, assert_refused, npy, npy_header
+from support.refusals import refused
 
 from ncl_bench.data.download import Download
 from ncl_bench.data.features import open_features, scan
@@ -21,14 +22,12 @@ from ncl_bench.errors import DataError
 from ncl_bench.progress import silent
 
 
-def refused(name, source, tmp_path, words):
-    """Both commands refuse in one sentence that holds these words, and nothing is left."""
-    for attempt in (lambda: check(name, source), lambda: prepare(name, source, tmp_path / "root")):
-        with pytest.raises(DataError) as error:
+def refuse(name, source, tmp_path, to="root"):
+    """Both commands refuse in one sentence, and nothing is left."""
+    for attempt in (lambda: check(name, source), lambda: prepare(name, source, tmp_path / to)):
+        with refused(DataError):
             attempt()
-        assert words in str(error.value)
-        assert "\n" not in str(error.value)
-    assert not (tmp_path / "root" / name).exists()
+    assert not (tmp_path / to / name).exists()
 
 
 def content(change):
@@ -74,56 +73,31 @@ class Bomb:
 
 TRAIN, DEV, TEST = "train_ims.npy", "dev_ims.npy", "test_ims.npy"
 FAULTS = {
-    "truncated": (
-        TRAIN,
-        content(lambda x: x[:-7]),
-        "was cut short: it has 697 bytes, its header promises 704",
-    ),
-    "too long": (
-        TRAIN,
-        content(lambda x: x + b"x"),
-        "was added to: it has 705 bytes, its header promises 704",
-    ),
-    "float64": (DEV, array(np.float64), "holds float64 numbers, expected row-major little-endian float32"),
-    "big-endian": (DEV, array(lambda a: a.astype(">f4")), "holds >f4 numbers"),
-    "column-major": (DEV, array(np.asfortranarray), "float32, column-major numbers"),
-    "nan": (TRAIN, value((7, 1, 2), np.nan), "train_ims.npy row 7 holds nan, expected finite numbers"),
-    "infinite": (TRAIN, value((11, 1, 2), -np.inf), "row 11 holds -inf"),
-    "zero rows": (TRAIN, value([4, 9], 0.0), "only zeros in 2 of 12 rows, the first is row 4: the download"),
-    "repeats differ": (DEV, value((13, 1, 2), 9.0), "rows 10 and 13 differ, expected each image 5 times"),
-    "wrong shape": (TEST, array(lambda a: a[:, :2]), "has shape (15, 2, 4), expected (3, 3, 4)"),
-    "wrong rows": (
-        TEST,
-        array(lambda a: a[:14]),
-        "expected (3, 3, 4) for flickr30k/test, or 15 rows",
-    ),
-    "pickled array": (
-        TRAIN,
-        pickled_array,
-        "train_ims.npy cannot be read (it holds object, expected plain numbers)",
-    ),
-    "pickle": (TRAIN, content(lambda _: pickle.dumps(Bomb())), "train_ims.npy cannot be read"),
-    "no train": (TRAIN, Path.unlink, "holds no train_ims.npy, neither itself nor in f30k_precomp/"),
-    "missing split": (DEV, Path.unlink, "dev_ims.npy is missing"),
-    "missing ids": ("test_ids.txt", Path.unlink, "test_ids.txt is missing"),
-    "too few captions": ("train_caps.txt", lines(lambda x: x[:-2]), "'en': 59}, expected"),
-    "blank line": ("train_caps.txt", line(5, " "), "train_caps.txt line 5 is blank"),
-    "not UTF-8": (
-        "train_caps.txt",
-        content(lambda x: x.replace(b"\n", b" caf\xe9\n", 3)),
-        "train_caps.txt line 1: byte 0xe9 is not UTF-8",
-    ),
-    "duplicate id": ("train_ids.txt", line(9, "14"), "train_ids.txt line 9: id 14 is also on line 3"),
-    "ids out of order": (
-        "dev_ids.txt",
-        line(5, "1007"),
-        "line 5: id 1007 is also on line 5, or follows another id",
-    ),
-    "ids too few": ("dev_ids.txt", lines(lambda x: x[:-3]), "dev_ids.txt has 18 lines, expected 4 or 20"),
+    "truncated": (TRAIN, content(lambda x: x[:-7])),
+    "too long": (TRAIN, content(lambda x: x + b"x")),
+    "float64": (DEV, array(np.float64)),
+    "big-endian": (DEV, array(lambda a: a.astype(">f4"))),
+    "column-major": (DEV, array(np.asfortranarray)),
+    "nan": (TRAIN, value((7, 1, 2), np.nan)),
+    "infinite": (TRAIN, value((11, 1, 2), -np.inf)),
+    "zero rows": (TRAIN, value([4, 9], 0.0)),
+    "repeats differ": (DEV, value((13, 1, 2), 9.0)),
+    "wrong shape": (TEST, array(lambda a: a[:, :2])),
+    "wrong rows": (TEST, array(lambda a: a[:14])),
+    "pickled array": (TRAIN, pickled_array),
+    "pickle": (TRAIN, content(lambda _: pickle.dumps(Bomb()))),
+    "no train": (TRAIN, Path.unlink),
+    "missing split": (DEV, Path.unlink),
+    "missing ids": ("test_ids.txt", Path.unlink),
+    "too few captions": ("train_caps.txt", lines(lambda x: x[:-2])),
+    "blank line": ("train_caps.txt", line(5, " ")),
+    "not UTF-8": ("train_caps.txt", content(lambda x: x.replace(b"\n", b" caf\xe9\n", 3))),
+    "duplicate id": ("train_ids.txt", line(9, "14")),
+    "ids out of order": ("dev_ids.txt", line(5, "1007")),
+    "ids too few": ("dev_ids.txt", lines(lambda x: x[:-3])),
     "id in two splits": (
         "dev_ids.txt",
         content(lambda _: b"".join(b"%d\n" % image * 5 for image in range(4))),
-        "image id 0 is in train and in dev, expected it in one of them",
     ),
 }
 
@@ -131,31 +105,24 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_damaged_flickr30k_is_refused(fault, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    name, damage, words = FAULTS[fault]
+    name, damage = FAULTS[fault]
     source = miniatures.make_scan(tmp_path / "from", "flickr30k")
     damage(source / name)
-    refused("flickr30k", source, tmp_path, words)
+    refuse("flickr30k", source, tmp_path)
     assert not (tmp_path / "harm").exists()
 
 
 def test_numbers_that_the_type_cannot_hold_are_refused(tmp_path):
     source = miniatures.make_scan(tmp_path / "from", "coco")
     value((3, 1, 2), 70_000.0)(source / TRAIN)
-    with pytest.raises(
-        DataError, match=r"train_ims\.npy row 3 holds 70000\.0, expected finite numbers that float16 can hold"
-    ):
+    with refused(DataError):
         prepare("coco", source, tmp_path / "root", dtype="float16")
     prepare("coco", source, tmp_path / "root")
     source = miniatures.make_now(tmp_path / "now")
     for features in source.glob("*/*_ims.npy"):
         array(np.float64)(features)
     value((3, 1, 2), 1e39)(source / "h5100k_precomp" / DEV)
-    refused(
-        "now",
-        source,
-        tmp_path,
-        "dev_ims.npy row 3 holds 1e+39, expected finite numbers that float32 can hold",
-    )
+    refuse("now", source, tmp_path)
 
 
 def test_a_link_is_followed_within_the_folder_alone(tmp_path):
@@ -166,46 +133,45 @@ def test_a_link_is_followed_within_the_folder_alone(tmp_path):
     (source / DEV).unlink()
     (source / "other.npy").rename(tmp_path / "elsewhere.npy")
     (source / DEV).symlink_to(tmp_path / "elsewhere.npy")
-    refused("flickr30k", source, tmp_path, "dev_ims.npy is a symbolic link to ")
+    refuse("flickr30k", source, tmp_path)
 
 
 def test_a_source_is_one_folder_or_zip(tmp_path):
     (tmp_path / "note.txt").write_text("hello")
-    refused("flickr30k", tmp_path / "note.txt", tmp_path, "note.txt is neither a folder nor a zip")
-    refused("flickr30k", tmp_path / "absent", tmp_path, "absent does not exist")
+    refuse("flickr30k", tmp_path / "note.txt", tmp_path)
+    refuse("flickr30k", tmp_path / "absent", tmp_path)
     source = miniatures.make_now(tmp_path / "from")
     (source / "vocab").rename(tmp_path / "vocab")
     miniatures.make_now(source, "now100k_precomp")
-    refused("now", source, tmp_path, "holds train_ims.npy more than once (h5100k_precomp, now100k_precomp)")
+    refuse("now", source, tmp_path)
     for name in ("../a", "/a"):
         with zipfile.ZipFile(tmp_path / "out.zip", "w") as archive:
             archive.write(source / "h5100k_precomp" / "train_ims.npy", f"{name}/train_ims.npy")
-        refused("now", tmp_path / "out.zip", tmp_path, "out.zip holds no train_ims.npy")
+        refuse("now", tmp_path / "out.zip", tmp_path)
     shutil.rmtree(source / "h5100k_precomp")
     (source / "vocab" / "now100k_precomp_vocab_bert.json").unlink()
-    refused("now", source, tmp_path, "holds no now100k_precomp_vocab_bert.json")
+    refuse("now", source, tmp_path)
 
 
 TABLE, IDS = "train_caps.tsv", "h5100k_precomp/train_caps_bert.txt"
 
 
 @pytest.mark.parametrize(
-    ("name", "file", "text", "words"),
+    ("name", "file", "text"),
     [
-        ("cc152k", TABLE, "no tab here", "expected an id, a tab and a caption, got 'no tab here'"),
-        ("cc152k", TABLE, "0002_4\t", "expected an id"),
-        ("cc152k", TABLE, "0000_0\ta dog", "id 0000_0 is also on line 1"),
-        ("now", IDS, "4,12,5", "token id 12 is outside the vocabulary of 12"),
-        ("now", IDS, "4,-1,5", "token id -1 is outside"),
-        ("now", IDS, "[1, 508]", "in a release that fits its vocabulary"),
-        ("now", IDS, "4,dog", "invalid literal for int() with base 10: 'dog'"),
+        ("cc152k", TABLE, "no tab here"),
+        ("cc152k", TABLE, "0002_4\t"),
+        ("cc152k", TABLE, "0000_0\ta dog"),
+        ("now", IDS, "4,12,5"),
+        ("now", IDS, "4,-1,5"),
+        ("now", IDS, "[1, 508]"),
+        ("now", IDS, "4,dog"),
     ],
 )
-def test_a_damaged_caption_is_named(name, file, text, words, tmp_path):
+def test_a_damaged_caption_is_named(name, file, text, tmp_path):
     source = miniatures.make(tmp_path / "from", name)
     line(2, text)(source / file)
-    refused(name, source, tmp_path, words)
-    refused(name, source, tmp_path, f"{Path(file).name} line 2")
+    refuse(name, source, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -223,14 +189,14 @@ def test_a_damaged_zip_member_is_refused(member, compression, tmp_path):
     content = bytearray(archive.read_bytes())
     content[info.header_offset + 30 + len(member) + 10] ^= 0xFF
     archive.write_bytes(content)
-    refused("now", archive, tmp_path, member)
+    refuse("now", archive, tmp_path)
 
 
 def test_too_little_space_is_told_before_anything_is_written(tmp_path, monkeypatch):
     source = miniatures.make_scan(tmp_path / "from", "flickr30k")
     usage = shutil.disk_usage(tmp_path)._replace(free=100)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(DataError, match="root has 100 bytes free, and 912 bytes are needed"):
+    with refused(DataError):
         prepare("flickr30k", source, tmp_path / "root")
     assert not (tmp_path / "root").exists()
 

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import tarfile
+from functools import cache
 
 import datasets
 import numpy as np
@@ -12,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.refusals import refused
 
 from ncl_bench import decoding
 from ncl_bench.data.pairs.rows import read_rows
@@ -20,25 +22,15 @@ from ncl_bench.errors import DataError
 TABLE = "image,caption\na.jpg,A dog runs\n"
 
 
-def zeros(size):
-    stream = io.BytesIO()
-    with gzip.GzipFile(fileobj=stream, mode="wb") as packed:
-        for _ in range(size // 10**6):
-            packed.write(bytes(10**6))
-    return stream.getvalue()
+@cache
+def zeros():
+    """More of them than there is memory, packed."""
+    return gzip.compress(bytes(4 * 10**6), 1) * 100
 
 
-def shard_that_states(size, content, kind=tarfile.REGTYPE, name="0.jpg"):
-    """A packed shard whose only member states a size, and holds so many zeros."""
-    entry = tarfile.TarInfo(name)
-    entry.size, entry.type = size, kind
-    head = entry.tobuf(tarfile.GNU_FORMAT)
-    stream = io.BytesIO()
-    with gzip.GzipFile(fileobj=stream, mode="wb") as packed:
-        packed.write(head)
-        for _ in range(content // 10**6):
-            packed.write(bytes(10**6))
-    return stream.getvalue()
+def shard_that_states(size, kind=tarfile.REGTYPE, name="0.jpg"):
+    """A packed shard whose only member states a size, and holds zeros."""
+    return gzip.compress(entry(name, size, kind)) + zeros()
 
 
 def parquet_of_one_text(length, rows):
@@ -167,18 +159,16 @@ def with_a_footer_of_4_gb():
 
 OFFSETS = np.arange(51, dtype="<i4")
 HOSTILE = {
-    "a packed table that swells": written("a.csv.gz", lambda: zeros(4 * 10**8)),
-    "a table packed twice": written("a.csv.gz.gz", lambda: gzip.compress(zeros(4 * 10**8))),
-    "packed JSON Lines that swell": written("a.jsonl.gz", lambda: zeros(4 * 10**8)),
-    "a picture of 50 GB in a shard": written("a.tar.gz", lambda: shard_that_states(50 * 10**9, 4 * 10**8)),
-    "a text of 50 GB in a shard": written(
-        "b.tgz", lambda: shard_that_states(50 * 10**9, 4 * 10**8, name="0.txt")
-    ),
+    "a packed table that swells": written("a.csv.gz", zeros),
+    "a table packed twice": written("a.csv.gz.gz", lambda: gzip.compress(zeros())),
+    "packed JSON Lines that swell": written("a.jsonl.gz", zeros),
+    "a picture of 50 GB in a shard": written("a.tar.gz", lambda: shard_that_states(50 * 10**9)),
+    "a text of 50 GB in a shard": written("b.tgz", lambda: shard_that_states(50 * 10**9, name="0.txt")),
     "a long name of 50 GB in a shard": written(
-        "c.tar.gz", lambda: shard_that_states(50 * 10**9, 4 * 10**8, tarfile.GNUTYPE_LONGNAME)
+        "c.tar.gz", lambda: shard_that_states(50 * 10**9, tarfile.GNUTYPE_LONGNAME)
     ),
     "headers of 50 GB in a shard": written(
-        "d.tar.gz", lambda: shard_that_states(50 * 10**9, 4 * 10**8, tarfile.XHDTYPE)
+        "d.tar.gz", lambda: shard_that_states(50 * 10**9, tarfile.XHDTYPE)
     ),
     "one long text in all rows": written("a.parquet", lambda: parquet_of_one_text(10**6, 1_000)),
     "offsets outside the text": with_bytes(
@@ -226,18 +216,16 @@ HOSTILE = {
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_foreign_rows_are_one_sentence(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(decoding, "MEMORY", 3 * 10**8)
-    monkeypatch.setattr(decoding, "SECONDS", 5)
     path = HOSTILE[kind](tmp_path)
-    with pytest.raises(DataError) as refused:
+    with refused(DataError) as caught:
         read_rows(path.parent if path.name == "dataset_dict.json" else path)
-    assert str(refused.value).isprintable()
-    assert str(tmp_path)[-20:] in str(refused.value) or path.name[:20] in str(refused.value)
+    assert str(caught.value).isprintable()
 
 
 @pytest.mark.parametrize("text", ["\ud800", ["a", "\udfff"]], ids=["text", "list"])
 def test_a_lone_surrogate_in_a_frame_is_one_sentence(text):
     frame = pd.DataFrame({"image": ["a.jpg"], "caption": pd.Series([text], dtype=object)})
-    with pytest.raises(DataError, match=r"the frame cannot be read .*surrogates"):
+    with refused(DataError):
         read_rows(frame)
 
 
@@ -251,11 +239,11 @@ def test_good_encodings_of_parquet_are_read(encoding, version, tmp_path):
 
 
 def test_the_limits_of_a_saved_folder_count_its_files(tmp_path, monkeypatch):
-    pictures = [os.urandom(10**6) for _ in range(300)]
-    rows = {"image": pictures, "caption": [f"a dog {n}" for n in range(300)]}
+    pictures = [os.urandom(10**6) for _ in range(100)]
+    rows = {"image": pictures, "caption": [f"a dog {n}" for n in range(100)]}
     datasets.Dataset.from_dict(rows).save_to_disk(str(tmp_path / "saved"))
-    monkeypatch.setattr(decoding, "MEMORY", 3 * 10**8)
-    assert len(read_rows(tmp_path / "saved").frame) == 300
+    monkeypatch.setattr(decoding, "MEMORY", 10**8)
+    assert len(read_rows(tmp_path / "saved").frame) == 100
 
 
 def test_good_rows_are_read(tmp_path):

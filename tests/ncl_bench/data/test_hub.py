@@ -118,14 +118,8 @@ def test_download_is_pinned_and_verified(tmp_path, monkeypatch, on_a_hub):
 
 def test_offline_says_what_to_do_by_hand(on_a_hub):
     on_a_hub(PretendedHub(OSError("Name or service not known\nmore")))
-    with pytest.raises(DataError) as error:
+    with refused(DataError, now.ARCHIVE.sha256):
         hub.fetch_archive("now")
-    message = str(error.value)
-    assert "cannot be downloaded: Name or service not known; fetch it by hand from" in message
-    assert "https://huggingface.co/datasets/NJUyued/NoW" in message
-    assert now.ARCHIVE.sha256 in message
-    assert "ncl-bench prepare now --from NoW.zip --to DIR" in message
-    assert "\n" not in message
 
 
 def test_a_hub_that_does_not_answer_is_left(monkeypatch, on_a_hub):

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import EpsImagePlugin, Image, features
+from support.refusals import refused
 
 from ncl_bench.data import pictures
 from ncl_bench.data.pictures import PICTURE_FORMATS, open_picture, picture_path
@@ -25,8 +26,8 @@ def encoded(kind):
     return stream.getvalue()
 
 
-def refused(source, words):
-    with pytest.raises(DataError, match=words), open_picture(source, "it"):
+def assert_refused(source):
+    with refused(DataError), open_picture(source, "it"):
         pytest.fail("opened")
 
 
@@ -45,13 +46,13 @@ def test_postscript_starts_no_program(tmp_path, monkeypatch):
     assert started.exists()
     started.unlink()
     for source in (tmp_path / "photo.jpg", EPS):
-        refused(source, "it is not an image of")
+        assert_refused(source)
     assert not started.exists()
 
 
 @pytest.mark.parametrize("kind", ["ICNS", "ICO", "TGA", "PDF"])
 def test_other_formats_are_refused(kind):
-    refused(encoded(kind), r"it is not an image of a known format \(JPEG, .*; fetch it again or convert")
+    assert_refused(encoded(kind))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -59,7 +60,9 @@ def test_a_picture_is_decoded_whole_or_refused(kind):
     with open_picture(KINDS[kind], "it") as picture:
         assert picture.size == (120, 100)
     for kept in (0.2, 0.5, 0.9):
-        refused(KINDS[kind][: int(kept * len(KINDS[kind]))], r"^it (cannot be read|is not an image)")
+        cut = KINDS[kind][: int(kept * len(KINDS[kind]))]
+        with pytest.raises(DataError, match=r"^it (cannot be read|is not an image)"), open_picture(cut, "it"):
+            pytest.fail("opened")
 
 
 def jpeg(picture, **options):
@@ -78,7 +81,7 @@ def test_a_jpeg_that_was_cut_before_an_end_marker_is_damaged(mode, options, at_l
     for kept in (0.3, 0.5):
         for end in (b"\xff\xd9", b"\0\xff\xd9"):
             cut = whole[: int(kept * len(whole))] + end
-            with pytest.raises(DataError, match="cannot be read"), open_picture(cut, at_least=at_least):
+            with refused(DataError), open_picture(cut, "it", at_least=at_least):
                 pass
     grey = Image.new(mode, (120, 100), 128 if mode == "L" else (128,) * len(mode))
     with open_picture(jpeg(grey, **options), at_least=at_least) as picture:  # the colour of missing data
@@ -90,12 +93,12 @@ def test_a_file_of_the_kernel_is_read_as_long_as_it_says(tmp_path):
     (tmp_path / "a.png").symlink_to("/proc/self/maps")
     assert pictures.picture_bytes(tmp_path / "a.png") == b""
     assert sha256_of_file(tmp_path / "a.png") == hashlib.sha256().hexdigest()
-    refused(tmp_path / "a.png", "it is not an image of a known format")
+    assert_refused(tmp_path / "a.png")
 
 
 def test_what_is_no_readable_file_is_refused(tmp_path):
-    refused(tmp_path, "is a folder, expected an image")
-    refused(tmp_path / "gone", "does not exist, expected an image")
+    assert_refused(tmp_path)
+    assert_refused(tmp_path / "gone")
 
 
 @pytest.mark.parametrize("name", ["a.png", "sub/a.png", "sub/../a.png", "..a.png", "a..png"])
@@ -109,7 +112,7 @@ def test_a_path_may_stay_in_its_folder(name, tmp_path, monkeypatch):
 def test_a_path_may_not_leave_its_folder(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for folder in (tmp_path, Path(), Path("sub"), Path("../elsewhere")):
-        with pytest.raises(DataError, match=r"t\.csv line 3 names .*, which is outside"):
+        with refused(DataError):
             picture_path(folder, name, "t.csv line 3")
 
 

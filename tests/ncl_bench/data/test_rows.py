@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
+from support.refusals import refused
 from support.shaded import photos, picture, shade, shard
 
 from ncl_bench.data.own_tables import read_captions
@@ -154,13 +155,13 @@ LABEL_STUDIO = json.dumps([{"id": 1, "data": {"image": "0.png"}, "annotations": 
 
 
 class Case(NamedTuple):
-    """What a source is read as: rows, the splits' sizes, and words of remarks; or words of the refusal."""
+    """What a source is read as: rows, the splits' sizes, and words of remarks; or a refusal."""
 
     make: Callable[[Path], Any]
     n: int = N
     splits: dict[str, int] | None = None
     remarks: tuple[str, ...] = ()
-    refused: str = ""
+    refused: bool = False
 
 
 CASES = {
@@ -232,7 +233,7 @@ CASES = {
     ),
     "a column that is no split": Case(split_column({"train": "a", "dev": "b", "test": "c"}, "subset")),
     "an unknown split": Case(
-        split_column({"train": "train", "dev": "minival", "test": "test"}), refused="minival"
+        split_column({"train": "train", "dev": "minival", "test": "test"}), refused=True
     ),
     "one split alone": Case(
         lambda folder: written(folder, {"train-00000-of-00001.parquet": range(N)}),
@@ -265,9 +266,7 @@ CASES = {
     "eval beside test in a column": Case(
         split_column({"train": "train", "dev": "eval", "test": "test"}), splits=OFFICIAL
     ),
-    "eval beside dev and test": Case(
-        table(csv(range(N), split=["eval", *SPLIT[1:]])), refused="split is 'eval', expected one of"
-    ),
+    "eval beside dev and test": Case(table(csv(range(N), split=["eval", *SPLIT[1:]])), refused=True),
     "trainval": Case(
         lambda folder: datasets.DatasetDict({"trainval": dataset(range(8)), "test": dataset(range(8, N))}),
         splits={"train": 8, "dev": 0, "test": 4},
@@ -275,10 +274,10 @@ CASES = {
     # parts
     "a missing part": Case(
         lambda folder: written(folder, {f"d-0000{n}-of-00003.parquet": [n] for n in (0, 2)}),
-        refused="part 1 is missing",
+        refused=True,
     ),
     "a missing shard": Case(
-        lambda folder: samples(folder / "x-00001-of-00002.tar", range(3)).parent, refused="part 0 is missing"
+        lambda folder: samples(folder / "x-00001-of-00002.tar", range(3)).parent, refused=True
     ),
     "a gap in the numbers of shards": Case(
         lambda folder: [samples(folder / f"{n:05}.tar", range(4 * n, 4 * n + 4)) for n in (0, 2)] and folder,
@@ -287,26 +286,26 @@ CASES = {
     ),
     "leftovers with another number": Case(
         lambda folder: written(folder, HALVES | {"a/train-00000-of-00001.parquet": range(N)}),
-        refused="2 sets of one name",
+        refused=True,
     ),
     "leftovers with hashes": Case(
         lambda folder: written(
             folder, HALVES | {f"a/train-0000{n}-of-00002-ab{n}.parquet": [n] for n in (0, 1)}
         ),
-        refused="sets of one name",
+        refused=True,
     ),
     "leftovers without numbers": Case(
-        lambda folder: written(folder, HALVES | {"a/train.parquet": range(N)}), refused="2 sets of one name"
+        lambda folder: written(folder, HALVES | {"a/train.parquet": range(N)}), refused=True
     ),
     "two configurations": Case(
         lambda folder: written(folder, {f"{c}/train-00000-of-00001.parquet": range(N) for c in ("de", "en")}),
-        refused="2 sets of one name",
+        refused=True,
     ),
     "two configurations with folders of splits": Case(
         lambda folder: written(
             folder, {f"{c}/{s}/0000.parquet": of(s) for c in ("de", "en") for s in ("train", "test")}
         ),
-        refused="2 sets of one name",
+        refused=True,
     ),
     **{
         f"two configurations with {name}": Case(
@@ -428,7 +427,7 @@ CASES = {
     ),
     "file_names of two pictures": Case(
         table(json.dumps({"file_names": ["0.png", "1.png"], "text": "a"}), "metadata.jsonl"),
-        refused=r"row 1: file_names holds a list, .*frame\.explode",
+        refused=True,
     ),
     "numbers beside names of files": Case(
         table("image,file_name,caption\n" + "".join(f"{N - 1 - n},{n}.png,{TEXTS[n]}\n" for n in range(N))),
@@ -578,7 +577,7 @@ CASES = {
     ),
     "a text of a shard that is not UTF-8": Case(
         lambda folder: shard(folder / "a.tar", [("0.png", picture(0)), ("0.txt", b"caf\xe9")]),
-        refused=r"a\.tar: 0\.txt line 1: byte 0xe9 is not UTF-8",
+        refused=True,
     ),
     **{
         f"a list of captions in a shard, {name}": Case(
@@ -686,13 +685,13 @@ CASES = {
             ),
             "c.json",
         ),
-        refused="two images have one id",
+        refused=True,
     ),
     "lists of pictures": Case(
         lambda folder: pd.DataFrame(
             {"image": [[picture(n), picture(n)] for n in range(N)], "caption": TEXTS}
         ),
-        refused="explode",
+        refused=True,
     ),
     "a sample that is stored twice": Case(
         lambda folder: samples(folder / "a.tar", [*range(N), 3]),
@@ -711,38 +710,34 @@ CASES = {
     ),
     "a text and a caption of one picture": Case(
         lambda folder: written(folder, {"0.png": picture(0), "0.txt": "a", "0.caption": "b"}),
-        refused="0.png, 0.txt, 0.caption; keep one picture and one text",
+        refused=True,
     ),
     "boxes of COCO": Case(
         table(
             json.dumps({"images": [{"id": 0, "file_name": "0.png"}], "annotations": [{"bbox": []}]}), "c.json"
         ),
-        refused="lists `images` and `annotations` with captions",
+        refused=True,
     ),
-    "Label Studio": Case(table(LABEL_STUDIO, "c.json"), refused="Label Studio; export it as CSV or JSON-MIN"),
-    "XML of CVAT": Case(
-        table("<?xml version='1.0'?><annotations/>", "c.csv"), refused="is XML, expected a table"
-    ),
+    "Label Studio": Case(table(LABEL_STUDIO, "c.json"), refused=True),
+    "XML of CVAT": Case(table("<?xml version='1.0'?><annotations/>", "c.csv"), refused=True),
     "Excel": Case(
         lambda folder: (written(folder, {"c.csv": b"PK\x03\x04xxxx"}), folder / "c.csv")[-1],
-        refused="an Excel file",
+        refused=True,
     ),
     "a name twice in JSON": Case(
-        table('{"image": "0.png", "caption": "a", "caption": "b"}', "c.jsonl"), refused="twice"
+        table('{"image": "0.png", "caption": "a", "caption": "b"}', "c.jsonl"), refused=True
     ),
-    "an open quotation mark": Case(
-        table('image,caption\n0.png,"a dog\n1.png,a cat"\n'), refused="looks like rows"
-    ),
+    "an open quotation mark": Case(table('image,caption\n0.png,"a dog\n1.png,a cat"\n'), refused=True),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_form_is_read_as_its_names_say(case, tmp_path):
-    make, n, splits, remarks, refused = CASES[case]
+    make, n, splits, remarks, wrong = CASES[case]
     source = make(tmp_path)
-    if refused:
-        with pytest.raises(DataError, match=refused):
-            table_ = read_captions(source, work=tmp_path / ".work")
+    if wrong:
+        with refused(DataError):
+            read_captions(source, work=tmp_path / ".work")
         return
     pairs = read_pairs(source)
     found = find_pictures(pairs, None, tmp_path / ".pictures")

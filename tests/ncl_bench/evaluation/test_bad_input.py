@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.damaged import YAML, assert_damage_is_refused, assert_refused
-from support.refusals import saw
+from support.refusals import refused, saw
 from support.submission_folders import (
     scores_of_form,
     similarities,
@@ -24,7 +24,6 @@ from support.submission_folders import (
 )
 
 from ncl_bench.data import DATASETS
-from ncl_bench.errors import NclBenchError
 from ncl_bench.evaluation.call import evaluate
 from ncl_bench.evaluation.results import read_result
 from ncl_bench.evaluation.submission import read_submission
@@ -366,7 +365,7 @@ def test_unusual_layouts_are_read_right(layout, run, tmp_path):
 @pytest.mark.parametrize("nested", ["[" * 60_000, "{a: " * 15_000, "- " * 30_000, "? " * 30_000])
 def test_yaml_that_is_nested_without_end_is_one_sentence(nested, tmp_path):
     (tmp_path / "a.yaml").write_text(nested)
-    with pytest.raises(NclBenchError, match=r"a\.yaml cannot be read \(.*\); write plain YAML"):
+    with refused():
         read_yaml(tmp_path / "a.yaml")
 
 

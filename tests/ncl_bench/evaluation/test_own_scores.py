@@ -11,6 +11,7 @@ import torch
 from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_tensors
 from support import miniatures
+from support.refusals import refused
 from support.submission_folders import embeddings, order, read_json, similarities
 
 from ncl_bench.data import DATASETS
@@ -195,9 +196,7 @@ def test_each_direction_may_have_its_matrix(run, matrix):
 def test_a_pair_without_a_finite_score_is_named_with_its_matrix():
     bad = similarities().T.copy()
     bad[8, 3] = -np.inf
-    with pytest.raises(
-        ScoresError, match=r"^t2i, .* in row 3, column 8; .* a number below all scores, such as -100"
-    ):
+    with refused(ScoresError):
         evaluate(similarities(), t2i=bad, dataset="digits")
 
 
@@ -247,9 +246,9 @@ def test_evaluate_takes_what_people_hold(matrix):
         assert evaluate(each, dataset="digits").recalls() == reference.recalls()
     half = torch.tensor(scores).bfloat16()
     assert evaluate(half, dataset="digits") == evaluate(half.float().numpy(), dataset="digits")
-    with pytest.raises(ScoresError, match=r"scores\.npy has shape"):
+    with refused(ScoresError):
         evaluate(matrix, dataset="flickr30k")
-    with pytest.raises(ScoresError, match="dtype object"):
+    with refused(ScoresError):
         evaluate(object(), dataset="digits")
 
 

@@ -348,7 +348,7 @@ def test_identify_a_clean_an_unknown_and_an_unbalanced_index():
 
 
 def test_identify_refuses_what_is_no_index():
-    with pytest.raises(NoiseError, match=r"145000 or 29000 \(flickr30k\).*give captions_per_image"):
+    with refused(NoiseError):
         identify(np.arange(777))
     with refused(NoiseError):
         identify(np.arange(777), captions_per_image=5)

@@ -54,7 +54,9 @@ def queue(tmp_path, monkeypatch):
         path.write_text(text.format(python=sys.executable, pid=str(pid)))
         path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parent}:{Path(__file__).parents[2]}")  # jobs import this
+    monkeypatch.setenv(
+        "PYTHONPATH", f"{Path(__file__).parent}:{Path(__file__).parents[2]}"
+    )  # jobs import this
     return pid
 
 

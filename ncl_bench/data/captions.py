@@ -99,10 +99,8 @@ def _line_ids(line: str, where: str, size: int) -> list[int]:
     fix = "download the file again, in a release that fits its vocabulary"
     with reading(where, fix=fix):
         ids = [int(field) for field in _FIELDS(line)]
-        # one pass for both ends: a negative id counts as beyond the size
-        worst = max(ids, key=lambda i: i if i >= 0 else size - i, default=0)
-        if not 0 <= worst < size:
-            raise ValueError(f"token id {worst} is outside the vocabulary of {size}")
+        if outside := [i for i in ids if not 0 <= i < size]:
+            raise ValueError(f"token id {outside[0]} is outside the vocabulary of {size}")
         return ids
 
 

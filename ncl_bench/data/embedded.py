@@ -155,13 +155,12 @@ def frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:
 def embedded_material(spec: DatasetSpec) -> Material:
     """Collect an embedded dataset in every language, so that ``prepare`` writes it like any other."""
     spec = cast(EmbeddedDataset, spec)
-    keys = [(language, spec.tokenizers[language]) for language in spec.languages]
-    splits = {}
-    vocabularies: dict[TokenKey, tuple[bytes, str]] = {}
-    for split in SPLITS:
-        tokens: dict[TokenKey, TokenTable] = {key: _tokens(spec, split, *key) for key in keys}
-        splits[split] = replace(spec.content(split), tokens=tokens)
-    for key in keys:
-        vocabularies[key] = vocabulary_json(_vocabulary(spec, *key)).encode(), "as embedded"
-    identity = {split: content.fingerprint for split, content in splits.items()}
-    return Material(splits, vocabularies, identity)
+    keys: list[TokenKey] = [(language, spec.tokenizers[language]) for language in spec.languages]
+    splits = {
+        split: replace(spec.content(split), tokens={key: _tokens(spec, split, *key) for key in keys})
+        for split in SPLITS
+    }
+    vocabularies = {key: (vocabulary_json(_vocabulary(spec, *key)).encode(), "as embedded") for key in keys}
+    return Material(
+        splits, vocabularies, identity={split: each.fingerprint for split, each in splits.items()}
+    )

@@ -163,14 +163,14 @@ def _check_numbers(file: FeatureFile, block: FloatArray, start: int, dtype: np.d
 def _check_repeats(file: FeatureFile, block: FloatArray, start: int) -> None:
     # row k of a group is the k-th copy of one image
     groups = block.reshape(-1, file.repeat, *block.shape[1:])
-    for copy in range(1, file.repeat):
-        if not np.array_equal(groups[:, copy], groups[:, 0]):
-            differs = (groups[:, copy] != groups[:, 0]).any(axis=(1, 2))
-            row = start + int(np.argmax(differs)) * file.repeat
-            raise DataError(
-                f"{file.name} rows {row} and {row + copy} differ, "
-                f"expected each image {file.repeat} times in a row; download it again"
-            )
+    differs = np.argwhere((groups[:, 1:] != groups[:, :1]).any(axis=(2, 3)))
+    if len(differs):
+        image, copy = differs[0].tolist()
+        row = start + image * file.repeat
+        raise DataError(
+            f"{file.name} rows {row} and {row + copy + 1} differ, "
+            f"expected each image {file.repeat} times in a row; download it again"
+        )
 
 
 def _fill(stream: IO[bytes], block: FloatArray, name: str) -> None:

@@ -15,8 +15,7 @@ from ncl_bench.foreign import reading
 if TYPE_CHECKING:
     import pandas as pd
 
-EXPERTS = 3
-EXPERT = ("image", "caption", *(f"rating_{person}" for person in range(1, EXPERTS + 1)))
+EXPERT = ("image", "caption", "rating_1", "rating_2", "rating_3")
 CROWD = ("image", "caption", "yes", "no")
 JUDGEMENT_COLUMNS: Mapping[str, Sequence[str]] = {"expert": EXPERT, "crowd": CROWD}
 """Columns of each kind of judgement: row of the image, row of the caption, and what people said."""

@@ -71,11 +71,11 @@ class NoiseOfWeb(DatasetSpec):
         Raises:
             DataError: one is missing.
         """
-        vocabularies: dict[TokenKey, tuple[bytes, str]] = {}
-        for name, file in zip(VOCABULARY_SIZES, self.origin.extra_files, strict=True):
-            content = read_text(download, find_file(download, file))
-            vocabularies[(None, name)] = (content, f"ids of {ARCHIVE.repository}")
-        return vocabularies
+        source = f"ids of {ARCHIVE.repository}"
+        return {
+            (None, name): (read_text(download, find_file(download, file)), source)
+            for name, file in zip(VOCABULARY_SIZES, self.origin.extra_files, strict=True)
+        }
 
     def read_captions(self, download: Download, paths: Sequence[str], split: str) -> Split:
         """Read token ids and image ids of one split.

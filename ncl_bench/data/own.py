@@ -110,11 +110,8 @@ def made_dataset(
             )
             if features is not None and any(each.in_order for each in arrays.values()):
                 remarks.append(IN_ORDER.format("Features"))
-            spec = _spec(name, table, arrays, captions_per_image, noise, chosen)
-            if told := [each for each in remarks if each.endswith(ON_CARD)]:
-                assert spec.origin is not None
-                origin = replace(spec.origin, summary=" ".join([spec.origin.summary, *told]))
-                spec = replace(spec, origin=origin)
+            on_card = [each for each in remarks if each.endswith(ON_CARD)]
+            spec = _spec(name, table, arrays, captions_per_image, noise, chosen, on_card)
             made_of = f"features in {features} and the captions in {table.name}"
             code = _module_text(spec, made_of if features else f"pictures and captions in {table.name}")
             if file.exists() and readable(file, DataError, "a module").read_bytes() != code.encode():
@@ -203,6 +200,7 @@ def _spec(
     captions_per_image: int | None,
     noise: Literal["synthetic", "natural"],
     tokenizers: dict[str, str],
+    remarks: Sequence[str],
 ) -> ScanLayout:
     for split, each in arrays.items():
         if not each.ids:
@@ -215,7 +213,7 @@ def _spec(
     texts = [f"{{split}}_caps_{language}.txt" for language in languages] if several else ["{split}_caps.txt"]
     spoken = " and ".join(map(language_name, languages))
     origin = Origin(
-        summary=f"Images with {wanted} caption(s) each, in {spoken}.",
+        summary=" ".join([f"Images with {wanted} caption(s) each, in {spoken}.", *remarks]),
         obtain=("ask whoever made it",),
         files=("{split}_ims.npy", *texts, "{split}_ids.txt"),
         dtypes=("float32", "float16"),

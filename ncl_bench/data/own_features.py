@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.data.captions import read_lines
+from ncl_bench.data.captions import read_lines, unique_ids
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.own_tables import CaptionTable, Splits, complete_splits
 from ncl_bench.data.pairs.pictures import ENDINGS, FileIndex, refuse_shared
@@ -118,7 +118,7 @@ def _from_split_file(
     ids_file = file.with_name(f"{split}_ids.txt")
     if ids_file.is_file():
         lines = read_lines(ids_file.read_bytes(), str(ids_file))
-        id_of = told_apart(lines)
+        id_of = told_apart(unique_ids(lines, len(lines), 1, str(ids_file)))
         ids = [id_of[line] for line in lines]
     elif table.splits is not None and rows_in_order:
         ids = table.splits[split]
@@ -133,9 +133,6 @@ def _from_split_file(
             f"{file} has shape {array.shape}, expected (images, dim) or (images, regions, dim) with "
             f"{len(ids):,} images of {ids_file if ids_file.is_file() else table.name}; correct one of them"
         )
-    if len(set(ids)) != len(ids):
-        twice = next(image for image in ids if ids.count(image) > 1)
-        raise DataError(f"{ids_file} names {twice} twice; each image has one row")
     without = [image for image in ids if image not in table.captions]
     if without and not kept:
         raise DataError(

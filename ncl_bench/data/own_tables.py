@@ -312,8 +312,6 @@ def _by_image(
             raise DataError(
                 f"{where}: {empty} {held}; every row needs an image, and its caption in every language"
             )
-        if any(letter in image for letter in "\n\r\0"):  # prepared ids are lines
-            raise DataError(f"{where}: a line end in an image's name, which cannot be stored; correct it")
         split = settled_as[stated[row]] if split_column else ""
         if split is None:
             raise DataError(

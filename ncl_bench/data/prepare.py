@@ -124,7 +124,11 @@ def _prepared(
         # names the content of the result: the same key is the same folder
         key = _settings_key(spec, material, options, dtype)
         if target.exists():
-            _check_same(target, key)
+            if read_manifest(target).key != key:
+                raise DataError(
+                    f"{target} was prepared from other files or with other settings; delete it or choose another "
+                    f"{named('to')}"
+                )
             # left over if a run stopped between the last two lines below
             shutil.rmtree(work, ignore_errors=True)
             return target
@@ -157,27 +161,18 @@ def _with_vocabulary(
 ) -> PrepareOptions:
     """Add the published vocabulary to the options, if the download has it and the user gave none."""
     words = any(uses_vocabulary_file(name) for _, name in planned_tokenizations(spec, material, options))
-    if options.vocabulary or not words:
-        return options
-    vocabulary = find_vocabulary(spec, place)
+    vocabulary = options.vocabulary or (find_vocabulary(spec, place) if words else None)
     if vocabulary:
         # for its refusal: a damaged file is told before anything is written
         load_vocabulary(vocabulary)
     return replace(options, vocabulary=vocabulary)
 
 
-def _check_same(target: Path, key: str) -> None:
-    if read_manifest(target).key != key:
-        raise DataError(
-            f"{target} was prepared from other files or with other settings; delete it or choose another {named('to')}"
-        )
-
-
 def _resolved_dtype(wanted: Dtype | None, material: Material) -> Dtype:
     """Number type of the features to write.
 
     Raises:
-        DataError: the splits differ, or float16 features were requested as float32.
+        DataError: the splits differ.
     """
     dtype_of = {split: str(content.image_features.dtype) for split, content in material.splits.items()}
     if len(set(dtype_of.values())) > 1:
@@ -186,8 +181,6 @@ def _resolved_dtype(wanted: Dtype | None, material: Material) -> Dtype:
         )
     # float64 is stored as float32, in which networks compute
     stored: Dtype = "float16" if dtype_of["train"] == "float16" else "float32"
-    if wanted == "float32" and stored == "float16":
-        raise DataError(f"{named('dtype', 'float32')} cannot restore float16 features; leave it out")
     return wanted or stored
 
 

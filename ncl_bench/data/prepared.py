@@ -129,14 +129,11 @@ def _tokenization(
     return tokenization_of[tokenizer]
 
 
-def _mapped(folder: Path, name: str, dtype: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
-    """Open an array of the folder, read-only and memory-mapped; None in its shape allows any number."""
+def _mapped(folder: Path, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Open an array of the folder, read-only and memory-mapped."""
     path = folder / name
     header = read_header(path, DataError, how_to_prepare(folder))
-    fits = len(header.shape) == len(shape) and all(
-        expected in (None, size) for size, expected in zip(header.shape, shape, strict=True)
-    )
-    if not fits or header.dtype != np.dtype(dtype) or header.fortran_order:
+    if (header.shape, header.dtype, header.fortran_order) != (shape, np.dtype(dtype), False):
         raise DataError(
             f"{path} holds {header.dtype} of shape {header.shape}, expected {dtype} of shape {shape}; "
             f"{how_to_prepare(folder)}"
@@ -147,10 +144,10 @@ def _mapped(folder: Path, name: str, dtype: str, shape: tuple[int | None, ...]) 
 
 def _tokens(folder: Path, tokenization: Tokenization, split: str, n: int, size: int) -> TokenTable:
     names = tokenization.token_files(split)
-    ids = _mapped(folder, names[0], "int32", (None,))
     offsets = _mapped(folder, names[1], "int64", (n + 1,))
+    ids = _mapped(folder, names[0], "int32", (int(offsets[-1]),))
     # offsets that run backwards would read another caption's tokens
-    fits = offsets[0] == 0 and offsets[-1] == len(ids) and (np.diff(offsets) >= 0).all()
+    fits = offsets[0] == 0 and (np.diff(offsets) >= 0).all()
     if not fits or (len(ids) and not 0 <= ids.min() <= ids.max() < size):
         raise DataError(
             f"{folder / names[1]} does not fit {names[0]}, or its ids not {tokenization.vocabulary} with {size} words; "

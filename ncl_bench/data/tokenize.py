@@ -165,8 +165,6 @@ def planned_tokenizations(spec: DatasetSpec, material: Material, options: Prepar
         raise DataError(
             f"{named('vocabulary', options.vocabulary)} fits the tokenizers word and word-punkt only; leave it out"
         )
-    if options.vocabulary:
-        load_vocabulary(options.vocabulary)
     return planned
 
 

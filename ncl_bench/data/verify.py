@@ -203,7 +203,11 @@ def verify(
         files.append(hashed(download.place, origin.archive))
     warnings = (
         *(warning for content in material.splits.values() for warning in content.warnings),
-        *_shortened_numbers(material, dtype),
+        *(
+            f"{file.path}: the numbers are {file.dtype} and are written as {dtype}"
+            for _, file in _feature_files(material)
+            if file.dtype.itemsize > 4
+        ),
         *_copies(material, keys),
     )
     return Findings(tuple(files), tuple(_checked(spec, material, files)), warnings)
@@ -243,13 +247,6 @@ def _checked(spec: DatasetSpec, material: Material, files: Sequence[FileRecord])
     yield f"counts: {images} images in train / dev / test, {spec.captions_per_image} caption(s) each"
     yield f"types: {dtypes}, {spec.n_regions} regions of {spec.feature_dim} numbers, all finite, no row all zero"
     yield f"content: {'; '.join(hashes)}"
-
-
-def _shortened_numbers(material: Material, dtype: Dtype) -> Iterator[str]:
-    """Warn of numbers of 64 bits."""
-    for _, file in _feature_files(material):
-        if file.dtype.itemsize > 4:
-            yield f"{file.path}: the numbers are {file.dtype} and are written as {dtype}"
 
 
 def _copies(material: Material, keys: Mapping[str, Sequence[int]]) -> Iterator[str]:

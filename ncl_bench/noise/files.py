@@ -142,7 +142,9 @@ def read_noise_file(
         )
     expected = None if unit is None else unit_of(unit, drawn=False)
     pairing = np.repeat(index, each) if len(index) == n_images else index
-    check_pairing(pairing, (n_images, each), _kept(expected), f"noise file {path}")
+    # an exchange, unless noun or file was asked for by name
+    as_file = replace(FILE, exchanges=expected is None or expected.exchanges)
+    check_pairing(pairing, (n_images, each), as_file, f"noise file {path}")
     by_image = each > 1 and is_constant_in_groups(pairing, each)
     moved = bool((pairing != clean_pairing(n_images, each)).any())
     # a run under another noise than the one asked for would stand in the wrong table
@@ -184,11 +186,6 @@ def _drawn_by(pairing: NDArray[np.int64], spec: NoisyDataset, ratios: Sequence[f
                 if np.array_equal(unit.draw(task), pairing):
                     return unit.name
     return FILE.name
-
-
-def _kept(expected: Unit | None) -> Unit:
-    """The unit as its file is checked: an exchange, unless ``noun`` or ``file`` was asked for by name."""
-    return Unit("file", "", None, exchanges=expected is None or expected.exchanges)
 
 
 def is_constant_in_groups(index: NDArray[np.int64], captions_per_image: int) -> bool:

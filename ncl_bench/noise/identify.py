@@ -71,7 +71,6 @@ def identify(
     """
     datasets = list(datasets)
     dataset, per_image, each = _from_length(len(index), datasets, captions_per_image)
-    may_be_similar = each == 1 or not per_image
     n_images = len(index) if per_image else len(index) // each
     wrong = np.flatnonzero((index < 0) | (index >= n_images))
     if len(wrong):
@@ -81,21 +80,24 @@ def identify(
         )
     # what was moved decides the rest: captions, or images with all their captions
     whole_images = not per_image and is_constant_in_groups(index, each)
-    units, each = (index[::each], 1) if whole_images else (index, 1 if per_image else each)
-    clean = clean_pairing(n_images, each)
+    units = index[::each] if whole_images else index
+    by_image = per_image or whole_images
+    of_an_image = 1 if by_image else each
+    clean = clean_pairing(n_images, of_an_image)
     n_moved = int((units != clean).sum())
     sha256 = noise_sha256(units)
     known = next(filter(None, (find_known_noise(sha256, spec) for spec in datasets)), None)
     # draws round and keep some in place, so a ratio is guessed from the share that moved
     ratios = [known.ratio] if known else nominal_ratios(n_moved, len(units))
-    # unit similar exchanges captions, which entries per image are too where an image has one
-    exchanged = not known and may_be_similar and not whole_images and _is_exchanged(units, each)
+    # unit similar exchanges captions, and entries per image are captions too where an image has one
+    of_captions = not by_image or each == 1
+    exchanged = not known and of_captions and _is_exchanged(units, of_an_image)
     draws = _chooses_these if exchanged else _draws_these
     # a shared file has no seed to look for, and an index that moved nothing none to find
-    tried = [(ratio, seed) for seed in seeds for ratio in ratios] if n_moved and not known else []
-    drawn = next((each_try for each_try in tried if draws(units, each, *each_try)), None)
-    good = (units == clean).reshape(n_images, each).mean(axis=1)
-    unit: NoiseUnit = "similar" if exchanged else "image" if per_image or whole_images else "caption"
+    tries = ((ratio, seed) for seed in seeds for ratio in ratios if n_moved and not known)
+    drawn = next((one for one in tries if draws(units, of_an_image, *one)), None)
+    good = (units == clean).reshape(n_images, of_an_image).mean(axis=1)
+    unit: NoiseUnit = "similar" if exchanged else "image" if by_image else "caption"
     return NoiseIdentity(
         dataset=dataset,
         unit=unit if n_moved else None,
@@ -105,7 +107,7 @@ def identify(
         known_as=known.title if known else None,
         ratio=drawn[0] if drawn else next(iter(ratios), None),
         seed=drawn[1] if drawn else known.seed if known else None,
-        balanced=bool((np.bincount(units, minlength=n_images) == each).all()),
+        balanced=bool((np.bincount(units, minlength=n_images) == of_an_image).all()),
         realised_ratio=n_moved / len(units),
         all_good=float((good == 1).mean()),
         some_good=float(((good > 0) & (good < 1)).mean()),

@@ -72,7 +72,7 @@ class UserPairs:
         separator: between the cells of a table of text; empty for other forms.
         header: whether the first line of a table of text names the columns.
         arrow: the rows in the types that they are stored in, if they are from Parquet or ``datasets``.
-        content: Karpathy's or COCO's JSON, or the files of each row of a shard.
+        content: Karpathy's or COCO's JSON, or the files of every row of a shard; ``row_of`` numbers them.
         files: names of the files or parts that were read, in their order.
         part_of: int64 ``(rows,)``, the row's part in ``files``.
         row_of: int64 ``(rows,)``, the row of the source, which differs if a cell held several captions.
@@ -164,19 +164,14 @@ class UserPairs:
 
     def taken(self, rows: Int64Array) -> "UserPairs":
         """Some of the rows, int64 ``(n,)``; a row may come several times."""
-
-        def of(cells: Any) -> Any:
-            return [cells[row] for row in rows] if isinstance(cells, list) and cells else cells
-
         return replace(
             self,
             frame=self.frame.iloc[rows].reset_index(drop=True),
             arrow=None if self.arrow is None else self.arrow.take(rows),
-            content=of(self.content),
             part_of=self.part_of[rows],
             row_of=self.row_of[rows],
-            images=of(self.images),
-            captions=of(self.captions),
+            images=[self.images[row] for row in rows if self.images],
+            captions=[self.captions[row] for row in rows if self.captions],
         )
 
 

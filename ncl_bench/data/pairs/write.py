@@ -131,7 +131,8 @@ def _shard(path: Path, rows: UserPairs) -> None:
     cells = rows.frame.to_dict("records")
     apart = rows.frame["__key__"].duplicated().any()
     with atomic_path(path) as temporary, tarfile.open(temporary, "w") as archive:
-        for sample, part, row in zip(rows.content, rows.part_of.tolist(), cells, strict=True):
+        for number, part, row in zip(rows.row_of.tolist(), rows.part_of.tolist(), cells, strict=True):
+            sample = rows.content[number]
             files, known = dict(sample), cells_of(sample)
             # a column that the sample lacks is NaN in the frame
             left = {name: cell for name, cell in row.items() if cell == cell and known.get(str(name)) != cell}

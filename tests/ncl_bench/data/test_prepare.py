@@ -436,11 +436,19 @@ def test_the_same_command_again_changes_nothing(tmp_path):
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == stamps
 
 
+def test_float16_features_are_written_as_float32_where_it_is_asked_for(tmp_path):
+    source = miniatures.make(tmp_path / "from", "now")
+    half = prepare("now", source, tmp_path / "half")
+    whole = prepare("now", source, tmp_path / "whole", dtype="float32")
+    features, same = (np.load(folder / "features" / "train.npy") for folder in (half, whole))
+    assert (features.dtype, same.dtype) == (np.float16, np.float32)
+    assert np.array_equal(features, same)
+
+
 @pytest.mark.parametrize(
     ("name", "options"),
     [
         ("now", {"tokenizers": ("word",)}),
-        ("now", {"dtype": "float32"}),
         ("coco", {"tokenizers": ("ids",)}),
         ("coco", {"tokenizers": ("bert",)}),
         ("coco", {"tokenizers": ("jieba",), "vocabulary": Path("v.json")}),

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leaderboard.entries import STATUSES, Condition, Entry, Recalls, Row, Run, grouped
+from leaderboard.folder import published_folder
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.names import lookalike
 from ncl_bench.papers import (
-    PUBLISHED,
     DetectionLine,
     Family,
     Paper,
@@ -382,12 +382,6 @@ def _with_lone_ablations(entries: Sequence[Entry]) -> list[Entry]:
         entry.model_copy(update={"kind": "ablation"}) if entry.condition in alone else entry
         for entry in entries
     ]
-
-
-def published_folder(root: Path) -> Path:
-    """Folder of printed results: the leaderboard's own, or those of its checkout, or else this package's."""
-    checkout = root.parent / "ncl_bench" / "papers" / "published"
-    return next((folder for folder in (root / "published", checkout) if folder.is_dir()), PUBLISHED)
 
 
 def _with_own_pages(families: dict[str, Family], entries: Iterable[Entry]) -> dict[str, Family]:

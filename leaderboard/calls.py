@@ -29,7 +29,6 @@ def load_results() -> "pd.DataFrame":
     require("data", "pandas", needed_by="load_results")
     import pandas as pd
 
-    from leaderboard.board import read_content
     from leaderboard.entries import Condition, Entry
     from leaderboard.results_frame import read_frame
     from ncl_bench.evaluation.metrics import RECALLS
@@ -37,6 +36,8 @@ def load_results() -> "pd.DataFrame":
     root = Path(__file__).parent
     lines: Sequence[Entry] | None = read_frame(root)
     if lines is None:
+        from leaderboard.board import read_content
+
         lines = read_content(root, published=True).seeds
     rows = [entry.flat() | {"seed": "".join(entry.runs)} for entry in lines]
     facts = [name for name in Entry.model_fields if name not in ("condition", "recalls", "spread")]

@@ -11,9 +11,9 @@ from ncl_bench.data import DATASETS
 from ncl_bench.data.spec import protocol_title
 from ncl_bench.evaluation.detection import Separation
 from ncl_bench.evaluation.metrics import RECALLS
-from ncl_bench.evaluation.submission import DetectedPairs, Percent, TrainingCurve
+from ncl_bench.evaluation.training_record import DetectedPairs, TrainingCurve
 from ncl_bench.names import Link, LongText, Name, OptionalName, ShownText
-from ncl_bench.schema import Matching, Precision, Record
+from ncl_bench.schema import Matching, Percent, Precision, Record
 
 RECALL_TITLES = dict(zip(RECALLS, ("R@1", "R@5", "R@10") * 2, strict=True))
 SUM_TOLERANCE = (

@@ -24,7 +24,7 @@ from leaderboard.rendering import markup
 from ncl_bench.data import DATASETS
 from ncl_bench.data.pair_labels import FEWEST, read_pair_labels
 from ncl_bench.evaluation.detection import Separation
-from ncl_bench.evaluation.submission import DetectedPairs
+from ncl_bench.evaluation.training_record import DetectedPairs
 from ncl_bench.papers import Family, Paper
 
 REFERENCE = ("caption", 0.6)

@@ -14,10 +14,10 @@ from leaderboard.board import (
     compared,
     group_of,
     merge_seeds,
-    published_folder,
     read_content,
 )
 from leaderboard.entries import Condition, Entry, Row
+from leaderboard.folder import published_folder
 from leaderboard.results_frame import read_frame, rows_of
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError, named

@@ -15,9 +15,8 @@ from typing import Any, cast
 
 from pydantic import TypeAdapter
 
-from leaderboard.board import group_of, merge, merged_remarks, published_folder, results_of_rows
 from leaderboard.entries import Entry, Row
-from leaderboard.row_files import REPRODUCED, result_files
+from leaderboard.folder import REPRODUCED, published_folder, result_files
 from ncl_bench.errors import SubmissionError
 from ncl_bench.foreign import reading
 
@@ -52,6 +51,12 @@ def frame_text(seeds: Iterable[Entry], rows: Iterable[Row], evidence: str) -> st
         rows: likewise, ranked.
         evidence: from :func:`evidence_sha256`.
     """
+    from leaderboard.board import (  # slow to import, and reading needs none
+        group_of,
+        merged_remarks,
+        results_of_rows,
+    )
+
     ranked: dict[int, tuple[int, Row]] = {}
     for _, group in groupby(rows, key=group_of):
         ranked |= {row.number: (place, row) for place, row in enumerate(group)}
@@ -96,6 +101,8 @@ def read_frame(root: Path, dataset: str = "") -> list[Line] | None:
 
 def rows_of(lines: Iterable[Line]) -> list[Row]:
     """The ranked rows of the results, in the order of the pages."""
+    from leaderboard.board import group_of, merge, results_of_rows
+
     placed = []
     for number, results in enumerate(results_of_rows(lines)):
         first = cast(Line, results[0])

@@ -20,21 +20,20 @@ import yaml
 from pydantic import Field, TypeAdapter
 
 from baselines.recipes import recipe_names, tuned_on
+from leaderboard.folder import REPRODUCED, result_files
 from ncl_bench.data import DATASETS, dataset_spec
 from ncl_bench.data.tokenizers import TOKENIZERS
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.submission import (
     CorrectionChoice,
     CorrectionSetup,
-    Percent,
     Statement,
     Submission,
-    TrainingRecord,
-    TrainingSetup,
 )
+from ncl_bench.evaluation.training_record import TrainingRecord, TrainingSetup
 from ncl_bench.foreign import reading, whole_number
 from ncl_bench.names import ShownText, Text
-from ncl_bench.schema import Record, Sha256, checked
+from ncl_bench.schema import Percent, Record, Sha256, checked
 from ncl_bench.yaml import read_yaml
 
 LARGEST_FILE = 2 * 1024 * 1024
@@ -287,22 +286,12 @@ def read_results(root: Path, dataset: str = "") -> Results:
     return Results(files, _read_reproduced(root / REPRODUCED))
 
 
-REPRODUCED = "reproduced.yaml"
 _REPRODUCED = TypeAdapter(dict[str, list[int | str]])
 
 
 def read_row_file(path: Path) -> RowFile:
     """Read and check the YAML file of a row."""
     return checked(RowFile, read_yaml(path, largest=LARGEST_FILE), str(path))
-
-
-def result_files(folder: Path) -> list[Path]:
-    """All files in the folder, sorted: each YAML file with its ``.npz``.
-
-    An ``.npz`` alone is no row yet, nor is a file that an addition is writing or was stopped at: the board of the
-    others can be read meanwhile.
-    """
-    return sorted(path for path in folder.rglob("*.*") if path.suffix in (".yaml", ".npz"))
 
 
 def refuse_repeated(files: dict[str, RowFile], folder: Path) -> None:

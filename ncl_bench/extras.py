@@ -2,7 +2,6 @@
 
 import json
 import sys
-from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -23,6 +22,8 @@ def install_command(extra: str) -> str:
     Args:
         extra: name of the extra, such as ``leaderboard``.
     """
+    from importlib.metadata import PackageNotFoundError, distribution  # slow to import
+
     try:
         record = distribution("ncl-bench").read_text("direct_url.json")
     except PackageNotFoundError:

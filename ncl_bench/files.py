@@ -15,8 +15,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from ncl_bench.arguments import AnyPath as AnyPath
 from ncl_bench.arguments import as_path as as_path
 from ncl_bench.errors import NclBenchError, named
@@ -109,6 +107,8 @@ def sole_owner(place: Path, *, inside: Path | None = None, nested: bool = True) 
         nested: whether folders below ``place`` are written too. Otherwise only files directly in it are; they replace
             links and never follow them, so the folder may be any of the user's, such as the current one.
     """
+    from filelock import FileLock, Timeout  # slow to import
+
     if nested or inside is not None:
         refuse_links_out(place, inside)
     whole = Path(os.path.realpath(place))

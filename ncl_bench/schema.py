@@ -9,6 +9,7 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
+    Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     StringConstraints,
@@ -32,6 +33,12 @@ class Record(BaseModel):
     def __dir__(self) -> list[str]:
         """The fields and methods of its own, so that tab completion does not show pydantic's."""
         return sorted({*super().__dir__()} - {*dir(BaseModel)})
+
+
+class Described(Record):
+    """A record whose fields are described by the text below each, also in the JSON Schema and in the template."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
 
 @dataclass(frozen=True)
@@ -89,5 +96,8 @@ def _is_a_hash(value: str) -> str:
 Sha256 = Annotated[
     str, Matching("[0-9a-f]{64}", "a sha256: 64 digits 0-9 and a-f"), AfterValidator(_is_a_hash)
 ]
+Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
+RSum = Annotated[float, Field(ge=0, le=600, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 FileName = Annotated[str, StringConstraints(min_length=1, max_length=200), AfterValidator(_stays_inside)]
 """A path below the folder that a record is about, with ``/``."""

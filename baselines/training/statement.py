@@ -28,14 +28,12 @@ from ncl_bench.evaluation.detection import detection, division
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION, known_order
 from ncl_bench.evaluation.submission import (
     Correction,
-    DetectedPairs,
     Scores,
     StatedNoise,
     Submission,
-    Training,
-    TrainingCurve,
     noise_of,
 )
+from ncl_bench.evaluation.training_record import DetectedPairs, Training, TrainingCurve
 
 CLEAN_PROBABILITY = "clean_probability"
 """Estimate that measured tables compare."""

@@ -8,13 +8,13 @@ A caption names the digits of a scene and their places, by a small grammar: one 
 language. Like a person in a hurry, it may leave out a digit, or give only the row or only the column of one.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,8 +75,7 @@ FINGERPRINTS = {
 """Fingerprints that every machine must reproduce; a test compares them."""
 
 
-@dataclass(frozen=True, order=True)
-class Placed:
+class Placed(NamedTuple):
     """A digit in a scene; row and column count from the top left, 0 to 3."""
 
     row: int
@@ -301,6 +300,23 @@ class Writer:
         self._number = chain.from_iterable(
             iter(lambda: random.random_sample(NUMBERS_AT_ONCE).tolist(), None)
         ).__next__
+        # every phrase is written once, and captions choose among them
+        self._digits = [
+            [[noun.format(name=name) for noun in grammar.nouns] for name in names] for names in grammar.digits
+        ]
+        self._places = {place: self._phrases(*place) for place in product(range(GRID), repeat=2)}
+
+    def _phrases(self, row: int, column: int) -> list[list[list[list[str]]]]:
+        """Phrases for a place by the words of its row and of its column: in its row, in its column, and exact ones."""
+        grammar = self._grammar
+        patterns = (grammar.in_row, grammar.in_column, grammar.exact + grammar.corners.get((row, column), ()))
+        return [
+            [
+                [[one.format(row=a, column=b) for one in own] for own in patterns]
+                for b in grammar.columns[column]
+            ]
+            for a in grammar.rows[row]
+        ]
 
     def captions(self, scene: tuple[Placed, ...], n_captions: int) -> list[str]:
         """Write different captions of one scene."""
@@ -331,20 +347,13 @@ class Writer:
         return sorted(named, key=lambda placed: self._number())
 
     def _item(self, form: SentenceForm, placed: Placed) -> str:
-        name = self._one_of(self._grammar.digits[placed.digit])
-        noun = self._one_of(self._grammar.nouns).format(name=name)
-        return form.item.format(digit=noun, place=self._place(placed))
-
-    def _place(self, placed: Placed) -> str:
-        grammar = self._grammar
-        row, column = self._one_of(grammar.rows[placed.row]), self._one_of(grammar.columns[placed.column])
+        digit = self._one_of(self._one_of(self._digits[placed.digit]))
+        in_row, in_column, phrases = self._one_of(self._one_of(self._places[placed[:2]]))
         if self._chance(VAGUE_SHARE):
-            patterns = grammar.in_row if self._chance(0.5) else grammar.in_column
-        else:
-            patterns = grammar.exact + grammar.corners.get((placed.row, placed.column), ())
-        return self._one_of(patterns).format(row=row, column=column)
+            phrases = in_row if self._chance(0.5) else in_column
+        return form.item.format(digit=digit, place=self._one_of(phrases))
 
-    def _one_of(self, choices: tuple[T, ...]) -> T:
+    def _one_of(self, choices: Sequence[T]) -> T:
         return choices[int(self._number() * len(choices))]
 
     def _below(self, n: int) -> int:

@@ -9,7 +9,6 @@ import numpy as np
 
 from ncl_bench.data.captions import lines_of, unique_ids
 from ncl_bench.data.download import Download, find_file, read_text
-from ncl_bench.data.encoding import ENCODING_FILE, parse_encoding
 from ncl_bench.data.judgements import Judgements
 from ncl_bench.data.spec import DatasetSpec, Origin, Split
 from ncl_bench.errors import DataError, named, shorten
@@ -91,7 +90,7 @@ class Flickr8K(DatasetSpec):
             DataError: a file is missing or damaged, the features are not the benchmark's or belong to other images, or
                 the captions of an image are incomplete.
         """
-        self._check_encoding(download, str(PurePosixPath(paths[0]).parent / ENCODING_FILE))
+        self._check_encoding(download, PurePosixPath(paths[0]).parent)
         names = lines_of(download, paths[1])
         listed = lines_of(download, find_file(download, LISTS[split]))
         image_ids = unique_ids(listed, self.images[split], 1, f"{download.place}/{LISTS[split]}")
@@ -114,7 +113,10 @@ class Flickr8K(DatasetSpec):
         content = Split(image_ids, {self.languages[0]: captions})
         return self._with_judgements(download, content) if split == "test" else content
 
-    def _check_encoding(self, download: Download, path: str) -> None:
+    def _check_encoding(self, download: Download, features: PurePosixPath) -> None:
+        from ncl_bench.data.encoding import ENCODING_FILE, parse_encoding  # records are slow to import
+
+        path = str(features / ENCODING_FILE)
         name = f"{download.place}/{path}"
         encoding = parse_encoding(read_text(download, path), name)
         # by the hash: a name of an encoder may stand for other weights

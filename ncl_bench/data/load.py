@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Literal, cast
 from ncl_bench.arguments import checked_arguments
 from ncl_bench.data import ROOT_VARIABLE, dataset_spec
 from ncl_bench.data.columns import Int64Array
-from ncl_bench.data.keep import read_keep
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.data.prepared import damage, load_prepared, prepared_folder
 from ncl_bench.data.spec import DatasetSpec, SplitName, refuse_noise
 from ncl_bench.errors import DataError, NoiseError, named
 from ncl_bench.files import AnyPath
@@ -126,8 +124,12 @@ def load_dataset(
             columns=columns,
         )
     )
+    if keep is None:
+        return dataset
+    from ncl_bench.data.keep import read_keep
+
     # last, since `keep` names pairs of the noisy train split; a subset pickles as its rows of the whole
-    return dataset if keep is None else dataset.subset(read_keep(Path(keep), dataset)[0])
+    return dataset.subset(read_keep(Path(keep), dataset)[0])
 
 
 def refuse_damage(name: str, root: AnyPath | None, split: str, *, progress: Progress = silent) -> None:
@@ -142,6 +144,8 @@ def refuse_damage(name: str, root: AnyPath | None, split: str, *, progress: Prog
     Raises:
         DataError: a file has changed since the dataset was prepared.
     """
+    from ncl_bench.data.prepared import damage, prepared_folder
+
     spec, place = dataset_spec(name), _root(root)
     if place is None or _is_embedded(spec, place):
         return
@@ -208,7 +212,7 @@ def draw_train_noise(
     """
     captions = None
     if unit_of(unit).reads_captions and not spec.embedded:
-        held = load_prepared(prepared_root(root, spec), spec, "train").captions
+        held = _open_clean(spec, "train", None, None, root, None).captions
         captions = None if held is None else list(held)
     return spec.draw_noise(
         noise_ratio=ratio, noise_unit=unit, seed=seed, captions=captions, progress=progress
@@ -264,6 +268,8 @@ def _open_clean(
 ) -> PairedDataset:
     if _is_embedded(spec, root):
         return cast("EmbeddedDataset", spec).load_embedded(split, language, tokenizer)
+    from ncl_bench.data.prepared import load_prepared  # its records are slow to import
+
     return load_prepared(
         prepared_root(root, spec), spec, split, language=language, tokenizer=tokenizer, preload=preload
     )

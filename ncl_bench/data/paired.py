@@ -22,7 +22,6 @@ from ncl_bench.data.columns import (
     row_numbers,
     taken,
 )
-from ncl_bench.data.encoding import Encoding
 from ncl_bench.data.judgements import JUDGEMENT_COLUMNS, Judgements, read_judgements
 from ncl_bench.data.vocabulary import Vocabulary
 from ncl_bench.errors import DataError, RowError, known_name
@@ -37,6 +36,8 @@ if TYPE_CHECKING:
 
     # a DataLoader is typed to take this class only; at run time its methods are enough
     from torch.utils.data import Dataset
+
+    from ncl_bench.data.encoding import Encoding
 
     class _TorchDataset(Dataset[dict[str, Any]]): ...
 
@@ -127,7 +128,7 @@ class PairedDataset(_TorchDataset):
     captions_per_image: int
     noise: Noise
     fingerprint: str
-    encoding: Encoding | None = None
+    encoding: "Encoding | None" = None
     images: Sequence[bytes] | None = None
     columns: tuple[str, ...] = BATCH_COLUMNS
     judgement_files: Mapping[str, Path] = field(default_factory=dict)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from ncl_bench.arguments import checked_arguments
 from ncl_bench.data.columns import FloatArray, Int64Array, TokenTable
 from ncl_bench.data.download import Download
-from ncl_bench.data.encoding import Encoding
 from ncl_bench.data.judgements import Judgements
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.tokenizers import default_tokenizer
@@ -24,6 +23,9 @@ from ncl_bench.noise.draw import Noise, NoiseUnit, clean_pairing, inject_noise, 
 from ncl_bench.noise.files import KnownNoise
 from ncl_bench.plugins import Registry
 from ncl_bench.progress import Progress, silent
+
+if TYPE_CHECKING:  # records, which are slow to import
+    from ncl_bench.data.encoding import Encoding
 
 SplitName = Literal["train", "dev", "test"]
 SPLITS = ("train", "dev", "test")
@@ -471,4 +473,4 @@ class Material:
     times: tuple[int, ...] = ()
     download: Download | None = None
     texts: tuple[str, ...] = ()
-    encoding: Encoding | None = None
+    encoding: "Encoding | None" = None

@@ -5,14 +5,14 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.data.columns import Int64Array, TokenTable
-from ncl_bench.data.layout import Dtype, Tokenization
 from ncl_bench.data.spec import DatasetSpec, Material, Split, TokenKey
 from ncl_bench.data.tokenizers import Tokenizer, tokenizer, train_bpe, turkic
 from ncl_bench.data.vocabulary import (
@@ -25,6 +25,9 @@ from ncl_bench.data.vocabulary import (
 from ncl_bench.errors import DataError, named
 from ncl_bench.files import write_bytes
 from ncl_bench.progress import Advance, Progress
+
+if TYPE_CHECKING:
+    from ncl_bench.data.layout import Dtype, Tokenization
 
 CAPTIONS_PER_CHUNK = 5_000
 """Captions per job; fewer than four jobs run without worker processes."""
@@ -114,14 +117,11 @@ def _tokenize_in_worker(name: str, file: Path | None, captions: list[str]) -> _C
 
 
 def _tokenize_chunk(captions: Iterable[str], split: Tokenizer) -> _Chunk:
-    words: dict[str, int] = {}
-    ids: list[int] = []
-    lengths: list[int] = []
-    for caption in captions:
-        split_words = split(caption)
-        ids.extend(words.setdefault(word, len(words)) for word in split_words)
-        lengths.append(len(split_words))
-    return list(words), np.array(ids, np.int32), np.array(lengths, np.int32)
+    split_captions = list(map(split, captions))
+    every = list(chain.from_iterable(split_captions))
+    words = {word: number for number, word in enumerate(dict.fromkeys(every))}
+    ids = np.fromiter(map(words.__getitem__, every), np.int32, len(every))
+    return list(words), ids, np.fromiter(map(len, split_captions), np.int32, len(split_captions))
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class PrepareOptions:
         vocabulary: a published json file for ``word`` and ``word-punkt``; None builds it from train.
     """
 
-    dtype: Dtype | None = None
+    dtype: "Dtype | None" = None
     tokenizers: tuple[str, ...] = ()
     tokenizer_file: Path | None = None
     vocabulary: Path | None = None
@@ -197,7 +197,7 @@ def token_name(language: str | None, tokenizer: str, languages: tuple[str, ...])
 
 def make_tokens(
     folder: Path, spec: DatasetSpec, material: Material, options: PrepareOptions, progress: Progress
-) -> tuple[dict[str, Split], list[Tokenization]]:
+) -> "tuple[dict[str, Split], list[Tokenization]]":
     """Write the vocabularies, and make the token ids of every caption.
 
     Args:
@@ -225,7 +225,7 @@ def make_tokens(
 
 
 def unknown_words(
-    folder: Path, spec: DatasetSpec, splits: Mapping[str, Split], tokenizations: Sequence[Tokenization]
+    folder: Path, spec: DatasetSpec, splits: Mapping[str, Split], tokenizations: "Sequence[Tokenization]"
 ) -> Iterator[str]:
     """Warn of a vocabulary that knows less than two thirds of the words of dev or test; refuse one for train."""
     for own in tokenizations:
@@ -245,7 +245,7 @@ def unknown_share(tokens: TokenTable, vocabulary: Vocabulary) -> float:
     return float(np.isin(tokens.ids, vocabulary.unknown_ids).sum() / max(words, 1))
 
 
-def _misfit(dataset: str, split: str, own: Tokenization, unknown: float) -> str:
+def _misfit(dataset: str, split: str, own: "Tokenization", unknown: float) -> str:
     fix = {
         "built": "words that occur fewer than four times in train are left out; for few, or much inflected, captions "
         f"give {named('tokenizers', 'bpe')}, for scripts without blanks {named('tokenizers', 'char')}, and name the "
@@ -263,7 +263,7 @@ def _misfit(dataset: str, split: str, own: Tokenization, unknown: float) -> str:
 
 def _tokenize(
     folder: Path, key: TokenKey, material: Material, options: PrepareOptions, progress: Progress
-) -> tuple[Tokenization, dict[str, TokenTable]]:
+) -> "tuple[Tokenization, dict[str, TokenTable]]":
     language, name = key
     own = token_name(language, name, tuple(material.splits["train"].captions))
     texts = {split: content.captions[str(language)] for split, content in material.splits.items()}
@@ -307,7 +307,9 @@ def _tokenizer_file(
 
 def _describe(
     folder: Path, key: TokenKey, version: str, name: str, vocabulary: bytes, origin: Origin
-) -> Tokenization:
+) -> "Tokenization":
+    from ncl_bench.data.layout import Tokenization  # its records are slow to import
+
     described = Tokenization(
         language=key[0],
         tokenizer=key[1],

@@ -5,18 +5,18 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from ncl_bench.data import DATASETS
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import SubmissionError, known_name
-from ncl_bench.evaluation.detection import Division, Share
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
+from ncl_bench.evaluation.training_record import Training
 from ncl_bench.files import write_text
 from ncl_bench.names import Link, LongText, Name, ShownText, Text
 from ncl_bench.noise import UNITS
 from ncl_bench.noise.draw import Noise, in_words
-from ncl_bench.schema import FileName, Matching, Precision, Record, Sha256, checked
+from ncl_bench.schema import Described, FileName, Matching, NotNegative, Sha256, checked
 from ncl_bench.yaml import leaves, read_yaml
 
 SUBMISSION_FILE = "submission.yaml"
@@ -35,30 +35,16 @@ def _is_something(value: str) -> str:
 
 
 TextIfAny = Annotated[ShownText, AfterValidator(_is_something)]
-SettingName = Annotated[
-    str,
-    Field(max_length=60),
-    Matching(r"[a-z0-9_]+(\.[a-z0-9_]+)*", "the name of a recipe option, such as method.epochs"),
-]
 RecipeName = Annotated[
     str,
     Field(max_length=100),
     Matching("[a-z0-9_]+/[a-z0-9_-]+", "the name of a recipe, as `ncl-bench recipes` lists them"),
 ]
 Ratio = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
-Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
-RSum = Annotated[float, Field(ge=0, le=600, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Split = Literal["test", "dev"]
 
 
-class _Described(Record):
-    """A record whose fields are described by the text below each, also in the JSON Schema and in the template."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
-
-
-class ArrayFile(_Described):
+class ArrayFile(Described):
     """An ``.npy`` file of the submission."""
 
     file: Annotated[FileName, Matching(r".*\.npy", "the name of an .npy file")]
@@ -71,7 +57,7 @@ def _is_unit(name: str) -> str:
     return known_name("noise unit", name, ("none", *UNITS, "natural"), ValueError)
 
 
-class StatedNoise(_Described):
+class StatedNoise(Described):
     """Noise of the training pairs."""
 
     unit: Annotated[str, AfterValidator(_is_unit)]
@@ -115,86 +101,7 @@ def noise_of(noise: Noise, spec: DatasetSpec) -> StatedNoise:
     return StatedNoise(**{key: getattr(noise, key) for key in keys})
 
 
-class TrainingCurve(_Described):
-    """Measurements after each epoch of a run; they choose nothing except the best epoch on dev."""
-
-    steps: tuple[Annotated[int, Field(ge=0)], ...]
-    """Gradient steps so far, averaged over networks."""
-    dev: tuple[RSum, ...]
-    """rSum on dev."""
-    auroc: tuple[Share, ...] = ()
-    """AUROC of the method's clean probability against the true correspondence of the training pairs; empty if the
-    method estimates none, or no pair is wrong."""
-    average_precision: tuple[Share, ...] = ()
-    """Average precision, likewise."""
-
-    @property
-    def best(self) -> int:
-        """The epoch that is best on dev; the first of equal ones, as training keeps it."""
-        return self.dev.index(max(self.dev))
-
-
-class DetectedPairs(_Described, Division):
-    """Wrong training pairs found by the clean probability after the last epoch, at the method's own threshold.
-
-    The wrong pair is the positive one.
-    """
-
-    threshold: Share
-    """Pairs at or below it are called wrong."""
-    average_precision_wrong: Share
-    """Over all thresholds."""
-    precision_at: Annotated[dict[int, Share], Field(max_length=20)]
-    """Number of most suspicious pairs to the share of wrong ones."""
-    noise_left: tuple[Share, ...] = ()
-    """After each epoch: the share of wrong pairs among those called clean; empty if not recorded."""
-    precision_by_epoch: tuple[Share, ...] = ()
-    """After each epoch: precision; 0 where no pair is called wrong."""
-    recall_by_epoch: tuple[Share, ...] = ()
-    """After each epoch: recall."""
-
-
-class TrainingSetup(_Described):
-    """How a run was trained; the same for all seeds of a leaderboard row."""
-
-    precision: Precision
-    """Arithmetic of the networks."""
-    settings: dict[SettingName, bool | int | float | ShownText | None] = Field(
-        default_factory=dict, max_length=20
-    )
-    """Overridden recipe options, such as method.epochs: 10."""
-    plugins: Annotated[tuple[Text, ...], Field(max_length=20)] = ()
-    """Names of the files given with --plugin, which register a user's method or dataset."""
-    budget: Annotated[int, Field(ge=1)] | None = None
-    """Gradient steps that the recipe sets, averaged over networks; null if its epochs decide."""
-
-
-class TrainingRecord(_Described):
-    """What the trainer recorded while a run was trained."""
-
-    torch: Text
-    """Version of torch, "2.13.0, compiled" for compiled networks; several are joined by " + "."""
-    device: Text
-    """Name of the GPU, or "CPU, 2 threads"; several are joined by " + "."""
-    steps: Annotated[int, Field(ge=0)] | None = None
-    """Gradient steps, averaged over networks, the maximum over runs; null if not counted."""
-    pairs_seen: NotNegative | None = None
-    """Captions that each network encoded in training, with or without gradient."""
-    cost: NotNegative | None = None
-    """Training time, added over runs, relative to as many steps of the mean triplet on one network of the backbone."""
-    last_epoch: RSum | None = None
-    """rSum of the last epoch on test, without selection on dev."""
-    curve: TrainingCurve | None = None
-    """Learning curve of a single run."""
-    found: DetectedPairs | None = None
-    """Wrong pairs found by a single run; null without a clean probability, or if the truth is not at hand."""
-
-
-class Training(TrainingSetup, TrainingRecord):
-    """How a run was trained, and what the trainer recorded."""
-
-
-class CorrectionSetup(_Described):
+class CorrectionSetup(Described):
     """Correction of the scores for hubs with a bank of training items; the same for all seeds of a row."""
 
     name: Literal["csls"]
@@ -207,7 +114,7 @@ class CorrectionSetup(_Described):
     """Weight, if it was given; null if it was chosen on dev."""
 
 
-class CorrectionChoice(_Described):
+class CorrectionChoice(Described):
     """Options of the correction in one submission."""
 
     weight: NotNegative
@@ -220,7 +127,7 @@ class Correction(CorrectionChoice, CorrectionSetup):
     """Correction of the scores for hubs."""
 
 
-class Statement(_Described):
+class Statement(Described):
     """Facts of a submission that are the same for every training seed; a leaderboard row begins with them."""
 
     protocol_version: int
@@ -281,7 +188,7 @@ class Statement(_Described):
         return self
 
 
-class MatrixScores(_Described):
+class MatrixScores(Described):
     """Similarities, float16, float32 or float64, ``(n_images, n_captions)``: images as rows."""
 
     form: Literal["matrix"] = "matrix"
@@ -293,7 +200,7 @@ class MatrixScores(_Described):
         return (self.matrix,)
 
 
-class EmbeddingScores(_Described):
+class EmbeddingScores(Described):
     """A pair of embedding arrays, ``(n_images, dim)`` and ``(n_captions, dim)``.
 
     Their cosine or dot product is computed in float64 and rounded to float32.

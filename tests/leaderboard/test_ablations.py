@@ -6,7 +6,7 @@ from baselines.recipes import ablations
 from leaderboard.board import read_content
 from leaderboard.build import build
 from leaderboard.measured import ablation_tables, measured_tables
-from ncl_bench.evaluation.submission import Training
+from ncl_bench.evaluation.training_record import Training
 
 
 def training(**settings):

@@ -12,7 +12,7 @@ from leaderboard.figures import epoch_curves, forest
 from leaderboard.measured import collapsed, detection, measured_tables
 from leaderboard.site import _judged
 from ncl_bench.errors import SubmissionError
-from ncl_bench.evaluation.submission import TrainingCurve
+from ncl_bench.evaluation.training_record import TrainingCurve
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from leaderboard.significance import SignificanceTest
 from leaderboard.site import site_files
 from ncl_bench.data.pair_labels import read_pair_labels
 from ncl_bench.data.pictograms import WEB
-from ncl_bench.evaluation.submission import DetectedPairs, Training, TrainingCurve
+from ncl_bench.evaluation.training_record import DetectedPairs, Training, TrainingCurve
 from ncl_bench.papers import Paper, read_families, read_printed_detection
 
 RECIPE, NCR = "crcl/digits_vse_infinity", "ncr/digits_vse_infinity"

@@ -13,9 +13,9 @@ from support.refusals import refused
 from leaderboard.add import add
 from leaderboard.build import build
 from leaderboard.evidence import read_ranks
+from leaderboard.folder import REPRODUCED
 from leaderboard.read_entries import features_of
 from leaderboard.row_files import (
-    REPRODUCED,
     header_of,
     read_results,
     read_row_file,
@@ -24,7 +24,8 @@ from leaderboard.row_files import (
 )
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError
-from ncl_bench.evaluation.submission import Training, read_submission
+from ncl_bench.evaluation.submission import read_submission
+from ncl_bench.evaluation.training_record import Training
 
 
 def edit(path, *keys, value):

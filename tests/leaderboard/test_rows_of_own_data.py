@@ -14,7 +14,8 @@ from leaderboard.row_files import header_of
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import SubmissionError
-from ncl_bench.evaluation.submission import Training, read_submission
+from ncl_bench.evaluation.submission import read_submission
+from ncl_bench.evaluation.training_record import Training
 
 PLUGIN = """
 from dataclasses import replace

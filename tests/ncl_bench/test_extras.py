@@ -46,7 +46,9 @@ ROOT = Path(__file__).parents[2]
 def test_an_extra_comes_from_where_the_package_came_from(origin, command, monkeypatch):
     """An installation from a folder or a wheel was sent to an index that may not have the project."""
     record = None if origin is None else json.dumps(origin)
-    monkeypatch.setattr(extras, "distribution", lambda _: SimpleNamespace(read_text=lambda _: record))
+    monkeypatch.setattr(
+        "importlib.metadata.distribution", lambda _: SimpleNamespace(read_text=lambda _: record)
+    )
     assert extras.install_command("docs") == f"pip install {command}"
 
 
@@ -54,7 +56,7 @@ def test_sources_that_were_never_installed_are_installed_in_place(monkeypatch):
     def missing(name):
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(extras, "distribution", missing)
+    monkeypatch.setattr("importlib.metadata.distribution", missing)
     assert extras.install_command("docs") == f"pip install --editable '{ROOT}[docs]'"
 
 

@@ -24,7 +24,8 @@ from ncl_bench.data.vocabulary import Vocabulary
 from ncl_bench.errors import TrainingError
 from ncl_bench.evaluation.call import evaluate
 from ncl_bench.evaluation.detection import detection
-from ncl_bench.evaluation.submission import PAIRS_FILE, Training, read_submission
+from ncl_bench.evaluation.submission import PAIRS_FILE, read_submission
+from ncl_bench.evaluation.training_record import Training
 from ncl_bench.files import sole_owner
 
 

@@ -8,7 +8,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from ncl_bench.evaluation.detection import detection, division, separation
 from ncl_bench.evaluation.results import CorrespondenceResult
-from ncl_bench.evaluation.submission import DetectedPairs
+from ncl_bench.evaluation.training_record import DetectedPairs
 
 ESTIMATES = st.lists(st.tuples(st.integers(-3, 6), st.booleans()), min_size=2, max_size=40).filter(
     lambda pairs: len({true for _, true in pairs}) == 2

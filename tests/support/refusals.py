@@ -87,7 +87,6 @@ def _everywhere(sentence, folder):
         ("invalid JSON: ", r".*?(?=\)(?:[;,]|$)|; )"),
         (r"unknown (?:dataset|method|backbone|noise unit) .* one of: ", "[^;]*"),  # plugins add to it
         (r"(?:OpenCLIP .*|none) of: ", "[^;]*"),
-        (r"than unrelated inputs \(", r"[\d.]+"),
         (r"of which about ", "[^;]*"),  # an estimate
         (r"pip install ", r".*(?=\[\w+\]')"),
         (r"refers to numpy\.", r"[\w.]*"),

@@ -120,20 +120,23 @@ def ranked(rows: Sequence[Row], test: "SignificanceTest") -> list[Row]:
     apart, intervals = test(leads), iter(test.rank_intervals(leads) if compared else ())
     shown = [f"{lead.r_sum:.1f}" for lead in leads]
     placed: list[Row] = []
-    rank = place = above = 0
+    rank = n_ranked = above = 0
     for lead, *also in folded:
         if lead.ranked:
-            if shown[place] != shown[place - 1]:  # rows with equal printed sums share a rank
-                above = place
+            if shown[n_ranked] != shown[n_ranked - 1]:  # rows with equal printed sums share a rank
+                above = n_ranked
             # never better than the row above: a wide spread alone, which differs from little, must not win places
-            rank = max(rank, 1 + int(apart[:above, place].sum()))
-            place += 1
-        own = rank if lead.ranked and compared else None
+            rank = max(rank, 1 + int(apart[:above, n_ranked].sum()))
+            n_ranked += 1
+        shown_rank = rank if lead.ranked and compared else None
         sources = tuple(other.source for other in also)
-        interval = None if own is None else next(intervals)
-        placed.append(lead.model_copy(update={"rank": own, "rank_interval": interval, "also": sources}))
+        interval = None if shown_rank is None else next(intervals)
+        placed.append(
+            lead.model_copy(update={"rank": shown_rank, "rank_interval": interval, "also": sources})
+        )
         placed += [
-            other.model_copy(update={"rank": own, "rank_interval": None, "also": None}) for other in also
+            other.model_copy(update={"rank": shown_rank, "rank_interval": None, "also": None})
+            for other in also
         ]
     return placed
 
@@ -181,7 +184,7 @@ def _agree(first: Row, second: Row) -> bool:
 
 def boards(rows: Iterable[Row]) -> list[Board]:
     """The boards of ranked rows in their order: one per condition, with a table per category."""
-    found = []
+    boards_found = []
     for shown in grouped(rows, lambda row: row.condition).values():
         categories = []
         for (key, encoder), group in groupby(shown, key=lambda row: (row.category, _encoder(row))):
@@ -189,8 +192,8 @@ def boards(rows: Iterable[Row]) -> list[Board]:
             leads = [row for row in group if row.also is not None]
             categories.append(Category(key, title, leads))
         eccv, people = (any(getattr(row, name) for row in shown) for name in ("eccv", "people"))
-        found.append(Board(shown[0].condition, len(shown), categories, eccv, people))
-    return found
+        boards_found.append(Board(shown[0].condition, len(shown), categories, eccv, people))
+    return boards_found
 
 
 def _encoder(row: Row) -> str:
@@ -386,7 +389,7 @@ def _with_lone_ablations(entries: Sequence[Entry]) -> list[Entry]:
 
 def _with_own_pages(families: dict[str, Family], entries: Iterable[Entry]) -> dict[str, Family]:
     """Add a family for every submitted method that no family claims."""
-    own = {
+    submitted = {
         entry.family: Family(
             title=entry.method,
             summary="Submitted to this leaderboard. Its authors describe it.",
@@ -395,4 +398,4 @@ def _with_own_pages(families: dict[str, Family], entries: Iterable[Entry]) -> di
         for entry in entries
         if entry.family not in families
     }
-    return {**families, **dict(sorted(own.items()))}
+    return {**families, **dict(sorted(submitted.items()))}

@@ -134,20 +134,20 @@ def check(root: Path = HERE, *, published: bool = True, progress: Progress = sil
     an entry brings neither, and two such changes never conflict.
     """
     content = read_content(root, published=published, progress=progress)
-    found = _of_root(root, content, each_table(content), {})  # the first one has the figure
+    rebuilt = _of_root(root, content, each_table(content), {})  # the first one has the figure
     stands = root / FRAME
     frame = stands.read_text(encoding="utf-8") if stands.is_file() else ""
-    same_evidence = frame.partition(",")[0] == found.frame.partition(",")[0]  # each begins with its hash
+    same_evidence = frame.partition(",")[0] == rebuilt.frame.partition(",")[0]  # each begins with its hash
     plot = root / PLOT
     drawn = plot.read_text(encoding="utf-8") if plot.is_file() else ""
     for name, differs, option in (
-        (FRAME, found.frame and same_evidence and frame != found.frame, ""),
-        (README, not found.behind and found.readme != readme(root), " --tables"),
-        (PLOT, not found.behind and found.chart != drawn, " --tables"),
+        (FRAME, rebuilt.frame and same_evidence and frame != rebuilt.frame, ""),
+        (README, not rebuilt.behind and rebuilt.readme != readme(root), " --tables"),
+        (PLOT, not rebuilt.behind and rebuilt.chart != drawn, " --tables"),
     ):
         if differs:
             raise SubmissionError(
                 f"{root / name} does not hold the numbers of its rows; write them with "
                 f"`ncl-bench leaderboard build{option}` and commit the file"
             )
-    return found
+    return rebuilt

@@ -81,7 +81,7 @@ def table(
 
     from leaderboard.own_rows import chosen_boards
 
-    given = [mine] if isinstance(mine, str | PathLike) else list(mine)
+    paths = [mine] if isinstance(mine, str | PathLike) else list(mine)
     board_root = Path(__file__).parent if root is None else Path(root)
     if not board_root.is_dir():
         raise SubmissionError(
@@ -90,7 +90,7 @@ def table(
     boards, files, papers = chosen_boards(
         dataset,
         noise,
-        [Path(each) for each in given],
+        [Path(each) for each in paths],
         board_root,
         protocol=protocol,
         every=every,

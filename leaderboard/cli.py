@@ -115,8 +115,8 @@ def add(
     hint(
         f"next: see it with `ncl-bench leaderboard build{where}`; a pull request needs these files and no others"
     )
-    for place in dict.fromkeys(place for row in rows for place in row.places):
-        hint(f"then it stands at site/index.html#{place}")
+    for link in dict.fromkeys(link for row in rows for link in row.places):
+        hint(f"then it stands at site/index.html#{link}")
 
 
 @board.command()
@@ -137,7 +137,7 @@ def table(
     ] = "markdown",
     ranks: Annotated[bool, typer.Option(help="Print the ranks.")] = True,
     as_json: Json = False,
-    **given: Any,
+    **chosen: Any,
 ) -> None:
     """Print the table of a paper: the comparable rows of one dataset, best first, yours among them.
 
@@ -153,24 +153,24 @@ def table(
         root = HERE  # an installed package holds the numbers
     _require(root)
     if as_json:
-        frame = calls.table(**given, mine=mine, root=root)
+        frame = calls.table(**chosen, mine=mine, root=root)
         typer.echo(frame.to_json(orient="records", indent=2))
         return
-    boards, files, papers = chosen_boards(**given, mine=mine, root=root, progress=bar)
+    boards, files, papers = chosen_boards(**chosen, mine=mine, root=root, progress=bar)
     if mine and not (root / "results").is_dir():
         say("note: your rows take no rank here: it needs the ranks of every query of the others, in a clone")
     if any(path.is_file() for path in mine):
         say(
             "note: a file of similarities is taken for a single network, trained under the noise of this table"
         )
-    found = [table for board in boards for table in exports.paper_tables(board, files)]
+    tables = [table for board in boards for table in exports.paper_tables(board, files)]
     if not ranks:
-        found = [replace(one, lines=[replace(line, rank="") for line in one.lines]) for one in found]
+        tables = [replace(one, lines=[replace(line, rank="") for line in one.lines]) for one in tables]
     text = {
-        "markdown": lambda: exports.markdown_text(found, papers),
-        "latex": lambda: exports.latex_text(found),
-        "csv": lambda: exports.paper_csv(found),
-        "bibtex": lambda: exports.bibtex_text(exports.cited(found, papers)),
+        "markdown": lambda: exports.markdown_text(tables, papers),
+        "latex": lambda: exports.latex_text(tables),
+        "csv": lambda: exports.paper_csv(tables),
+        "bibtex": lambda: exports.bibtex_text(exports.cited(tables, papers)),
     }
     typer.echo(text[form](), nl=False)
 
@@ -199,13 +199,13 @@ def orders(
     from leaderboard.orders import compare_orders
     from ncl_bench.progress import bar
 
-    found = compare_orders(measured_tables(read_content(root, published=False, progress=bar)), first, second)
-    width = max(len(name) for name, *_ in found.methods)
-    for name, one, other in found.methods:
+    order = compare_orders(measured_tables(read_content(root, published=False, progress=bar)), first, second)
+    width = max(len(name) for name, *_ in order.methods)
+    for name, one, other in order.methods:
         typer.echo(f"{name:<{width}}{one:8.1f}{other:8.1f}")
-    low, high = found.interval
+    low, high = order.interval
     typer.echo(
-        f"Kendall's tau of {len(found.methods)} methods: {found.tau:.2f} (95 % interval {low:.2f} to {high:.2f})"
+        f"Kendall's tau of {len(order.methods)} methods: {order.tau:.2f} (95 % interval {low:.2f} to {high:.2f})"
     )
 
 
@@ -239,13 +239,13 @@ def diff(
 
     _require(base / "results", "base")
     _require(root / "results")
-    found = compared.moves(
+    moves = compared.moves(
         built(base).texts, compared.read_site(site) if site else built(root).texts, site or root
     )
     try:
         new = compared.additions_text(base, root, author)
     except SubmissionError as error:  # of a correction that the code of the base cannot read
         new = f"The results cannot be read by this code: {compared.in_markdown(str(error))}\n"
-    typer.echo("\n".join(filter(None, (new, found.markdown()))), nl=False)
+    typer.echo("\n".join(filter(None, (new, moves.markdown()))), nl=False)
     if only_new:
-        compared.refuse_moved(found, compared.additions(base, root))
+        compared.refuse_moved(moves, compared.additions(base, root))

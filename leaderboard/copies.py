@@ -48,15 +48,15 @@ def correlated(ranks: Mapping[str, NDArray[np.int64]], run: str) -> dict[str, fl
     Args:
         ranks, run: as of :func:`near_copies`, over the same queries.
     """
-    ours, found = ranks[run], {}
+    ours, correlations = ranks[run], {}
     for other, theirs in ranks.items():
         asked = np.maximum(ours, theirs) > 1
         if other == run or asked.sum() < 3:
             continue
         pair = np.stack([rankdata(ours[asked]), rankdata(theirs[asked])])
         if pair.std(axis=1).all() and (value := float(np.corrcoef(pair)[0, 1])) > CORRELATED:
-            found[other] = value
-    return dict(sorted(found.items(), key=lambda one: -one[1]))
+            correlations[other] = value
+    return dict(sorted(correlations.items(), key=lambda one: -one[1]))
 
 
 def contradicts(ranks: Ranks) -> bool:

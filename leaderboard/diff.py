@@ -61,7 +61,7 @@ class Moves:
         ranks, others = list[str](), list[str]()
         for row, facts in self.changed:
             lines = ranks if facts.keys() <= {*RANKS} else others
-            lines.append(f"{place(row)}: {_changes(facts)}")
+            lines.append(f"{described(row)}: {_changes(facts)}")
         parts = [
             section("Removed rows", map(_moved, self.removed)),
             section("Changed rows", others),
@@ -166,7 +166,7 @@ def section(title: str, items: Iterable[str]) -> str:
     return f"### {title} ({len(lines):,})\n\n" + "\n".join([*lines[:_MOST_LINES], *more]) + "\n"
 
 
-def place(row: CsvLine) -> str:
+def described(row: CsvLine) -> str:
     """Method, backbone and condition of a row, and its file or source, as Markdown."""
     condition = in_markdown(" ".join(filter(None, (row.get(name, "") for name in _CONDITION))))
     source = " ".join(filter(None, (row.get("source", ""), row.get("table", ""))))
@@ -175,7 +175,7 @@ def place(row: CsvLine) -> str:
 
 
 def _moved(row: CsvLine) -> str:
-    return f"{place(row)}: " + "; ".join(
+    return f"{described(row)}: " + "; ".join(
         f"{name} {in_markdown(row.get(name, '')) or 'none'}" for name in _NAMED
     )
 
@@ -205,12 +205,12 @@ class Addition:
 def additions(base: Path, root: Path) -> list[Addition]:
     """Seeds that only ``root`` has, in the order of the rows' names."""
     before, after = (read_results(folder).files for folder in (base, root))
-    found = []
+    added = []
     for name, file in after.items():
         known = {record.key for record in before[name].seeds} if name in before else set()
         new = (record for record in file.seeds if record.key not in known)
-        found += [Addition(name, file.header, record, bool(known)) for record in new]
-    return found
+        added += [Addition(name, file.header, record, bool(known)) for record in new]
+    return added
 
 
 def additions_text(base: Path, root: Path, author: str | None = None) -> str:
@@ -221,8 +221,8 @@ def additions_text(base: Path, root: Path, author: str | None = None) -> str:
         root: folder of the leaderboard after the change.
         author: GitHub account that brings the change, if known.
     """
-    after, found = read_results(root).files, additions(base, root)
-    datasets = {one.header.dataset for one in found}
+    after, added = read_results(root).files, additions(base, root)
+    datasets = {one.header.dataset for one in added}
     ranks: dict[str, dict[str, NDArray[np.int64]]] = {dataset: {} for dataset in datasets}
     impossible: set[str] = set()
     for name, file in after.items():
@@ -232,7 +232,7 @@ def additions_text(base: Path, root: Path, author: str | None = None) -> str:
             ranks[dataset] |= {run_name(name, key): _flat(one) for key, one in counted.items()}
             impossible |= {run_name(name, key) for key, one in counted.items() if contradicts(one.whole)}
     new = section(
-        "New seeds", (_new_seed(one, ranks[one.header.dataset], author, impossible) for one in found)
+        "New seeds", (_new_seed(one, ranks[one.header.dataset], author, impossible) for one in added)
     )
     return "\n".join(filter(None, (new, section("Standing seeds that changed", changed_seeds(base, root)))))
 
@@ -240,7 +240,7 @@ def additions_text(base: Path, root: Path, author: str | None = None) -> str:
 def changed_seeds(base: Path, root: Path) -> list[str]:
     """Standing seeds whose ranks or statements differ, or that are gone, also where no printed number moves."""
     before, after = (read_results(folder).files for folder in (base, root))
-    found = []
+    changed = []
     for name, standing in before.items():
         paths = [folder / "results" / f"{name}.npz" for folder in (base, root)]
         now = after.get(name)
@@ -251,8 +251,8 @@ def changed_seeds(base: Path, root: Path) -> list[str]:
             ours, theirs = ranks_of(base, name, standing), ranks_of(root, name, now)
             kept = [one.key for one in now.seeds if one in standing.seeds]
             same = {key for key in kept if _equal(ours[key], theirs[key])}
-        found += [in_markdown(run_name(name, one.key)) for one in standing.seeds if one.key not in same]
-    return found
+        changed += [in_markdown(run_name(name, one.key)) for one in standing.seeds if one.key not in same]
+    return changed
 
 
 def _equal(first: Counted, second: Counted) -> bool:
@@ -264,8 +264,8 @@ def refuse_moved(moves: Moves, new: Iterable[Addition]) -> None:
     """Refuse moves of standing rows, and new seeds without a submitter: they would count as the maintainers' own."""
     if moves.standing:
         raise SubmissionError(
-            f"{len(moves.standing):,} standing rows move, such as {place(moves.standing[0])}; a change may add rows "
-            "and seeds of its own, and maintainers label a correction"
+            f"{len(moves.standing):,} standing rows move, such as {described(moves.standing[0])}; a change may add "
+            "rows and seeds of its own, and maintainers label a correction"
         )
     for one in new:
         if not one.header.submitter:

@@ -103,7 +103,7 @@ def read_ranks(path: Path, seeds: Sequence[str], spec: DatasetSpec) -> dict[str,
     fold, shape = split_fold_size(spec, "test"), expected_shape(spec, "test")
     kinds = {"whole": shape[0]} | ({} if fold is None else {"folds": fold})
     n_queries = dict(zip(("i2t", "t2i"), shape, strict=True))
-    found = {}
+    of_seeds = {}
     with reading(path, SubmissionError, fix=_AGAIN), zipfile.ZipFile(path) as archive:
         arrays = _Arrays(path, archive)
         for seed in seeds:
@@ -114,8 +114,8 @@ def read_ranks(path: Path, seeds: Sequence[str], spec: DatasetSpec) -> dict[str,
             crossed = _crossed(arrays, f"s{seed}_crossed", judged, n_queries)
             pairs = _of_pairs(arrays, f"s{seed}_trained_", spec.n_captions("train"))
             of_folds = within[0] if within else None
-            found[seed] = Counted(whole, of_folds, None, "", judged=judged, crossed=crossed, pairs=pairs)
-    return found
+            of_seeds[seed] = Counted(whole, of_folds, None, "", judged=judged, crossed=crossed, pairs=pairs)
+    return of_seeds
 
 
 def read_pairs(folder: Path, spec: DatasetSpec) -> dict[str, NDArray[np.float16]]:
@@ -129,15 +129,15 @@ def read_pairs(folder: Path, spec: DatasetSpec) -> dict[str, NDArray[np.float16]
 
 def _of_pairs(arrays: "_Arrays", prefix: str, n_pairs: int) -> dict[str, NDArray[np.float16]]:
     """What networks say of every training pair, by name, of those that the file has."""
-    found = {
+    of_pairs = {
         kind: arrays.read(f"{prefix}{kind}", n_pairs, _HALF)
         for kind in OF_PAIRS
         if arrays.has(f"{prefix}{kind}")
     }
-    for kind, values in found.items():
+    for kind, values in of_pairs.items():
         if not np.isfinite(values).all():  # an order of NaN would be a number all the same
             raise SubmissionError(f"{arrays.path}: {prefix}{kind} is not finite; {_AGAIN}")
-    return found
+    return of_pairs
 
 
 class _Arrays:
@@ -171,18 +171,18 @@ def _ranks(
 
 def _judged(arrays: _Arrays, name: str, spec: DatasetSpec) -> dict[str, NDArray[np.uint8]]:
     """What people say in the order of the scores, by kind; it has to be an order of what they say of this dataset."""
-    found = {}
+    judged = {}
     for kind, (n, sha256) in spec.judged.items():
         if not arrays.has(f"{name}_{kind}"):
             continue  # added where the dataset was not prepared
-        found[kind] = arrays.read(f"{name}_{kind}", n, _SAID).astype(np.uint8)
+        judged[kind] = arrays.read(f"{name}_{kind}", n, _SAID).astype(np.uint8)
         # stable is by radix for small integers, and so ten times as fast
-        in_order = np.sort(found[kind] % TIED, kind="stable")
+        in_order = np.sort(judged[kind] % TIED, kind="stable")
         if hashlib.sha256(in_order.tobytes()).hexdigest() != sha256:
             raise SubmissionError(
                 f"{arrays.path}: {name}_{kind} is no order of what people say of {spec.name}'s pairs; {_AGAIN}"
             )
-    return found
+    return judged
 
 
 def _crossed(
@@ -194,7 +194,7 @@ def _crossed(
     places = arrays.read(f"{name}_pairs", len(judged["expert"]), _PLACES)
     if not np.array_equal(np.sort(places, kind="stable"), np.arange(len(places))):
         raise SubmissionError(f"{arrays.path}: {name}_pairs is no order of the judged pairs; {_AGAIN}")
-    found: dict[str, NDArray[np.generic]] = {"pairs": places}
+    crossed: dict[str, NDArray[np.generic]] = {"pairs": places}
     for kind, side in (("images", "i2t"), ("captions", "t2i")):
         values = arrays.read(f"{name}_{kind}", n_queries[side], _INFLUENCES)
         total = values.sum(dtype=np.float64) if np.isfinite(values).all() else np.nan
@@ -202,8 +202,8 @@ def _crossed(
             raise SubmissionError(
                 f"{arrays.path}: {name}_{kind} add up to {total:g}, influences add up to 0; {_AGAIN}"
             )
-        found[kind] = values
-    return found
+        crossed[kind] = values
+    return crossed
 
 
 def _check_range(values: NDArray[np.int64], low: int, high: NDArray[np.int64], name: str) -> None:

@@ -155,8 +155,8 @@ def readme(root: Path) -> str:
 
 def rows_in(text: str) -> str:
     """Hash of the entries that a page's tables were written from; empty if the page has no tables."""
-    found = _ROWS.search(text)
-    return found[1] if found else ""
+    stamp = _ROWS.search(text)
+    return stamp[1] if stamp else ""
 
 
 def tables_in(text: str) -> str:
@@ -185,11 +185,11 @@ def tables(content: Content) -> str:
     """
     rows = [row for row in content.rows if row.condition.noise_unit != "unknown"]
 
-    def place(row: Row) -> Condition:
+    def table_of(row: Row) -> Condition:
         return row.condition.at_every_ratio("caption" if row.condition.noise_unit == "none" else None)
 
     parts = []
-    for condition, group in grouped(rows, place).items():
+    for condition, group in grouped(rows, table_of).items():
         shown = [row for row in group if row.comparable and row.category in _CATEGORIES]
         body = _table(shown, content)
         if body:

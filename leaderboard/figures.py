@@ -196,7 +196,7 @@ def recorded(row: Row, of: str) -> list[Recorded]:
     else:
         return []
     values = [(curve, getattr(one, of)) for curve, one in zip(row.curves, sources, strict=True)]
-    return [(curve.steps, found, curve.best) for curve, found in values if found]
+    return [(curve.steps, measured, curve.best) for curve, measured in values if measured]
 
 
 def _at(xs: Sequence[float], ys: Sequence[float], x: float) -> float:

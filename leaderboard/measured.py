@@ -183,7 +183,7 @@ class Budgets:
 
 def budgets(tables: Sequence[MeasuredTable]) -> list[Budgets]:
     """Conditions with a method at two budgets or more, in the order of the tables."""
-    found = []
+    compared = []
     for group in grouped(tables, lambda table: table.slug.rpartition("-")[0]).values():
         conditions = sorted({one for table in group for one in table.conditions}, key=attrgetter("order"))
         for condition in conditions:
@@ -203,7 +203,7 @@ def budgets(tables: Sequence[MeasuredTable]) -> list[Budgets]:
                 sorted({n for rows in several.values() for n in rows}),
             )
             levels = {row.line: row for rows in placed for row in rows if row.closed_form}
-            found.append(
+            compared.append(
                 Budgets(
                     title=f"{condition.title}, {trained[0].backbone}",
                     steps=steps,
@@ -215,7 +215,7 @@ def budgets(tables: Sequence[MeasuredTable]) -> list[Budgets]:
                     },
                 )
             )
-    return found
+    return compared
 
 
 def _nearest(rows: Mapping[int, Place], reference: float) -> Place | None:
@@ -365,10 +365,10 @@ def drop(clean: Row, noisy: Row) -> float:
 
 def drops(lines: Sequence[Line], content: Content) -> list[Loss]:
     """Losses of the methods that were trained without noise and under the reference noise."""
-    found: dict[str, dict[bool, Line]] = {}
+    by_method: dict[str, dict[bool, Line]] = {}
     for line in lines:
         if line.drop is not None:
-            found.setdefault(line.method, {})[line.first.tuned] = line
+            by_method.setdefault(line.method, {})[line.first.tuned] = line
     return [
         Loss(
             title=title,
@@ -376,7 +376,7 @@ def drops(lines: Sequence[Line], content: Content) -> list[Loss]:
             tuned=of[True].drop if True in of else None,
             printed=printed_drops(next(iter(of.values())).first, content.rows, content.papers),
         )
-        for title, of in found.items()
+        for title, of in by_method.items()
     ]
 
 
@@ -393,7 +393,7 @@ def gains(lines: Sequence[Line], content: Content) -> list[Gain]:
         for line in lines
         if line.first.comparable
     }
-    found = []
+    all_gains = []
     for line in lines:
         first = line.first
         averaged = first.networks == "ensemble"
@@ -411,9 +411,9 @@ def gains(lines: Sequence[Line], content: Content) -> list[Gain]:
                 if other and interval and not few and not (collapsed(row) or collapsed(other)):
                     by_slug[slug] = ((row.r_sum or 0.0) - (other.r_sum or 0.0), *interval)
             if base and by_slug:
-                found.append(Gain(line, base.title, alone, by_slug))
+                all_gains.append(Gain(line, base.title, alone, by_slug))
             missing = {slug: row for slug, row in missing.items() if slug not in by_slug}
-    return found
+    return all_gains
 
 
 def _few_on_clean_pairs(row: Row) -> bool:
@@ -461,17 +461,17 @@ def printed_drops(ours: Row, rows: Iterable[Row], papers: Mapping[str, Paper]) -
             *(row.condition.dataset, row.condition.protocol),
         ),
     )
-    found: dict[tuple[str, str], list[str]] = {}
+    sources_of: dict[tuple[str, str], list[str]] = {}
     for group in models.values():
         of_unit = {row.condition.noise_unit: row for row in group}
         if clean := of_unit.pop("none", None):
             for unit, noisy in of_unit.items():
                 where = f"{noisy.condition.data}, {noisy.backbone}, {UNIT_TITLES[unit]}"
                 said = where, f"{drop(clean, noisy):.1f}"
-                found.setdefault(said, []).append(papers[noisy.source].short.split(",")[0])
+                sources_of.setdefault(said, []).append(papers[noisy.source].short.split(",")[0])
     return [
         (f"{where} ({', '.join(dict.fromkeys(sources))})", float(percent))
-        for (where, percent), sources in found.items()
+        for (where, percent), sources in sources_of.items()
     ]
 
 
@@ -514,18 +514,18 @@ def found_pairs(row: Row) -> list[float | None]:
     return means + [mean([each.precision_at.get(k) for each in row.found]) for k in SHOWN_AT]
 
 
-def noise_left(found: DetectedPairs) -> float | None:
+def noise_left(pairs: DetectedPairs) -> float | None:
     """Share of wrong pairs among those called clean after the last epoch; None if accuracy and recall do not say it."""
-    if found.noise_left:
-        return found.noise_left[-1]
-    if found.recall == 1:
+    if pairs.noise_left:
+        return pairs.noise_left[-1]
+    if pairs.recall == 1:
         return 0.0
-    if found.precision == 0:
+    if pairs.precision == 0:
         return None
     # for each wrong pair, some share of it is missed and some right pairs are called wrong: together 1 - accuracy
-    called = found.recall / found.precision
-    wrong = (1 - found.accuracy) / (1 - found.recall + called - found.recall)
-    return wrong * (1 - found.recall) / (1 - wrong * called)
+    called = pairs.recall / pairs.precision
+    wrong = (1 - pairs.accuracy) / (1 - pairs.recall + called - pairs.recall)
+    return wrong * (1 - pairs.recall) / (1 - wrong * called)
 
 
 @dataclass(frozen=True)
@@ -577,14 +577,14 @@ class AblationTable:
 def ablation_tables(content: Content) -> list[AblationTable]:
     """Every table of the papers' ablations of which at least one row beside the full method was trained."""
     rows = [row for row in content.rows if row.ablation and row.budget]
-    found = []
+    tables = []
     for group in grouped(
         rows, lambda row: (row.ablation[0], row.condition, row.backbone, row.budget)
     ).values():
         ours = {row.ablation[1]: row for row in sorted(group, key=attrgetter("number"))}
         if any(row.kind == "ablation" for row in ours.values()):
-            found.append(_ablation(ours, content))
-    return sorted(found, key=lambda one: (one.condition.order, one.title))
+            tables.append(_ablation(ours, content))
+    return sorted(tables, key=lambda one: (one.condition.order, one.title))
 
 
 def _ablation(ours: Mapping[str, Row], content: Content) -> AblationTable:
@@ -696,4 +696,4 @@ def _labelled() -> list[tuple[str, int, int]]:
         for spec in DATASETS.values()
         if spec.pair_labels is not None
     ]
-    return [(title, len(found), found.count("wrong")) for title, found in labels]
+    return [(title, len(verdicts), verdicts.count("wrong")) for title, verdicts in labels]

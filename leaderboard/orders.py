@@ -51,7 +51,7 @@ def compare_orders(tables: Sequence[MeasuredTable], first: str, second: str) -> 
     Raises:
         SubmissionError: a table or noise is unknown, or they share fewer than four methods.
     """
-    sums, others = (_sums(tables, given) for given in (first, second))
+    sums, others = (_sums(tables, condition) for condition in (first, second))
     shared = sorted(sums.keys() & others.keys(), key=lambda name: (-sums[name], name))
     if len(shared) < LEAST_METHODS:
         raise SubmissionError(
@@ -64,28 +64,28 @@ def compare_orders(tables: Sequence[MeasuredTable], first: str, second: str) -> 
     return OrderComparison(methods, tau, tau_interval(tau, len(shared)))
 
 
-def _sums(tables: Sequence[MeasuredTable], given: str) -> dict[str, float]:
+def _sums(tables: Sequence[MeasuredTable], wanted: str) -> dict[str, float]:
     """Mean rSum of every method of a condition."""
-    slug = given.rpartition(":")[0]
+    slug = wanted.rpartition(":")[0]
     known = {
         f"{table.slug}:{noise_name(condition)}": table.places[condition.slug]
         for table in tables
         for condition in table.conditions
     }
-    if given not in known:
+    if wanted not in known:
         near = [name for name in known if name.startswith(f"{slug}:")] or list(known)
         raise SubmissionError(
-            f"no measured table {given!r}, expected TABLE:NOISE; choose from {', '.join(near)}"
+            f"no measured table {wanted!r}, expected TABLE:NOISE; choose from {', '.join(near)}"
         )
     best: dict[str, Place] = {}
-    for row in known[given]:
+    for row in known[wanted]:
         # a table's recipe on a dataset of one's own is the same method
         settings = tuple(one for one in row.settings if not one.startswith("dataset="))
         title = title_of(row.model_copy(update={"settings": settings}), tuned=False)
         name = title.split(" (draws ")[0]
         # controls are no methods, and the mean of two seeds of a method stands near the method: it would count twice
-        own = row.kind in ("method", "draws") and not (row.closed_form or name.endswith(MEAN_OF_TWO))
-        if own and (name not in best or _trust(row) > _trust(best[name])):
+        a_method = row.kind in ("method", "draws") and not (row.closed_form or name.endswith(MEAN_OF_TWO))
+        if a_method and (name not in best or _trust(row) > _trust(best[name])):
             best[name] = row
     return {name: row.r_sum or 0.0 for name, row in best.items()}
 

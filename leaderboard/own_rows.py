@@ -57,19 +57,19 @@ def boards_for(rows: Sequence[Row], dataset: str, noise: str, protocol: str = ""
         raise SubmissionError(
             f"the leaderboard has no row of {dataset}; evaluate a submission and name it with {named('mine')}"
         )
-    found = [board for board in there if noise in ("", noise_name(board.condition))]
-    if not found:
+    wanted = [board for board in there if noise in ("", noise_name(board.condition))]
+    if not wanted:
         names = dict.fromkeys(noise_name(board.condition) for board in there)
         under = f" under {protocol}" if protocol else ""
         raise SubmissionError(
             f"no row of {dataset}{under} has noise {noise!r}; choose one of: {', '.join(names)}"
         )
-    return found
+    return wanted
 
 
 def with_mine(
     content: Content,
-    given: Iterable[Path],
+    paths: Iterable[Path],
     root: Path,
     asked: tuple[str, str] | None = None,
     progress: Progress = silent,
@@ -91,17 +91,17 @@ def with_mine(
     from leaderboard.read_entries import entries_of
     from ncl_bench.evaluation.people import agreement_of
 
-    own: list[Entry] = []
+    mine: list[Entry] = []
     standing = content.significantly_different
     hits, agreements = dict(standing.hits), dict(standing.agreements)
     files: set[str] = set()
-    for folder in dict.fromkeys(given):
+    for folder in dict.fromkeys(paths):
         if asked is not None and folder.is_file():
             if not asked[1]:  # else it would stand among the rows of every noise, trained under one of them
                 raise SubmissionError(
                     f"{named('noise')} is not given, under which {folder} was trained; give it"
                 )
-            found = _entries_of_file(folder, boards_for(content.rows, *asked), progress)
+            entries = _entries_of_file(folder, boards_for(content.rows, *asked), progress)
         else:
             try:
                 row = new_row(folder, root, progress=progress)
@@ -110,47 +110,47 @@ def with_mine(
                 continue
             name = f"mine/{row.name}"  # the board may already have this name, from another run of the same method
             counted = {row.record.key: row.counted}
-            found = entries_of(row.header, [row.record], counted, read_families(), name)
+            entries = entries_of(row.header, [row.record], counted, read_families(), name)
             if (agreement := agreement_of(row.counted.judged, row.counted.crossed)) is not None:
                 agreements[name, row.record.key] = agreement
-        for entry, answered in found:
+        for entry, answered in entries:
             run = (entry.file, entry.runs[0], entry.condition.protocol)
             if run in hits:
                 raise SubmissionError(
                     f"{folder} repeats seed {entry.runs[0]} of {entry.method}; name one submission per seed"
                 )
             hits[run] = answered
-            own.append(entry)
+            mine.append(entry)
             files.add(entry.file)
-    if not own:
+    if not mine:
         return content, files
     if not (root / "results").is_dir():
-        return replace(content, rows=_without_ranks(content.rows, own)), files
-    seeds = (*content.seeds, *own)
+        return replace(content, rows=_without_ranks(content.rows, mine)), files
+    seeds = (*content.seeds, *mine)
     rows, significantly_different = compared(seeds, hits, agreements)
     return replace(content, seeds=seeds, rows=rows, significantly_different=significantly_different), files
 
 
-def _without_ranks(rows: Sequence[Row], own: Iterable[Entry]) -> list[Row]:
+def _without_ranks(rows: Sequence[Row], mine: Iterable[Entry]) -> list[Row]:
     """Put the user's rows among others by their rSum; without the evidence of these, nothing tells them apart."""
-    found = list(rows)
-    for row in (Row.of(entry) for entry in merge_seeds(own)):
-        insort(found, row, key=lambda one: (*group_of(one), one.preliminary, -(one.r_sum or 0.0)))
-    return found
+    placed = list(rows)
+    for row in (Row.of(entry) for entry in merge_seeds(mine)):
+        insort(placed, row, key=lambda one: (*group_of(one), one.preliminary, -(one.r_sum or 0.0)))
+    return placed
 
 
 def _entries_of_file(
-    path: Path, found: Iterable[Board], progress: Progress
+    path: Path, shown: Iterable[Board], progress: Progress
 ) -> "Iterator[tuple[Entry, Hits]]":
     """Entries of a file of similarities: one per board, as far as a file alone can say what they are."""
     from leaderboard.evidence import hits_of
     from ncl_bench.evaluation.protocol import fold_size, measure, open_scores, protocol_result, ranks_under
 
-    spec = dataset_spec(next(iter(found)).condition.dataset)
+    spec = dataset_spec(next(iter(shown)).condition.dataset)
     with progress(f"evaluate {path.name}", spec.images["test"]) as advance:
         _, counted = measure(open_scores((path,), spec, "test"), spec, "test", on_rows=advance)
     answered = hits_of(counted, spec)
-    for board in found:
+    for board in shown:
         condition = board.condition
         ranks = ranks_under(counted, condition.protocol)
         result = protocol_result(ranks, fold_size(condition.protocol, len(ranks.i2t)), intervals=True)
@@ -224,12 +224,12 @@ def chosen_boards(
         rows = content.rows
     if label:
         rows = [row.model_copy(update={"shown_as": label}) if row.file in files else row for row in rows]
-    found = boards_for(rows, dataset, noise, protocol)
-    found = [together(board) for board in found] if every else found
-    return only_mine(found, files, rows) if mine else found, files, read_papers(published_folder(root))
+    chosen = boards_for(rows, dataset, noise, protocol)
+    chosen = [together(board) for board in chosen] if every else chosen
+    return only_mine(chosen, files, rows) if mine else chosen, files, read_papers(published_folder(root))
 
 
-def only_mine(found: Iterable[Board], files: Collection[str], rows: Iterable[Row]) -> list[Board]:
+def only_mine(shown: Iterable[Board], files: Collection[str], rows: Iterable[Row]) -> list[Board]:
     """Divisions that contain the user's rows.
 
     Args:
@@ -237,8 +237,8 @@ def only_mine(found: Iterable[Board], files: Collection[str], rows: Iterable[Row
         files: from :func:`with_mine`.
         rows: from :func:`with_mine`.
     """
-    found = list(found)
-    asked = {(board.condition.dataset, noise_name(board.condition)) for board in found}
+    shown = list(shown)
+    asked = {(board.condition.dataset, noise_name(board.condition)) for board in shown}
     for condition in (row.condition for row in rows if row.file in files):
         if (condition.dataset, noise_name(condition)) not in asked:
             raise SubmissionError(
@@ -246,7 +246,7 @@ def only_mine(found: Iterable[Board], files: Collection[str], rows: Iterable[Row
                 f"{named('dataset', condition.dataset)} {named('noise', noise_name(condition))}"
             )
     kept = []
-    for board in found:
+    for board in shown:
         categories = [one for one in board.categories if any(row.file in files for row in one.rows)]
         kept += [replace(board, categories=categories)] if categories else []
     return kept

@@ -104,8 +104,8 @@ def _with_disagreements(entries: list[Entry], papers: dict[str, Paper]) -> list[
     def remarked(entry: Entry) -> Entry:
         if entry.r_sum is None:
             return entry
-        own = f"{entry.r_sum:.1f}"
-        others = {paper: value for paper, value in rows[entry.quoted_as] if value != own}
+        ours = f"{entry.r_sum:.1f}"
+        others = {paper: value for paper, value in rows[entry.quoted_as] if value != ours}
         if not others:
             return entry
         shown = ", ".join(f"{value} in {paper}" for paper, value in list(others.items())[:3])
@@ -171,7 +171,7 @@ def read_measured(
         dataset: read only the results on this dataset.
     """
     results = read_results(root, dataset)
-    found = Measured([], {}, {})
+    measured = Measured([], {}, {})
     owners: dict[str, tuple[str, RowFile]] = {}
     truths: Truths = {}
     with progress("evaluate results", len(results.files)) as advance:
@@ -185,14 +185,14 @@ def read_measured(
             ours = results.reproduced.get(name, ())
             for entry, answered in entries_of(file.header, file.seeds, counted, families, name, ours):
                 (key,) = entry.runs
-                found.hits[name, key, entry.condition.protocol] = answered
-                found.entries.append(_with_separations(entry, counted[key], truth))
+                measured.hits[name, key, entry.condition.protocol] = answered
+                measured.entries.append(_with_separations(entry, counted[key], truth))
             for key, one in counted.items():
                 if (agreement := agreement_of(one.judged, one.crossed)) is not None:
-                    found.agreements[name, key] = agreement
+                    measured.agreements[name, key] = agreement
             advance(1)
-    _add_draws(found, results.files)
-    return found
+    _add_draws(measured, results.files)
+    return measured
 
 
 def ranks_of(root: Path, name: str, file: RowFile) -> dict[str, Counted]:
@@ -209,7 +209,7 @@ def _with_separations(entry: Entry, counted: Counted, truth: NDArray[np.bool_] |
     return entry.model_copy(update={"separated": (said,)})
 
 
-def _add_draws(found: Measured, files: Mapping[str, RowFile]) -> None:
+def _add_draws(measured: Measured, files: Mapping[str, RowFile]) -> None:
     """Join rows that differ in the seed of their noise alone to one row, with the first seed of every draw.
 
     The row of the standard draw stays as it is. The others have no row of their own: they were trained to be joined.
@@ -228,9 +228,9 @@ def _add_draws(found: Measured, files: Mapping[str, RowFile]) -> None:
             continue
         draws = ", ".join(str(files[name].header.noise.seed) for name in names)
         joined = f"{names[0]}, draws {draws}"
-        for entry in [one for one in found.entries if first.get(one.file) in one.runs]:
+        for entry in [one for one in measured.entries if first.get(one.file) in one.runs]:
             (key,) = entry.runs
-            found.entries.append(
+            measured.entries.append(
                 entry.model_copy(
                     update={
                         "method": f"{entry.method} (draws {draws})",
@@ -241,11 +241,11 @@ def _add_draws(found: Measured, files: Mapping[str, RowFile]) -> None:
                 )
             )
             protocol = entry.condition.protocol
-            found.hits[joined, key, protocol] = found.hits[entry.file, key, protocol]
-            if (entry.file, key) in found.agreements:
-                found.agreements[joined, key] = found.agreements[entry.file, key]
+            measured.hits[joined, key, protocol] = measured.hits[entry.file, key, protocol]
+            if (entry.file, key) in measured.agreements:
+                measured.agreements[joined, key] = measured.agreements[entry.file, key]
         others = {name for name in names if not is_standard_noise(files[name].header)}
-        found.entries[:] = [entry for entry in found.entries if entry.file not in others]
+        measured.entries[:] = [entry for entry in measured.entries if entry.file not in others]
 
 
 def entries_of(
@@ -278,8 +278,8 @@ def entries_of(
     for number, (record, answered) in enumerate(zip(records, hits, strict=True)):
         ranks, people = counted[record.key], agreement_in_order(counted[record.key].judged)
         status: Status = "reproduced" if record.key in reproduced else "submitted"
-        for protocol, own in answered.items():
-            recalls = recalls_and_sum(ranks_under(ranks, protocol), own.images_per_fold)
+        for protocol, hits_of_seed in answered.items():
+            recalls = recalls_and_sum(ranks_under(ranks, protocol), hits_of_seed.images_per_fold)
             measured = {
                 "recalls": {name: recalls[name] for name in RECALLS},
                 "intervals": dict(zip((*RECALLS, "r_sum"), ends[protocol][number], strict=True)),
@@ -287,7 +287,10 @@ def entries_of(
                 "status": status,
             }
             of_seed = facts_of_seed(header, record, facts[protocol]["condition"], families)
-            yield checked(Entry, facts[protocol] | measured | of_seed, run_name(name, record.key)), own
+            yield (
+                checked(Entry, facts[protocol] | measured | of_seed, run_name(name, record.key)),
+                hits_of_seed,
+            )
 
 
 def run_name(name: str, seed: str) -> str:
@@ -316,9 +319,9 @@ def check_header(header: Header, spec: DatasetSpec, where: str, truths: Truths) 
             truths[noise], _ = check_noise(Path(where), header.noise, spec)
         except NclBenchError as error:
             raise SubmissionError(f"{where}: {error}") from None
-    own = header.training is not None and header.training.plugins
+    other_code = header.training is not None and header.training.plugins
     for recipe in header.recipes:
-        if recipe not in known_recipes() and not own:
+        if recipe not in known_recipes() and not other_code:
             raise SubmissionError(
                 f"{where}: recipes names {recipe!r}, which this repository does not have; choose from "
                 "`ncl-bench recipes`, or leave recipes out for training code of your own"
@@ -390,8 +393,8 @@ def facts_of_seed(
     if header.recipes:
         command = recipe_commands(header, record.training_seeds, condition)
     elif family:
-        own = header.method, _shown_backbone(header), _networks(header)
-        command = commands(families[family], *own, condition)
+        shown = header.method, _shown_backbone(header), _networks(header)
+        command = commands(families[family], *shown, condition)
     facts: dict[str, Any] = {
         "eccv": record.eccv if whole else {},
         "cxc": record.cxc if whole else {},

@@ -20,10 +20,10 @@ def render(template: str, **values: Any) -> str:
 
 @cache
 def _environment() -> "Environment":
-    found = environment(TEMPLATES)
-    found.filters["recall"] = format_recall
-    found.globals["anchor"] = anchor
-    return found
+    templates = environment(TEMPLATES)
+    templates.filters["recall"] = format_recall
+    templates.globals["anchor"] = anchor
+    return templates
 
 
 def format_recall(value: float | None) -> str:

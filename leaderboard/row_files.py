@@ -187,8 +187,8 @@ def slug(name: str) -> str:
     It is empty without a letter, and for the name of a device: no clone on Windows could hold a folder of that name.
     """
     text = name.lower().replace("∞", "-infinity").replace("+", " plus ")
-    found = re.sub(r"[^a-z0-9]+", "-", text).strip("-")[:60].strip("-")
-    return found if re.search("[a-z]", found) and not _DEVICES.fullmatch(found) else ""
+    plain = re.sub(r"[^a-z0-9]+", "-", text).strip("-")[:60].strip("-")
+    return plain if re.search("[a-z]", plain) and not _DEVICES.fullmatch(plain) else ""
 
 
 @cache
@@ -244,11 +244,11 @@ def recipe_kind(header: Header) -> str:
 def text_of(header: Header) -> str:
     """See :class:`~leaderboard.entries.Condition`; a tokenizer built into a network is not named."""
     spec = DATASETS[header.dataset]
-    own = header.tokenizer not in TOKENIZERS
-    usual = own or header.tokenizer == spec.tokenizers[header.language]
+    built_in = header.tokenizer not in TOKENIZERS
+    usual = built_in or header.tokenizer == spec.tokenizers[header.language]
     if header.language != spec.languages[0]:
         return header.language if usual else f"{header.language}-{header.tokenizer}"
-    return "" if own or (usual and not spec.shipped_tokenizers) else header.tokenizer
+    return "" if built_in or (usual and not spec.shipped_tokenizers) else header.tokenizer
 
 
 @dataclass(frozen=True)

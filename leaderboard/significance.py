@@ -70,19 +70,19 @@ class SignificanceTest:
                 continue
             conditions.setdefault(row.condition.slug, []).append(row)
             if len(parts) > 1 and row.kind in ("method", "clean", "corrected"):
-                found = OfOneRun(
+                seen = OfOneRun(
                     float(parts.mean(axis=1).var(ddof=1)) * _runs_of_a_result(row), len(parts) - 1
                 )
                 # two results say little: their variance has one degree of freedom
                 self._largest[_method(row)] = max(
-                    found,
-                    self._largest.get(_method(row), found),
+                    seen,
+                    self._largest.get(_method(row), seen),
                     key=lambda one: (one.freedom > 1, one.variance),
                 )
         self._places: dict[str, dict[tuple[str, tuple[str, ...]], int]] = {}
         self._apart: dict[str, NDArray[np.bool_]] = {}
         for slug, members in conditions.items():
-            self._places[slug] = {(row.file, row.runs): place for place, row in enumerate(members)}
+            self._places[slug] = {(row.file, row.runs): number for number, row in enumerate(members)}
             self._apart[slug] = significant_pairs(*self._groups(members))
 
     def __call__(self, rows: Sequence[Entry]) -> NDArray[np.bool_]:
@@ -139,13 +139,15 @@ class SignificanceTest:
 
         A row without evidence stands where its rSum puts it, as in the ranks.
         """
-        known = [place for place, row in enumerate(rows) if self._parts(row) is not None]
+        known = [number for number, row in enumerate(rows) if self._parts(row) is not None]
         sums = np.array([row.r_sum for row in rows], np.float64)
         better = np.greater.outer(sums, sums)
         if known:
-            better[np.ix_(known, known)] = surely_better(*self._groups([rows[place] for place in known]))
-        found = zip((1 + better.sum(axis=0)).tolist(), (len(rows) - better.sum(axis=1)).tolist(), strict=True)
-        return [ends if place in known else None for place, ends in enumerate(found)]
+            better[np.ix_(known, known)] = surely_better(*self._groups([rows[number] for number in known]))
+        intervals = zip(
+            (1 + better.sum(axis=0)).tolist(), (len(rows) - better.sum(axis=1)).tolist(), strict=True
+        )
+        return [ends if number in known else None for number, ends in enumerate(intervals)]
 
     def power(self, rows: Sequence[Entry], n_seeds: int) -> list[tuple[float, float]] | None:
         """How often the test finds a difference of two methods in this condition, by simulation.
@@ -263,11 +265,11 @@ def largest_differences(
     ]
     deviations = np.concatenate(pool) if pool else np.zeros(1)
     of_seeds, spread = np.empty((2, draws, len(groups)))
-    for place, one in enumerate(groups):
+    for number, one in enumerate(groups):
         drawn = deviations[random.integers(len(deviations), size=(draws, len(one)))]
         # a closed form does not deviate
-        of_seeds[:, place] = drawn.mean(axis=1) if v.of_mean[place] or len(one) > 1 else 0.0
-        spread[:, place] = drawn.var(axis=1, ddof=1) / len(one) if len(one) > 1 else v.of_mean[place]
+        of_seeds[:, number] = drawn.mean(axis=1) if v.of_mean[number] or len(one) > 1 else 0.0
+        spread[:, number] = drawn.var(axis=1, ddof=1) / len(one) if len(one) > 1 else v.of_mean[number]
     largest = np.zeros(draws)
     # row by row of the pairs, since all pairs of all draws together would take gigabytes
     for i in range(1, len(groups)):

@@ -95,7 +95,7 @@ def site_files(
 
 def _judged(content: Content) -> list[JudgedBoard]:
     """Rows whose agreement with people is known, by condition; the condition with the most ranked rows comes first."""
-    found = []
+    judged = []
     for group in grouped((row for row in content.rows if row.people), lambda row: row.condition).values():
         rows = sorted(group, key=lambda row: (row.preliminary, -row.people["expert_tau_c"]))
         condition = group[0].condition
@@ -115,8 +115,8 @@ def _judged(content: Content) -> list[JudgedBoard]:
             y_title="experts, tau-c",
         )
         placed, differences = _by_agreement(rows, content)
-        found.append(JudgedBoard(condition, placed, markup(figure), differences))
-    return sorted(found, key=lambda one: -sum(row.ranked for row in one.rows))
+        judged.append(JudgedBoard(condition, placed, markup(figure), differences))
+    return sorted(judged, key=lambda one: -sum(row.ranked for row in one.rows))
 
 
 def _by_agreement(
@@ -130,13 +130,13 @@ def _by_agreement(
         tested = []  # a rank among a few of the rows would be read as one among all
     ranks: dict[int, int] = {}
     differences: list[list[tuple[float, float, float] | None]] = []
-    for place, row in enumerate(tested):
+    for number, row in enumerate(tested):
         line = []
         for other in tested:
             interval = None if other is row else test(row, other)
             apart = row.people["expert_tau_c"] - other.people["expert_tau_c"]
             line.append(None if interval is None else (apart, *interval))
-        above = sum(one is not None and one[2] < 0 for one in line[:place])
+        above = sum(one is not None and one[2] < 0 for one in line[:number])
         ranks[row.number] = max(1 + above, *ranks.values(), 1)
         differences.append(line)
     placed = [Place.of(row, interval=intervals[row.number], rank=ranks.get(row.number)) for row in rows]
@@ -225,15 +225,15 @@ class Answer:
 
 def _answers(board: Board) -> list[Answer]:
     """The best row of each category that has one, those that do not differ from it, and our best reproduced one."""
-    found = []
+    answers = []
     for category in board.categories:
         leaders = [row for row in category.rows if row.rank == 1]
         if category.key in _ANSWERED and leaders:
             best = max(leaders, key=lambda row: STATUSES.index(row.status))
             same = [row.label for row in leaders if row is not best]
             ours = (row for row in category.rows if row.rank and row.status == "reproduced")
-            found.append(Answer(category.key, category.title, best, same, next(ours, None)))
-    return found
+            answers.append(Answer(category.key, category.title, best, same, next(ours, None)))
+    return answers
 
 
 def _dataset(spec: DatasetSpec, content: Content, shown: Sequence[Board], cards: Path) -> dict[str, Any]:
@@ -272,15 +272,15 @@ def family_recipes(family: Family) -> list[tuple[str, tuple[str, ...]]]:
 
     The commands use 40 % caption noise as an example.
     """
-    found = []
+    recipes = []
     for name in known_recipes():
         if name.partition("/")[0] not in (family.recipes, family.ensemble_recipes):
             continue
         _, dataset, rest = split_name(name)
         if not family.backbones or beginning(rest, family.backbones):
             options = drawn_noise(0.4 if DATASETS[dataset].noise == "synthetic" else 0.0, "caption")
-            found.append((name, command_lines([name], options, f"{dataset}_{rest}")))
-    return found
+            recipes.append((name, command_lines([name], options, f"{dataset}_{rest}")))
+    return recipes
 
 
 @dataclass(frozen=True)

@@ -162,8 +162,12 @@ def command_lines(
         f"{command} train {name}{options}{f' --seed {seed}' if seed else ''} --to {run}"
         for name, run, seed in zip(names, runs, of_run, strict=True)
     ]
-    place = f"submissions/{names[0].split('/')[0]}-{target}"
-    return (*train, f"{command} score {' '.join(runs)}{scoring} --to {place}", f"{command} evaluate {place}")
+    submission = f"submissions/{names[0].split('/')[0]}-{target}"
+    return (
+        *train,
+        f"{command} score {' '.join(runs)}{scoring} --to {submission}",
+        f"{command} evaluate {submission}",
+    )
 
 
 def base_name(method: str) -> str:
@@ -341,8 +345,8 @@ def _by_original(rows: Iterable[PrintedLine]) -> _Originals:
     """Rows by source, table and method."""
     originals: dict[Original, list[PrintedLine]] = {}
     for row in rows:
-        place = Original(source=row.source, table=row.table, method=row.method)
-        originals.setdefault(place, []).append(row)
+        original = Original(source=row.source, table=row.table, method=row.method)
+        originals.setdefault(original, []).append(row)
     return originals
 
 

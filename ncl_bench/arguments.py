@@ -8,7 +8,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import wraps
+from functools import cache, wraps
 from numbers import Integral, Real
 from os import PathLike, fsencode, fspath
 from pathlib import Path
@@ -65,34 +65,28 @@ def checked_arguments(
 
     def decorated(call: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(call)
+        forms = cache(lambda: {name: _form(kind) for name, kind in call.__annotations__.items()})
 
         @wraps(call)
         def checked(*positional: P.args, **named: P.kwargs) -> R:
             try:
                 bound = signature.bind(*positional, **named)
-            except TypeError as refusal:  # as Python words it, with the name of the call
+            except TypeError as refusal:
                 own = {*signature.parameters}
-                # names of its own alone lack an argument that it requires
-                is_its_own = not positional and named.keys() <= own
-                if (
-                    formerly is None
-                    or is_its_own
-                    or not _is_taken(formerly, own | {*former}, positional, named)
-                ):
+                lacks = not positional and named.keys() <= own  # an argument that it requires
+                if formerly is None or lacks or not _is_taken(formerly, own | {*former}, positional, named):
                     raise TypeError(f"{call.__qualname__}() {refusal}") from None
                 done: R = checked_arguments()(formerly)(*positional, **named)
                 warn_of_former(call, formerly)  # what is refused was no form that worked
                 return done
             try:
-                for name, value in bound.arguments.items():
-                    parameter = signature.parameters[name]
-                    if parameter.annotation is parameter.empty or parameter.kind is parameter.VAR_KEYWORD:
-                        continue
-                    try:
-                        bound.arguments[name] = _fitted(value, parameter.annotation)
-                    except _UNFIT:
-                        expected = _words(parameter.annotation)
-                        raise error(argument=name, got=value, expected=expected) from None
+                given = bound.arguments
+                for name, (fit, expected) in forms().items():
+                    if name in given:
+                        try:
+                            given[name] = fit(given[name])
+                        except _UNFIT:
+                            raise error(argument=name, got=given[name], expected=expected) from None
                 return call(*bound.args, **bound.kwargs)
             except ModuleNotFoundError as missing:
                 from ncl_bench.extras import not_installed
@@ -117,13 +111,11 @@ def _is_taken(
     formerly: Callable[..., Any], names: set[str], positional: Sequence[Any], named: Mapping[str, Any]
 ) -> bool:
     # a misspelt name is no form of the last release: both calls would pass it to each other
-    signature = inspect.signature(formerly)
-    try:
-        signature.bind(*positional, **named)
-    except TypeError:
-        return False
-    rest = {name for name, each in signature.parameters.items() if each.kind is each.VAR_KEYWORD}
-    return named.keys() <= (names | signature.parameters.keys()) - rest
+    spec = inspect.getfullargspec(formerly)
+    with suppress(TypeError):
+        inspect.signature(formerly).bind(*positional, **named)
+        return named.keys() <= {*names, *spec.args, *spec.kwonlyargs}
+    return False
 
 
 def checked_fields(kind: type[T]) -> type[T]:
@@ -132,13 +124,18 @@ def checked_fields(kind: type[T]) -> type[T]:
     return kind
 
 
+def _if(fits: Callable[[Any], Any], value: Any) -> Any:
+    if not fits(value):
+        raise ValueError
+    return value
+
+
 def _path(value: Any) -> Any:
     # an empty one is Python's current folder, and a text of a shell variable that is not set; no system has a name of
     # more than 255 bytes, and its error would come from anywhere below
     text = fsencode(fspath(value))
     fits = text and b"\0" not in text and all(len(fsencode(part)) <= 255 for part in Path(value).parts)
-    _if(bool, fits)
-    return value
+    return _if(lambda _: fits, value)
 
 
 def _number(value: Any) -> float:
@@ -153,11 +150,6 @@ def _whole_numbers(value: Any) -> Any:
     return array.astype(np.int64, copy=False)
 
 
-def _named_values(value: Any) -> Any:
-    "".join(value)  # its names are texts
-    return value
-
-
 def _same(value: Any) -> Any:
     return value
 
@@ -168,63 +160,55 @@ _SIMPLE: Mapping[Any, tuple[Any, Callable[[Any], Any], str]] = {
     float: (Real, _number, "a number"),
     str: (str, str, "a text"),
     NoneType: (NoneType, _same, "None"),
-    PathLike: (PathLike, _path, "a path"),
+    PathLike: (object, _path, "a path"),
     Path: (object, lambda x: Path(_path(x)), "a path"),
     Callable: (Callable, _same, "a function"),
-    Mapping: (Mapping, _named_values, "names with values"),
+    Mapping: (Mapping, lambda x: dict(**x), "names with values"),
 }
 """Type to the class of what fits it, how it is converted, and its name in an error. A library's lax mode would take
 ``"0.4"`` and ``True`` for numbers."""
 
 
-def _fitted(value: Any, kind: Any) -> Any:
-    """The value in the type of an annotation."""
+def _form(kind: Any) -> tuple[Callable[[Any], Any], str]:
+    """What makes a value one of an annotation's type, or raises; and the type's name in an error."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
-        if isinstance(value, str) and any(get_origin(one) is PathLike or one is Path for one in inner):
-            return _path(value) if str in inner else Path(_path(value))
-        for one in inner:
-            with suppress(*_UNFIT):
-                return _fitted(value, one)
-        raise ValueError
+        forms = [_form(one) for one in inner]
+        paths = [each for each in forms if each[1] == "a path"]
+
+        def first(value: Any) -> Any:
+            # a text is a path if one fits
+            for fit, _ in paths if paths and isinstance(value, str) else forms:
+                with suppress(*_UNFIT):
+                    return fit(value)
+            raise ValueError
+
+        told = dict.fromkeys(name for _, name in forms if not paths or name != "a text")
+        return first, " or ".join(told)
     if origin is Annotated:
-        return _if(inner[1].__contains__, _fitted(value, inner[0]))
+        fit, span = _form(inner[0])[0], inner[1]
+        return lambda x: _if(span.__contains__, fit(x)), f"a whole number from {span[0]} to {span[-1]}"
     if origin is Literal:  # the word, whatever its case
-        return {word.lower(): word for word in inner}[str.lower(value)]
+        words = {word.lower(): word for word in inner}
+        return lambda x: words[str.lower(x)], f"one of: {', '.join(inner)}"
     if "dtype[numpy.int64]" in str(inner):  # an array of any other kind is checked by its reader
-        return _whole_numbers(value)
+        return _whole_numbers, "an array of whole numbers"
     if origin is Sequence:
-        listed = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
-        _if(bool, listed and getattr(value, "ndim", 1) == 1)
-        return [_fitted(each, inner[0]) for each in value]
+        fit, name = _form(inner[0])
+
+        def each(value: Any) -> list[Any]:
+            listed = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+            _if(bool, listed and getattr(value, "ndim", 1) == 1)
+            return [fit(one) for one in value]
+
+        return each, f"a list of which each is {name}"
     if (origin or kind) not in _SIMPLE:
-        return _if(lambda x: isinstance(x, kind), value) if type(kind) is type else value
-    base, convert, _ = _SIMPLE[origin or kind]
-    truth = type(value).__name__ in ("bool", "bool_")  # also NumPy's; True is a whole number to Python
-    return convert(_if(lambda x: isinstance(x, base) and truth == (kind is bool), value))
+        name = getattr(origin or kind, "__name__", "something else")
+        return (lambda x: _if(lambda y: isinstance(y, kind), x)) if type(kind) is type else _same, name
+    base, convert, name = _SIMPLE[origin or kind]
 
+    def simple(value: Any) -> Any:
+        truth = type(value).__name__ == "bool"  # also NumPy's; True is a whole number to Python
+        return convert(_if(lambda x: isinstance(x, base) and truth == (kind is bool), value))
 
-def _if(fits: Callable[[Any], bool], value: Any) -> Any:
-    if not fits(value):
-        raise ValueError
-    return value
-
-
-def _words(kind: Any) -> str:
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin in (Union, UnionType):
-        told = dict.fromkeys(map(_words, inner))
-        if "a path" in told:
-            told.pop("a text", None)
-        return " or ".join(told)
-    if origin is Annotated:
-        return f"a whole number from {inner[1][0]} to {inner[1][-1]}"
-    if origin is Literal:
-        return f"one of: {', '.join(map(str, inner))}"
-    if "dtype[numpy.int64]" in str(inner):
-        return "an array of whole numbers"
-    if origin is Sequence:
-        return f"a list of which each is {_words(inner[0])}"
-    if (origin or kind) in _SIMPLE:
-        return _SIMPLE[origin or kind][2]
-    return getattr(origin or kind, "__name__", "something else")
+    return simple, name

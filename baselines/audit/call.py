@@ -180,10 +180,10 @@ def _formerly_find(
 def find_wrong_pairs(
     pairs: AnyPath | Any,
     *,
-    images: Path | str | None = None,
+    images: AnyPath | None = None,
     to: AnyPath | None = None,
     columns: PairColumns = PairColumns(),  # noqa: B008
-    labels: Path | str | None = None,
+    labels: AnyPath | None = None,
     strict: bool = False,
     encoder: str = "efficientnet-lite0",
     text_encoder: str | None = None,
@@ -232,10 +232,10 @@ def find_wrong_embeddings(
     caption_embeddings: AnyPath | Any,
     pairs: AnyPath | Any = None,
     *,
-    images: Path | str | None = None,
+    images: AnyPath | None = None,
     to: AnyPath | None = None,
     columns: PairColumns = PairColumns(),  # noqa: B008
-    labels: Path | str | None = None,
+    labels: AnyPath | None = None,
     seed: Seed = 0,
 ) -> "pd.DataFrame":
     """Find the wrong pairs among embeddings of images and captions in one space.

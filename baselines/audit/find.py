@@ -93,10 +93,10 @@ def find(
     arrays: Arrays | None,
     by: Encoders,
     *,
-    images: Path | str | None,
+    images: AnyPath | None,
     to: AnyPath | None,
     columns: "PairColumns",
-    labels: Path | str | None,
+    labels: AnyPath | None,
     seed: int,
     parts: Parts = (),
 ) -> pd.DataFrame:
@@ -523,7 +523,7 @@ def _kept(
     user_pairs: UserPairs,
     path: str | Path,
     audit: Audit,
-    images: Path | str | None,
+    images: AnyPath | None,
     work: Path,
     by: Encoders | None,
 ) -> KeptRows:

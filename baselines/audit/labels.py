@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ncl_bench.arguments import AnyPath
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pair_labels import LABELS
 from ncl_bench.errors import DataError, shorten, shown
@@ -43,7 +44,7 @@ class Label(NamedTuple):
 
 
 def read_labels(
-    file: Path | str | None, images: Sequence[str], captions: Sequence[str], picture: Callable[[int], str]
+    file: AnyPath | None, images: Sequence[str], captions: Sequence[str], picture: Callable[[int], str]
 ) -> dict[int, Label]:
     """Read labels; each belongs to every row with its image and caption, whatever the number of the row was.
 

@@ -1,7 +1,6 @@
 """``ncl-bench audit``: find the wrong training pairs of finished runs."""
 
 import json
-from dataclasses import fields
 from inspect import signature
 from pathlib import Path
 from shlex import quote
@@ -14,7 +13,6 @@ from baselines.audit.call import apply_audit, find_wrong_embeddings, find_wrong_
 from ncl_bench.cli.from_calls import Json, Option, made_from
 from ncl_bench.errors import NclBenchError, named
 from ncl_bench.extras import require
-from ncl_bench.options import PairColumns
 from ncl_bench.progress import hint
 
 if TYPE_CHECKING:
@@ -77,8 +75,6 @@ OF_PICTURES = {
 @made_from(
     find_wrong_embeddings,
     find_wrong_pairs,
-    PairColumns,
-    columns=None,
     to=Option(default=Path("audit"), kind=Path),
     pairs=Option(default=None),
     image_embeddings=Option("--image-embeddings", default=None),
@@ -92,7 +88,6 @@ def audit_pairs(as_json: Json = False, **given: Any) -> None:
     require("audit", "torch", needed_by="audit")  # one command for all that it needs
     from baselines.audit.result import AuditResult
 
-    given["columns"] = PairColumns(**{each.name: given.pop(each.name) for each in fields(PairColumns)})
     arrays = [given.pop(name) for name in ("image_embeddings", "caption_embeddings")]
     if arrays == [None, None]:
         table = find_wrong_pairs(**given)

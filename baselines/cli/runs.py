@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
 from io import StringIO
 from pathlib import Path
 from shlex import quote
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from baselines.calls import Execution, Run, score_zero_shot
+from baselines.calls import Run, score_zero_shot
 from baselines.calls import score as score_runs
 from baselines.calls import train as train_recipe
 from baselines.published.provenance import Provenance
@@ -21,7 +20,7 @@ from ncl_bench.errors import NclBenchError, named
 from ncl_bench.progress import hint
 
 
-@made_from(train_recipe, Execution, recipe=Option(kind=str), execution=None, history=Option("--no-history"))
+@made_from(train_recipe, recipe=Option(kind=str), history=Option("--no-history"))
 def train(to: str, root: str | None, **given: Any) -> None:
     """Train a recipe. The same command resumes an interrupted run.
 
@@ -30,11 +29,10 @@ def train(to: str, root: str | None, **given: Any) -> None:
     from baselines.recipes import refuse_unknown
 
     refuse_unknown(given["recipe"])  # before torch is imported
-    execution = Execution(**{each.name: given.pop(each.name) for each in fields(Execution)})
     folder = Path(to)
     with _only_first_process_reports(), _what_is_kept(folder):
         finished = Run(folder).finished
-        train_recipe(**given, to=to, root=root, execution=execution)
+        train_recipe(**given, to=to, root=root)
         from baselines.kit.distributed import rank
         from baselines.training.run_folder import RunFolder
 

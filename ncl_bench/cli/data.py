@@ -13,7 +13,6 @@ from ncl_bench.calls import dataset_of_options, new_dataset, new_dataset_of_feat
 from ncl_bench.calls import prepare as prepare_dataset
 from ncl_bench.cli.from_calls import Option, made_from
 from ncl_bench.extras import require
-from ncl_bench.options import Columns, PictureEncoding, SplitDraw, Words
 
 datasets_app = typer.Typer(
     help="List the datasets, show where to get them, and add your own.", invoke_without_command=True
@@ -68,18 +67,10 @@ def show(
 @made_from(
     new_dataset_of_features,
     new_dataset,
-    Columns,
-    SplitDraw,
-    Words,
-    PictureEncoding,
     to=DATA_ROOT,
     pairs=Option(default=None),
     features=Option("--features", default=None),
     captions=Option("--captions", kind=Path, default=None),
-    columns=None,
-    splits=None,
-    words=None,
-    encoding=None,
     languages=Option(metavar="LANGUAGE[=COLUMN]"),
     tokenizers=Option(metavar="[LANGUAGE=]NAME"),
 )
@@ -170,7 +161,7 @@ def prepare(
         typer.echo(f"uploaded {' and '.join(check_upload(name))} to {repository}")
 
 
-@made_from(add_images_to, spec=None, source=Option("--from"), root=DATA_ROOT)
+@made_from(add_images_to, source=Option("--from"), root=DATA_ROOT)
 def add_images(name: Annotated[str, typer.Argument(help="Name of a dataset.")], **given: Any) -> None:
     """Add image files to a prepared dataset, for backbones that read images.
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     split=Option(default=None),
     t2i=Option(kind=Path),
     similarity=Option(default=None),
-    images=None,
-    captions=None,
     intervals=None,
 )
 def evaluate(

@@ -1,13 +1,14 @@
 """Make the arguments and options of a command from the call that it makes.
 
 Name, type and default are those of the call's signature. The help is the first sentence on the argument in its
-docstring. An :class:`Option` says what a terminal writes otherwise.
+docstring. An :class:`Option` says what a terminal writes otherwise. A group of options, a dataclass, is written as one
+option per field. What no terminal can write, such as a function, is left out.
 """
 
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property, update_wrapper
 from os import PathLike
 from pathlib import Path
@@ -51,12 +52,8 @@ class Option:
 OF_SEVERAL_CALLS: dict[str, Option | None] = {
     "settings": Option(metavar="NAME=VALUE"),
     "device": Option(metavar="[auto|cpu|cuda]"),
-    "self": None,
-    "progress": None,
-    "console": None,
-    "say": None,
 }
-"""Forms of arguments that several calls take; None is on no command line."""
+"""Forms of arguments that several calls take."""
 
 
 def made_from(*calls: Callable[..., Any], **forms: Option | None) -> Callable[[Callable[..., None]], Any]:
@@ -76,70 +73,56 @@ class _Made:
         self,
         command: Callable[..., None],
         calls: Sequence[Callable[..., Any]],
-        known: dict[str, Option | None],
+        forms: dict[str, Option | None],
     ) -> None:
         update_wrapper(self, command)
         self.__annotations__ = {}  # Typer prefers them to the signature
-        self._command, self._calls, self._known = command, calls, known
-
-    @cached_property
-    def _declared(self) -> dict[str, tuple[inspect.Parameter, str, Option]]:
-        declared = {}
-        for call in self._calls:
-            texts = _texts(inspect.getdoc(call) or "")
-            for name, parameter in inspect.signature(call).parameters.items():
-                if (form := self._known.get(name, Option())) is not None:
-                    if isinstance(call, type):  # a field of a dataclass is an option
-                        parameter = parameter.replace(kind=parameter.KEYWORD_ONLY)
-                    declared[name] = parameter, texts.get(name, ""), form
-        return declared
-
-    @cached_property
-    def _options(self) -> dict[str, str]:
-        return {name: form.name or _option(each) for name, (each, _, form) in self._declared.items()}
+        self._command, self._calls, self._forms = command, calls, forms
+        self._groups: dict[str, Any] = {}  # known once Typer has asked for the signature
 
     @cached_property
     def __signature__(self) -> inspect.Signature:
+        declared = {}
+        calls: list[Any] = [*self._calls]
+        for call in calls:  # a group of options becomes one more
+            texts = _texts(inspect.getdoc(call) or "")
+            for name, parameter in inspect.signature(call).parameters.items():
+                form = self._forms.get(name, Option())
+                if form and is_dataclass(parameter.annotation):
+                    self._groups[name] = parameter.annotation
+                    calls.append(parameter.annotation)
+                elif form:
+                    kind, settings = (form.kind, {}) if form.kind else _written(parameter.annotation)
+                    by_position = parameter.kind is not parameter.KEYWORD_ONLY and not isinstance(call, type)
+                    usual = "" if by_position else option_of(name, repeatable=get_origin(kind) is list)
+                    default = parameter.default if form.default is MISSING else form.default
+                    form = replace(form, name=form.name or usual, kind=kind, default=default)
+                    if kind:
+                        declared[name] = form, settings, texts.get(name, "")
+        options = {name: form.name for name, (form, *_) in declared.items()}
+        made = [_parameter(name, *each, options) for name, each in declared.items()]
         own = [
             each
             for each in inspect.signature(self._command).parameters.values()
-            if each.name not in self._declared and each.kind is not each.VAR_KEYWORD
+            if each.name not in declared and each.kind is not each.VAR_KEYWORD
         ]
-        made = [_parameter(*each, self._options) for each in self._declared.values()]
         # what is required comes first, as in a signature of Python
         return inspect.Signature(sorted([*made, *own], key=lambda each: each.default is not MISSING))
 
-    def __call__(self, *positions: Any, **named: Any) -> None:
-        bound = self.__signature__.bind(*positions, **named)
-        bound.apply_defaults()
-        given = bound.arguments
-        for name, option in self._options.items():
-            parameter, _, form = self._declared[name]
-            if option.startswith("--no-"):
+    def __call__(self, **given: Any) -> None:
+        for name, form in self._forms.items():
+            if form and form.name.startswith("--no-"):
                 given[name] = not given[name]
-            elif given[name] is None and () in (parameter.default, form.default):
-                given[name] = ()
+        for name, group in self._groups.items():
+            given[name] = group(**{each.name: given.pop(each.name) for each in fields(group)})
         self._command(**given)
 
 
-def _option(parameter: inspect.Parameter) -> str:
-    """The option that an argument's name makes; empty if it has a position."""
-    kind, _ = _written(parameter.annotation) or (None, {})
-    by_position = parameter.kind is not parameter.KEYWORD_ONLY
-    return "" if by_position else option_of(parameter.name, repeatable=get_origin(kind) is list)
-
-
 def _parameter(
-    declared: inspect.Parameter, text: str, form: Option, options: dict[str, str]
+    name: str, form: Option, settings: dict[str, Any], text: str, options: dict[str, str]
 ) -> inspect.Parameter:
     """The parameter that Typer reads."""
-    kind, settings = (form.kind, {}) if form.kind else _written(declared.annotation) or (None, {})
-    if kind is None:
-        raise TypeError(f"{declared.name} has no type of a terminal; give its Option a kind, or leave it out")
-    option, text = options[declared.name], form.help or _help(text, options)
-    default = declared.default if form.default is MISSING else form.default
-    if isinstance(default, tuple):
-        default = None  # the help shows no empty list
+    option, kind, default, text = form.name, form.kind, form.default, form.help or _help(text, options)
     if option.startswith("--no-"):
         default, text = False, f"Do not {text[:1].lower()}{text[1:]}"
     elif default is True:
@@ -147,32 +130,27 @@ def _parameter(
     if option and get_origin(kind) is list:
         text = f"{text.removesuffix('.')}; repeatable."
     settings |= {"help": text, "metavar": form.metavar, "envvar": form.env}
-    return inspect.Parameter(
-        declared.name,
-        inspect.Parameter.POSITIONAL_OR_KEYWORD,
-        default=default,
-        annotation=Annotated[
-            kind | None if default is None else kind,
-            typer.Option(option, **settings) if option else typer.Argument(**settings),
-        ],
-    )
+    written = typer.Option(option, **settings) if option else typer.Argument(**settings)
+    kind = Annotated[kind | None if default is None else kind, written]
+    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=kind)
 
 
-def _written(annotation: Any) -> tuple[Any, dict[str, Any]] | None:
-    """The type that a terminal writes, with Typer's settings of it: a list before a path before a text."""
+def _written(annotation: Any) -> tuple[Any, dict[str, Any]]:
+    """The type that a terminal writes, with Typer's settings of it: a list before a path before a text; or None."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin in (Union, UnionType):
-        order = {list: 0, Path: 1}
-        found = [kind for each in inner if (kind := _written(each))]
-        return min(found, key=lambda each: order.get(get_origin(each[0]) or each[0], 2), default=None)
+        return max(
+            map(_written, inner),
+            key=lambda each: (get_origin(each[0]) is list, each[0] is Path, bool(each[0])),
+        )
     if origin is Annotated:
         least, most = inner[1][0], inner[1][-1]
         return inner[0], {"min": least, "max": None if most == LARGEST_COUNT else most}
-    if origin is Sequence and (each := _written(inner[0])):
+    if origin is Sequence and (each := _written(inner[0]))[0]:
         return list[each[0]], each[1]  # type: ignore[valid-type]
     if origin is PathLike:
         return Path, {"path_type": str}  # as it was given: a recipe's name keeps its / on Windows
-    return (annotation, {}) if origin is Literal or annotation in (str, int, float, bool, Path) else None
+    return annotation if origin is Literal or annotation in (str, int, float, bool, Path) else None, {}
 
 
 def _help(text: str, options: dict[str, str]) -> str:

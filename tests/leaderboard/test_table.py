@@ -198,13 +198,7 @@ def test_the_command_prints_every_format(small_board, tmp_path, monkeypatch):
         assert not any(tmp_path.iterdir())
 
 
-def test_an_installed_package_has_the_measured_rows(
-    whole_board,
-    make,
-    tmp_path,
-    monkeypatch,
-    capsys,
-):
+def test_an_installed_package_has_the_measured_rows(whole_board, make, tmp_path, monkeypatch):
     """It said that "the leaderboard has no row of digits"."""
     from leaderboard import calls, cli
 
@@ -215,8 +209,9 @@ def test_an_installed_package_has_the_measured_rows(
     monkeypatch.setattr(calls, "__file__", str(tmp_path / "package" / "calls.py"))
     text = frame_text(whole_board.seeds, whole_board.rows, "0")
     (tmp_path / "package" / FRAME).write_text(text, "utf-8")
-    cli.table("digits", "caption-40", form="csv", root=cli.ROOT)
-    lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    words = ["leaderboard", "table", "--dataset", "digits", "--noise", "caption-40", "--format", "csv"]
+    words += ["--root", "leaderboard"]
+    lines = list(csv.DictReader(io.StringIO(CliRunner().invoke(app, words).stdout)))
     shown = {board.condition.slug: paper_tables(board) for board in boards(whole_board.rows)}
     assert list(csv.DictReader(io.StringIO(paper_csv(shown["digits-200-caption-40"])))) == lines
     assert len(lines) > 20
@@ -225,12 +220,10 @@ def test_an_installed_package_has_the_measured_rows(
         entry.r_sum or pytest.approx(np.nan, nan_ok=True) for entry in whole_board.seeds
     ]
     mine = [make(tmp_path / "mine", method="Mine", difficulty=1.0)]
-    cli.table("digits", "caption-40", mine=mine, form="csv", root=cli.ROOT)
-    shown_with_mine = capsys.readouterr()
-    assert (
-        "your rows take no rank here: it needs the ranks of every query of the others" in shown_with_mine.err
-    )
-    own = {line["method"]: line["rank"] for line in csv.DictReader(io.StringIO(shown_with_mine.out))}
+    shown_with_mine = CliRunner().invoke(app, [*words, "--mine", str(*mine)])
+    told = "your rows take no rank here: it needs the ranks of every query of the others"
+    assert told in shown_with_mine.stderr
+    own = {line["method"]: line["rank"] for line in csv.DictReader(io.StringIO(shown_with_mine.stdout))}
     others = {line["method"]: line["rank"] for line in lines if line["table"] == lines[0]["table"]}
     assert own == others | {"Mine§": ""}
 

@@ -15,7 +15,7 @@ import baselines
 import leaderboard
 import ncl_bench
 from baselines.audit import find_wrong_pairs
-from ncl_bench.arguments import Count, Seed, checked_arguments
+from ncl_bench.arguments import AnyPath, Count, Seed, checked_arguments
 from ncl_bench.errors import NclBenchError
 from ncl_bench.options import PairColumns
 
@@ -39,7 +39,7 @@ def echo(
     word: Literal["cosine", "32-true"] = "cosine",
     plain: bool = False,
     count: Count = 1,
-    path: str | Path | None = None,
+    path: AnyPath | None = None,
 ) -> list[Any]:
     return [ratio, seed, seeds, word, plain, count, path]
 

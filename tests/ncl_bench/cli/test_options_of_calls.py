@@ -3,7 +3,8 @@
 import inspect
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import pytest
@@ -14,11 +15,22 @@ from typer.testing import CliRunner
 import leaderboard
 import leaderboard.cli
 import ncl_bench
-from ncl_bench.arguments import AnyPath, Seed
+from ncl_bench.arguments import AnyPath, Count, Seed
 from ncl_bench.cli import app
 from ncl_bench.cli.from_calls import Option, made_from
 
 Words = Literal["one", "two"]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How splits are drawn.
+
+    Attributes:
+        dev: number of images, none by default.
+    """
+
+    dev: Count | None = None
 
 
 def call(
@@ -31,6 +43,8 @@ def call(
     kept: bool = True,
     open: bool = False,
     report: Any = None,
+    say: Callable[[str], None] = print,
+    draw: Draw = Draw(),
 ) -> None:
     """Do it.
 
@@ -52,7 +66,7 @@ def command():
     got = {}
 
     @alone.command()
-    @made_from(call, word=Option("--word"), kept=Option("--no-rest"), report=None)
+    @made_from(call, word=Option("--word"), kept=Option("--no-rest"))
     def run(loud: bool = False, **given: Any) -> None:
         """Do it here."""
         got.update(given, loud=loud)
@@ -60,21 +74,22 @@ def command():
     return alone, got
 
 
-DEFAULTS = {"places": ["a"], "word": "one", "to": None, "settings": (), "seeds": None, "kept": True}
-DEFAULTS |= {"open": False, "loud": False}
+DEFAULTS = {"places": ["a"], "word": "one", "to": None, "settings": [], "seeds": None, "kept": True}
+DEFAULTS |= {"open": False, "draw": Draw(), "loud": False}
 GIVEN = {
     "places": ["a", "b/./c"],
     "word": "two",
     "settings": ["x=1", "y=2"],
     "seeds": [3],
     "kept": False,
+    "draw": Draw(dev=3),
     "loud": True,
 }
 
 
 @pytest.mark.parametrize(
     ("words", "given"),
-    [("a", {}), ("a b/./c --word two --set x=1 --set y=2 --seed 3 --no-rest --loud", GIVEN)],
+    [("a", {}), ("a b/./c --word two --set x=1 --set y=2 --seed 3 --no-rest --dev 3 --loud", GIVEN)],
 )
 def test_a_command_gets_what_the_call_takes_and_the_defaults_of_the_call(command, words, given):
     alone, got = command
@@ -97,6 +112,11 @@ def test_help_is_the_first_sentence_in_the_words_of_a_terminal(command):
     assert helps["to"] == "Folder to write, which must not exist."
     assert helps["settings"] == "a=1; repeatable."
     assert helps["kept"] == "Do not keep the rest."
+    assert helps["dev"] == "Number of images, none by default."
+
+
+def test_what_no_terminal_can_write_is_no_option(command):
+    assert {"report", "say", "draw"}.isdisjoint(each.name for each in get_command(command[0]).params)
 
 
 MADE = {
@@ -131,7 +151,7 @@ def test_a_command_has_the_arguments_and_defaults_of_its_call(name):
         if parameter.opts[0].startswith("--no-"):
             assert (default, parameter.default) == (True, False)
         else:
-            expected = DIFFERENT.get((name, argument), default if default != () else None)
+            expected = DIFFERENT.get((name, argument), default)
             assert parameter.default == (None if expected is inspect.Parameter.empty else expected), argument
 
 

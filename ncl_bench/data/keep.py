@@ -86,7 +86,6 @@ def read_keep(folder: Path, train: PairedDataset) -> tuple[Int64Array, Kept]:
         kept = Kept.model_validate(json.loads(said.read_bytes()))
     facts = {
         "dataset": (kept.dataset, train.name),
-        "split": ("train", train.split),
         "fingerprint": (kept.fingerprint, train.fingerprint),
         "noise": (kept.noise.sha256, train.noise.sha256),
     }

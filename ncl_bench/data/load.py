@@ -86,6 +86,8 @@ def load_dataset(
         asked = Noise.asked(noise_ratio or 0.0, None, noise_seed)
     noisy = bool(asked.ratio) or noise_file is not None
     refuse_noise(spec, noisy)
+    if keep is not None and split != "train":
+        raise DataError(f"keep lists pairs of train, not of {split}; leave it out")
     if noisy and split != "train":
         raise NoiseError(f"noise was requested for {name}/{split}, but only train is corrupted; leave it out")
     if noise_file is not None and noise_seed is not None:

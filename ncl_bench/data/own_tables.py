@@ -312,6 +312,8 @@ def _by_image(
             raise DataError(
                 f"{where}: {empty} {held}; every row needs an image, and its caption in every language"
             )
+        if "\n" in image:  # prepared ids are lines: the number of ids would be refused, far from this row
+            raise DataError(f"{where}: a line end in an image's name, which cannot be stored; correct it")
         split = settled_as[stated[row]] if split_column else ""
         if split is None:
             raise DataError(

@@ -406,9 +406,12 @@ class Planned:
         Returns:
             See :func:`baselines.training.plan.plan_of`.
         """
+        import pandas as pd
+
         from baselines.training.plan import plan_of
 
-        return plan_of(self.jobs, timed=time, device=device, features=features)
+        rows = plan_of(self.jobs, time=time, device=device, features=features)
+        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("left to do")
 
 
 @dataclass(frozen=True)

@@ -121,12 +121,11 @@ def _taken(given: dict[str, Any], executor: str, plan: bool) -> dict[str, Any]:
 
 
 def _print_plan(made: Planned, how: Mapping[str, Any], as_json: bool = False) -> None:
-    plan = made.plan(**how)
     if as_json:
-        typer.echo(plan.reset_index().to_json(orient="records", indent=2))
+        typer.echo(made.plan(**how).reset_index().to_json(orient="records", indent=2))
         return
     from rich.console import Console
 
-    from baselines.training.plan import plan_to_print
+    from baselines.training.plan import plan_of, plan_to_print  # without pandas, which is slow to import
 
-    Console().print(plan_to_print(plan))
+    Console().print(plan_to_print(plan_of(made.jobs, **how)))

@@ -27,7 +27,7 @@ from ncl_bench.errors import (
     listed,
     named,
 )
-from ncl_bench.evaluation.submission import SUBMISSION_FILE
+from ncl_bench.evaluation.call import is_submission
 from ncl_bench.names import Text
 from ncl_bench.noise.draw import Noise
 from ncl_bench.noise.files import read_noise_file
@@ -224,7 +224,7 @@ class Job:
     @property
     def finished(self) -> bool:
         """Whether its rSum is available."""
-        return (self.submission / SUBMISSION_FILE).exists()
+        return is_submission(self.submission)
 
 
 def jobs_of(

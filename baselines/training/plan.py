@@ -1,14 +1,13 @@
 """What a sweep or a search still has to train: runs and gradient steps, and hours where steps are timed."""
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
 from math import isnan, nan
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import torch
 from rich.console import Console
 from rich.table import Column, Table
@@ -16,9 +15,9 @@ from rich.table import Column, Table
 from baselines.kit.batches import Features
 from baselines.training.grids import Job, planned_steps
 from baselines.training.job import TrainingJob
+from baselines.training.printed import row_of_paper
 from baselines.training.run_folder import RunFolder
 from baselines.training.step import seconds_of
-from baselines.training.sweep import row_of_paper
 from baselines.training.train import Trainer, TrainingProgress
 from ncl_bench.data import dataset_spec
 from ncl_bench.papers import printed_sum, rows_by_recipe
@@ -37,31 +36,31 @@ TIMED_STEPS = 10
 
 
 def plan_of(
-    jobs: Sequence[Job], *, timed: bool = False, device: str = "auto", features: Features = "auto"
-) -> pd.DataFrame:
+    jobs: Sequence[Job], *, time: bool = False, device: str = "auto", features: Features = "auto"
+) -> dict[str, dict[str, Any]]:
     """Count what is left of a sweep or a search, from the sizes of the datasets alone.
 
     Args:
         jobs: all of its jobs.
-        timed: train a few steps of every line here, which needs the data, and state hours.
+        time: train a few steps of every line here, which needs the data, and state hours.
         device: of the timed steps: ``auto``, ``cpu`` or ``cuda``.
         features: of the timed steps, see :class:`baselines.training.train.Trainer`.
 
     Returns:
-        One row per recipe and settings, in this index: ``jobs``, those that are ``finished``, ``runs`` to train, their
+        One row per recipe and settings, by its title: ``jobs``, those that are ``finished``, ``runs`` to train, their
         gradient ``steps``, their ``h100_hours`` on the card of docs/scale.md (if it was measured there), and if
         timed their ``hours`` here, one run after the other. ``printed`` is the rSum that a paper
         prints for the row, by noise, if one does.
     """
     rows: dict[str, dict[str, Any]] = {}
+    printed: dict[str, dict[str, float | None]] = {}
+    seconds: dict[str, float] = {}
     papers = rows_by_recipe()
     # members of a mean are trained once, also if the table has them as rows
     for job in dict.fromkeys(chain(*(job.members for job in jobs), jobs)):
-        row = rows.setdefault(
-            job.title, {"jobs": 0, "finished": 0, "runs": 0, "steps": 0, "h100_hours": 0.0, "printed": {}}
-        )
+        row = rows.setdefault(job.title, {"jobs": 0, "finished": 0, "runs": 0, "steps": 0, "h100_hours": 0.0})
         if printed_row := row_of_paper(job, papers):
-            row["printed"][job.noise] = printed_sum(printed_row.row)
+            printed.setdefault(job.title, {})[job.noise] = printed_sum(printed_row.row)
         row["jobs"] += 1
         row["finished"] += job.finished
         if job.finished or job.run.finished or len(job.members) > 1:
@@ -77,17 +76,19 @@ def plan_of(
             else H100_MILLISECONDS.get(recipe.backbone["name"], {})
         )
         row["h100_hours"] += steps * known.get(job.precision, nan) / 3.6e6
-        if timed and "seconds" not in row and steps:
-            row["seconds"] = seconds_per_step(job.training, device, features)
-    for row in rows.values():
-        row["printed"] = ", ".join(f"{noise} {each:.1f}" for noise, each in row["printed"].items())
-    plan = pd.DataFrame.from_dict(rows, orient="index").rename_axis("left to do")
-    if timed:
-        seconds = plan.pop("seconds") if "seconds" in plan else 0.0
-        plan["hours"] = (plan["steps"] * seconds).fillna(0.0) / 3600
-    printed = plan.pop("printed")
-    plan = plan.dropna(axis="columns", how="all")
-    return plan.assign(printed=printed) if printed.any() else plan
+        if time and job.title not in seconds and steps:
+            seconds[job.title] = seconds_per_step(job.training, device, features)
+    unknown = all(isnan(row["h100_hours"]) for row in rows.values())
+    for title, row in rows.items():
+        if unknown:
+            del row["h100_hours"]
+        if time:
+            row["hours"] = row["steps"] * seconds.get(title, 0.0) / 3600
+        if printed:
+            row["printed"] = ", ".join(
+                f"{noise} {each:.1f}" for noise, each in printed.get(title, {}).items()
+            )
+    return rows
 
 
 def seconds_per_step(job: TrainingJob, device: str = "auto", features: Features = "auto") -> float:
@@ -145,21 +146,23 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def plan_to_print(plan: pd.DataFrame) -> Table:
+def plan_to_print(plan: Mapping[str, Mapping[str, Any]]) -> Table:
     """A plan as a table, with the sums of its columns."""
-    columns = (Column(str(name).replace("_", " "), justify="right") for name in plan)
+    names = [*next(iter(plan.values()))]
+    columns = (Column(name.replace("_", " "), justify="right") for name in names)
     sources = {"h100_hours": "docs/scale.md", "hours": f"{TIMED_STEPS} steps timed here"}
-    told = " and ".join(source for name, source in sources.items() if name in plan)
+    told = " and ".join(source for name, source in sources.items() if name in names)
     caption = f"hours: one run after the other, without scoring and divisions, from {told}" if told else None
     table = Table(Column("left to do", overflow="fold"), *columns, caption=caption, caption_justify="left")
-    for title, row in plan.iterrows():
-        table.add_row(str(title), *map(_cell, plan, row))
+    for title, row in plan.items():
+        table.add_row(title, *map(_cell, names, row.values()))
     table.add_section()
-    table.add_row("sum", *map(_cell, plan, plan.drop(columns="printed", errors="ignore").sum(skipna=False)))
+    sums = [sum(row[name] for row in plan.values()) for name in names if name != "printed"]
+    table.add_row("sum", *map(_cell, names, sums))
     return table
 
 
-def _cell(name: object, value: Any) -> str:
+def _cell(name: str, value: Any) -> str:
     if isinstance(value, str):
         return value
-    return "-" if isnan(value) else f"{value:,.2f}" if "hours" in str(name) else f"{value:,.0f}"
+    return "-" if isnan(value) else f"{value:,.2f}" if "hours" in name else f"{value:,.0f}"

@@ -13,9 +13,11 @@ import yaml
 from baselines.backbones import BACKBONES
 from baselines.methods import METHODS
 from baselines.recipes import recipe_names, written
+from baselines.training.grids import AND, Job
 from baselines.training.recipe import Recipe
 from ncl_bench.data import dataset_spec
 from ncl_bench.evaluation.metrics import RECALLS
+from ncl_bench.noise.draw import Noise
 from ncl_bench.papers import Printed, printed_sum, rows_by_recipe
 from ncl_bench.progress import as_typed
 
@@ -51,6 +53,14 @@ def printed_row(name: str, unit: str, ratio: float, rows: Mapping[str, Sequence[
             of_setting.append(each)
     # `min` keeps the first of equal ones: rows are in the order of papers
     return min(of_setting, key=lambda each: bool(each.doubts), default=None)
+
+
+def row_of_paper(job: Job, rows: Mapping[str, Sequence[Printed]]) -> Printed | None:
+    """The row that a paper prints for a job, of :func:`ncl_bench.papers.rows_by_recipe`; None of a recipe file."""
+    if any(Path(name).is_file() for name in job.recipe.split(AND)):
+        return None
+    noise = Noise.parse(job.noise)
+    return printed_row(job.recipe, noise.unit or "caption", noise.ratio, rows)
 
 
 def described(name: str) -> str:

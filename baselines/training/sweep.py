@@ -25,8 +25,8 @@ from rich.table import Column, Table
 from baselines.kit.batches import Features
 from baselines.kit.distributed import check_device
 from baselines.recipes import Ablation
-from baselines.training.grids import AND, Job
-from baselines.training.printed import printed_row
+from baselines.training.grids import Job
+from baselines.training.printed import row_of_paper
 from baselines.training.slurm import job_pool
 from baselines.training.statement import stated_settings
 from baselines.training.submit import submit
@@ -37,8 +37,7 @@ from ncl_bench.evaluation.results import write_result
 from ncl_bench.evaluation.submission import read_submission
 from ncl_bench.files import is_leftover, sole_owner, write_text
 from ncl_bench.foreign import whole_number
-from ncl_bench.noise.draw import Noise
-from ncl_bench.papers import Printed, printed_sum, rows_by_recipe
+from ncl_bench.papers import printed_sum, rows_by_recipe
 from ncl_bench.processes import worker_pool
 from ncl_bench.progress import is_quiet, live_bar
 from ncl_bench.tables import as_csv
@@ -271,14 +270,6 @@ class SharedProgress(TrainingProgress):
         super().advance(n_pairs)
         if _shares is not None:
             _shares[self._index] = self._bar.tasks[0].percentage / 100
-
-
-def row_of_paper(job: Job, rows: Mapping[str, Sequence[Printed]]) -> Printed | None:
-    """The row that a paper prints for a job, of :func:`ncl_bench.papers.rows_by_recipe`; None of a recipe file."""
-    if any(Path(name).is_file() for name in job.recipe.split(AND)):
-        return None
-    noise = Noise.parse(job.noise)
-    return printed_row(job.recipe, noise.unit or "caption", noise.ratio, rows)
 
 
 def means_of(results: Mapping[Job, float]) -> pd.DataFrame:

@@ -186,11 +186,7 @@ class TableColumn(Sequence[Any]):
     def __iter__(self) -> Iterator[Any]:
         return iter(self.tolist())
 
-    @overload
-    def __getitem__(self, index: int) -> Any: ...
-    @overload
-    def __getitem__(self, index: slice) -> "TableColumn": ...
-    def __getitem__(self, index: int | slice) -> Any:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             # a range stays a range, so no list of all rows is made
             return self._at(self._rows[index])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, cast, overload
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,11 +60,7 @@ class MadeImages(Sequence[bytes]):
     def __len__(self) -> int:
         return len(self.sources)
 
-    @overload
-    def __getitem__(self, row: int) -> bytes: ...
-    @overload
-    def __getitem__(self, row: slice) -> "MadeImages": ...
-    def __getitem__(self, row: int | slice) -> "bytes | MadeImages":
+    def __getitem__(self, row: Any) -> Any:
         """One image, or some that are not made yet."""
         sources = self.sources[row]
         return MadeImages(sources, self.make) if isinstance(row, slice) else self.make(sources)

@@ -272,6 +272,5 @@ def _open_clean(
         return cast("EmbeddedDataset", spec).load_embedded(split, language, tokenizer)
     from ncl_bench.data.prepared import load_prepared  # its records are slow to import
 
-    return load_prepared(
-        prepared_root(root, spec), spec, split, language=language, tokenizer=tokenizer, preload=preload
-    )
+    dataset = load_prepared(prepared_root(root, spec), spec, split, language=language, tokenizer=tokenizer)
+    return dataset if preload is None else dataset.in_ram()

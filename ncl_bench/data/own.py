@@ -97,8 +97,9 @@ def made_dataset(
             own_file = None if words.tokenizer_file is None else Path(words.tokenizer_file)
             refuse_tokenizers(name, {*chosen.values()}, own_file)  # before minutes of encoding
             place, remarks = features or work / FEATURES, list(table.remarks)
+            drawn = None
             if features is None or not files_of_splits(place):
-                complete_splits(list(table.captions), table.splits, **vars(splits))
+                drawn = complete_splits(list(table.captions), table.splits, **vars(splits))
             skipped: Mapping[str, str] = {}
             if features is None:
                 _captions_each(table, table.captions, captions_per_image)  # before minutes of encoding
@@ -106,7 +107,7 @@ def made_dataset(
                     table, place, known=known, progress=progress, **vars(encoding), **vars(splits)
                 )
             arrays = feature_arrays(
-                place, table, **vars(splits), kept=kept is not None, rows_in_order=columns.rows_in_order
+                place, table, drawn, kept=kept is not None, rows_in_order=columns.rows_in_order
             )
             if features is not None and any(each.in_order for each in arrays.values()):
                 remarks.append(IN_ORDER.format("Features"))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ncl_bench.data.captions import read_lines, unique_ids
 from ncl_bench.data.columns import Int64Array
-from ncl_bench.data.own_tables import CaptionTable, Splits, complete_splits
+from ncl_bench.data.own_tables import CaptionTable, Splits
 from ncl_bench.data.pairs.pictures import ENDINGS, FileIndex, refuse_shared
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError, listed, named
@@ -64,19 +64,17 @@ def _mapped(file: Path) -> Array:
 def feature_arrays(
     folder: Path,
     table: CaptionTable,
+    splits: Splits | None,
     *,
-    dev: int | None = None,
-    test: int | None = None,
-    seed: int = 0,
-    kept: bool = False,
-    rows_in_order: bool = False,
+    kept: bool,
+    rows_in_order: bool,
 ) -> dict[str, FeatureArrays]:
     """Find the features of each split, and check that they fit each other and the table.
 
     Args:
         folder: holds a file per split or per image, see :func:`ncl_bench.data.own.new_dataset`.
         table: table of captions.
-        dev, test, seed: see :func:`ncl_bench.data.own_tables.draw_splits`; used if nothing else defines the splits.
+        splits: split to its images, where the folder holds a file per image.
         kept: whether the table holds only what an audit kept; other images of a file are then left out.
         rows_in_order: row k of a file without ids belongs to the k-th image of its split in the table.
 
@@ -86,7 +84,7 @@ def feature_arrays(
     file_of = files_of_splits(folder)
     missing = [split for split in SPLITS if split not in file_of]
     if not file_of:
-        splits = complete_splits(list(table.captions), table.splits, dev, test, seed)
+        assert splits is not None
         arrays = _from_image_files(folder, table, splits)
     elif missing:
         raise DataError(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,6 @@ def load_prepared(
     *,
     language: str | None = None,
     tokenizer: str | None = None,
-    preload: Literal["ram"] | None = None,
 ) -> PairedDataset:
     """Open one split of a prepared dataset, with clean pairs.
 
@@ -49,7 +48,6 @@ def load_prepared(
         split: ``train``, ``dev`` or ``test``.
         language: caption language (default: the dataset's first).
         tokenizer: tokenizer of the token ids (default: the language's own).
-        preload: ``"ram"`` reads the features into memory (default: they stay on disk).
 
     Raises:
         DataError: nothing is prepared there, it is damaged, or it lacks the split, language or tokenizer.
@@ -71,7 +69,7 @@ def load_prepared(
     text = manifest.texts.get(language or spec.languages[0])
     table = [folder / "captions" / split]
     parts = [folder / IMAGE_FILES / part for part in read_image_files(folder).parts.get(split, ())]
-    dataset = PairedDataset(
+    return PairedDataset(
         name=spec.name,
         split=split,
         image_features=features,
@@ -93,7 +91,6 @@ def load_prepared(
             if (path := folder / JUDGEMENTS / f"{split}_{kind}.parquet").is_file()
         },
     )
-    return dataset if preload is None else dataset.in_ram()
 
 
 def prepared_folder(root: Path, name: str) -> Path:

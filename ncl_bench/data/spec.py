@@ -347,11 +347,19 @@ class DatasetSpec:
         """
         unit = unit_of(noise_unit)
         chosen = self.standard_seed(unit.name, noise_ratio) if seed is None else seed
-        if captions is None and unit.reads_captions:
+        if captions is None and unit.reads_captions and self.embedded:
+            noisy, record = _noise_of_own_captions(self, unit.name, noise_ratio, chosen)
             # the cached array serves all callers, and one may write to it
-            noisy = _noise_of_own_captions(self, unit.name, noise_ratio, chosen).copy()
-        else:
-            noisy = _injected(self, unit.name, noise_ratio, chosen, captions, progress)
+            return noisy.copy(), record
+        noisy = inject_noise(
+            clean_pairing(self.images["train"], self.captions_per_image),
+            noise_ratio=noise_ratio,
+            noise_unit=unit.name,
+            seed=chosen,
+            captions_per_image=self.captions_per_image,
+            captions=captions,
+            progress=progress,
+        )
         return noisy, record_of(noisy, self.captions_per_image, unit.name, noise_ratio, chosen)
 
     def read_captions(self, download: Download, paths: Sequence[str], split: str) -> Split:
@@ -429,28 +437,11 @@ def true_correspondence(dataset: PairedDataset) -> NDArray[np.bool_]:
 
 
 @lru_cache(typed=True)
-def _noise_of_own_captions(spec: DatasetSpec, unit: NoiseUnit, ratio: float, seed: int) -> Int64Array:
+def _noise_of_own_captions(
+    spec: DatasetSpec, unit: NoiseUnit, ratio: float, seed: int
+) -> tuple[Int64Array, Noise]:
     """Comparing the captions takes a second, and a board states the same noise in every row."""
-    return _injected(spec, unit, ratio, seed, spec.train_captions(), silent)
-
-
-def _injected(
-    spec: DatasetSpec,
-    unit: NoiseUnit,
-    ratio: float,
-    seed: int,
-    captions: Sequence[str] | None,
-    progress: Progress,
-) -> Int64Array:
-    return inject_noise(
-        clean_pairing(spec.images["train"], spec.captions_per_image),
-        noise_ratio=ratio,
-        noise_unit=unit,
-        seed=seed,
-        captions_per_image=spec.captions_per_image,
-        captions=captions,
-        progress=progress,
-    )
+    return spec.draw_noise(noise_ratio=ratio, noise_unit=unit, seed=seed, captions=spec.train_captions())
 
 
 @dataclass(frozen=True)

@@ -152,7 +152,7 @@ def image_column_of(rows: UserPairs, given: str | None) -> tuple[str, list[str]]
     """The column of images, and a remark if several fit: pictures in the rows before paths, paths before URLs."""
     columns, pictures = rows.columns, rows.pictures
     paths, urls = known_columns(columns, "image"), known_columns(columns, "url")
-    if given is not None or not (pictures or paths or urls):
+    if given is not None:
         return column(rows.name, columns, "image", given)
     if pictures:
         # a picture that is there is better than a path that may lead nowhere
@@ -167,7 +167,7 @@ def image_column_of(rows: UserPairs, given: str | None) -> tuple[str, list[str]]
             f"{named('image_column')}"
         )
     # a URL says where a picture came from; a path where it lies
-    if not paths:
+    if urls and not paths:
         return urls[0], []
     # image beside file_name may hold numbers or URLs
     files = [name for name in paths if rows.frame[name].head(100).map(_is_file).all()]

@@ -32,7 +32,7 @@ def root(tmp_path):
 
 
 def test_a_dataset_in_memory_needs_its_folder_no_more(root):
-    dataset = load_prepared(root / "flickr30k", SPEC, "train", preload="ram")
+    dataset = load_prepared(root / "flickr30k", SPEC, "train").in_ram()
     shutil.rmtree(root)
     np.testing.assert_array_equal(dataset.image_features[np.arange(12)], miniatures.features(12, 0))
 

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +30,7 @@ from ncl_bench.errors import DataError
 
 N = 12
 OFFICIAL = {"train": 8, "dev": 2, "test": 2}
+NO_DEV = {"train": 8, "dev": 0, "test": 4}
 SPLIT = ["train"] * 8 + ["dev"] * 2 + ["test"] * 2
 TEXTS = [f"the drawing of number {n}" for n in range(N)]
 TWO_FORMS = ["\u00e9.png", "e\u0301.png"]
@@ -64,9 +64,27 @@ def csv(numbers, image="image", **more):
     return frame.assign(**more).to_csv(index=False)
 
 
+def frame(images, captions=TEXTS):
+    return pd.DataFrame({"image": images, "caption": captions})
+
+
+def each(line, head=""):
+    """A line for each pair, of its number ``{n}`` and its text ``{t}``."""
+    return head + "".join(line.format(n=n, t=TEXTS[n]) for n in range(N))
+
+
+def beside(**endings):
+    """Files of each pair, by what makes them from its number."""
+    return {f"{n}.{ending}": make(n) for n in range(N) for ending, make in endings.items()}
+
+
+def halves(first, second):
+    return datasets.DatasetDict({first: dataset(range(8)), second: dataset(range(8, N))})
+
+
 def named_splits(train, dev, test):
     """Parquet files of these names."""
-    return lambda folder: written(folder, {train: of("train"), dev: of("dev"), test: of("test")})
+    return {train: of("train"), dev: of("dev"), test: of("test")}
 
 
 def dataset(numbers):
@@ -157,7 +175,7 @@ LABEL_STUDIO = json.dumps([{"id": 1, "data": {"image": "0.png"}, "annotations": 
 class Case(NamedTuple):
     """What a source is read as: rows, the splits' sizes, and words of remarks; or a refusal."""
 
-    make: Callable[[Path], Any]
+    make: Any
     n: int = N
     splits: dict[str, int] | None = None
     remarks: tuple[str, ...] = ()
@@ -174,9 +192,7 @@ CASES = {
         remarks=("3 files are read in this order", "The splits are those of the names: "),
     ),
     "Parquet of the Hub beside its facts": Case(
-        lambda folder: written(
-            folder, {"data/a.parquet": range(N), "dataset_infos.json": "{}", "README.md": "x"}
-        )
+        {"data/a.parquet": range(N), "dataset_infos.json": "{}", "README.md": "x"}
     ),
     "Parquet in folders": Case(
         named_splits("train/0.parquet", "dev/0.parquet", "test/0.parquet"), splits=OFFICIAL
@@ -194,9 +210,7 @@ CASES = {
     ),
     "folders of pictures in a table": Case(
         table(
-            pd.DataFrame({"image": [f"{SPLIT[n]}/{n}.png" for n in range(N)], "caption": TEXTS}).to_csv(
-                index=False
-            ),
+            frame([f"{SPLIT[n]}/{n}.png" for n in range(N)]).to_csv(index=False),
             names=[f"{SPLIT[n]}/{n}.png" for n in range(N)],
         ),
         splits=OFFICIAL,
@@ -236,28 +250,25 @@ CASES = {
         split_column({"train": "train", "dev": "minival", "test": "test"}), refused=True
     ),
     "one split alone": Case(
-        lambda folder: written(folder, {"train-00000-of-00001.parquet": range(N)}),
+        {"train-00000-of-00001.parquet": range(N)},
         remarks=("names train alone",),
     ),
     "a class called train": Case(
-        lambda folder: written(
-            folder,
-            {
-                f"{place}/{n}.{end}": content
-                for n, place in enumerate(("bus", "train", "tram"))
-                for end, content in (("png", picture(n)), ("txt", TEXTS[n]))
-            },
-        ),
+        {
+            f"{place}/{n}.{end}": content
+            for n, place in enumerate(("bus", "train", "tram"))
+            for end, content in (("png", picture(n)), ("txt", TEXTS[n]))
+        },
         n=3,
         remarks=("train is not taken for a split",),
     ),
     "a DatasetDict whose names say nothing": Case(
-        lambda folder: datasets.DatasetDict({"tr": dataset(range(8)), "te": dataset(range(8, N))}),
+        lambda folder: halves("tr", "te"),
         remarks=("te is not taken for a split, as tr names none",),
     ),
     "a DatasetDict with holdout": Case(
-        lambda folder: datasets.DatasetDict({"train": dataset(range(8)), "holdout": dataset(range(8, N))}),
-        splits={"train": 8, "dev": 0, "test": 4},
+        lambda folder: halves("train", "holdout"),
+        splits=NO_DEV,
     ),
     "eval beside test": Case(
         named_splits(*(f"data/{name}-00000-of-00001.parquet" for name in ("train", "eval", "test"))),
@@ -268,12 +279,12 @@ CASES = {
     ),
     "eval beside dev and test": Case(table(csv(range(N), split=["eval", *SPLIT[1:]])), refused=True),
     "trainval": Case(
-        lambda folder: datasets.DatasetDict({"trainval": dataset(range(8)), "test": dataset(range(8, N))}),
-        splits={"train": 8, "dev": 0, "test": 4},
+        lambda folder: halves("trainval", "test"),
+        splits=NO_DEV,
     ),
     # parts
     "a missing part": Case(
-        lambda folder: written(folder, {f"d-0000{n}-of-00003.parquet": [n] for n in (0, 2)}),
+        {f"d-0000{n}-of-00003.parquet": [n] for n in (0, 2)},
         refused=True,
     ),
     "a missing shard": Case(
@@ -298,13 +309,11 @@ CASES = {
         lambda folder: written(folder, HALVES | {"a/train.parquet": range(N)}), refused=True
     ),
     "two configurations": Case(
-        lambda folder: written(folder, {f"{c}/train-00000-of-00001.parquet": range(N) for c in ("de", "en")}),
+        {f"{c}/train-00000-of-00001.parquet": range(N) for c in ("de", "en")},
         refused=True,
     ),
     "two configurations with folders of splits": Case(
-        lambda folder: written(
-            folder, {f"{c}/{s}/0000.parquet": of(s) for c in ("de", "en") for s in ("train", "test")}
-        ),
+        {f"{c}/{s}/0000.parquet": of(s) for c in ("de", "en") for s in ("train", "test")},
         refused=True,
     ),
     **{
@@ -325,17 +334,15 @@ CASES = {
             {f"all/train/000{n}.parquet": range(4 * n, 4 * n + 4) for n in (0, 1)}
             | {"all/test/0000.parquet": range(8, N)},
         ),
-        splits={"train": 8, "dev": 0, "test": 4},
+        splits=NO_DEV,
     ),
     "one part of two, by its name": Case(
         lambda folder: written(folder, {"x-00000-of-00002.parquet": range(N)}) / "x-00000-of-00002.parquet",
         remarks=("is one of 2 parts; give its folder",),
     ),
-    "parts that count from 1": Case(
-        lambda folder: written(folder, {f"x-{n}-of-2.parquet": range(6 * n - 6, 6 * n) for n in (1, 2)})
-    ),
+    "parts that count from 1": Case({f"x-{n}-of-2.parquet": range(6 * n - 6, 6 * n) for n in (1, 2)}),
     "the same pairs in two files": Case(
-        lambda folder: written(folder, {"a.parquet": range(N), "old/b.parquet": range(N)}),
+        {"a.parquet": range(N), "old/b.parquet": range(N)},
         remarks=(r"12 rows of old/b\.parquet are left out: a\.parquet holds the same picture and caption",),
     ),
     "metadata at two levels": Case(
@@ -354,7 +361,7 @@ CASES = {
     "a latest that comes first": Case(linked("0latest", "a", HALVES)),
     "a link to a file": Case(linked("latest.parquet", "z.parquet", {"z.parquet": range(N)})),
     "natural order": Case(
-        lambda folder: written(folder, {f"metadata_{n}.parquet": [n] for n in range(N)}),
+        {f"metadata_{n}.parquet": [n] for n in range(N)},
         remarks=(r"in this order: metadata_0\.parquet, metadata_1\.parquet, metadata_2",),
     ),
     # quotation marks
@@ -368,11 +375,11 @@ CASES = {
         )[-1],
     ),
     "cells that end with a backslash": Case(
-        table("image,place,caption\n" + "".join(f'{n}.png,"C:\\in\\","{TEXTS[n]}"\n' for n in range(N)))
+        table(each('{n}.png,"C:\\in\\","{t}"\n', "image,place,caption\n"))
     ),
     "sep=;": Case(table("sep=;\r\n" + csv(range(N)).replace(",", ";"))),
     "ids with a point": Case(
-        table("image,caption\n" + "".join(f"{n}.0,{TEXTS[n]}\n" for n in range(N))),
+        table(each("{n}.0,{t}\n", "image,caption\n")),
     ),
     **{
         f"names in {names[0]!a} and files in {files[0]!a}": Case(
@@ -402,9 +409,7 @@ CASES = {
             make, remarks=("The captions are those of caption_0; caption_1 holds none",)
         )
         for name, make in {
-            "CSV": table(
-                "image,caption_0,caption_1\n" + "".join(f"{n}.png,{TEXTS[n]},{n}\n" for n in range(N))
-            ),
+            "CSV": table(each("{n}.png,{t},{n}\n", "image,caption_0,caption_1\n")),
             "in a frame": lambda folder: rows().rename(columns={"caption": "caption_0"}).assign(caption_1=3),
         }.items()
     },
@@ -438,9 +443,7 @@ CASES = {
     ),
     "columns with blanks": Case(table(csv(range(N)).replace("image,caption", "Image Path,Caption Text"))),
     "columns of a spreadsheet without names": Case(table(csv(range(N)).replace("\n", ",,\n"))),
-    "a comma in a header of semicolons": Case(
-        table("image;caption;more (a, b)\n" + "".join(f"{n}.png;{TEXTS[n]};\n" for n in range(N)))
-    ),
+    "a comma in a header of semicolons": Case(table(each("{n}.png;{t};\n", "image;caption;more (a, b)\n"))),
     "names of a browser": Case(
         table(csv(range(N)).replace("png", "my%20dog.png"), names=[f"{n}.my dog.png" for n in range(N)])
     ),
@@ -501,11 +504,11 @@ CASES = {
         remarks=("12 of 12 captions stand between marks",),
     ),
     "dictionaries": Case(
-        table("image,caption\n" + "".join(f"{n}.png,\"{{'en': 'a dog {n}'}}\"\n" for n in range(N))),
+        table(each("{n}.png,\"{{'en': 'a dog {n}'}}\"\n", "image,caption\n")),
         remarks=("12 of 12 captions are printed lists or dictionaries",),
     ),
     "names of files": Case(
-        table("image,caption\n" + "".join(f"{n}.png,{n}.png\n" for n in range(N))),
+        table(each("{n}.png,{n}.png\n", "image,caption\n")),
         remarks=("12 of 12 captions name a file",),
     ),
     "HTML": Case(
@@ -519,22 +522,17 @@ CASES = {
         table(re.sub("(the .*)", r"b'\1'", csv(range(N)))), remarks=("12 of 12 captions are printed bytes",)
     ),
     "settings of a generator": Case(
-        lambda folder: written(
-            folder, {"0.png": picture(0), "0.txt": "a cat\nNegative prompt: dogs\nSteps: 20, Sampler: Euler"}
-        ),
+        {"0.png": picture(0), "0.txt": "a cat\nNegative prompt: dogs\nSteps: 20, Sampler: Euler"},
         n=3,
         remarks=("2 of 3 captions look like settings",),
     ),
     # forms
     "pictures that not every library opens": Case(
-        lambda folder: written(
-            folder,
-            {
-                f"{n}.{end}": content
-                for n, kind in enumerate(("png", "jfif", "jp2", "avif", "heic"))
-                for end, content in ((kind, picture(n)), ("txt", TEXTS[n]))
-            },
-        ),
+        {
+            f"{n}.{end}": content
+            for n, kind in enumerate(("png", "jfif", "jp2", "avif", "heic"))
+            for end, content in ((kind, picture(n)), ("txt", TEXTS[n]))
+        },
         n=5,
     ),
     "a shard of a Mac": Case(
@@ -548,31 +546,16 @@ CASES = {
             ],
         )
     ),
-    ".caption": Case(
-        lambda folder: written(
-            folder,
-            {
-                f"{n}.{e}": c
-                for n in range(N)
-                for e, c in (("png", picture(n)), ("caption", TEXTS[n]), ("json", "{}"))
-            },
-        )
-    ),
+    ".caption": Case(beside(png=picture, caption=TEXTS.__getitem__, json="{{}}".format)),
     "texts that keep the whole names of their pictures": Case(
-        lambda folder: written(
-            folder,
-            {f"{n}.png{end}": c for n in range(N) for end, c in (("", picture(n)), (".txt", TEXTS[n]))},
-        )
+        beside(**{"png": picture, "png.txt": TEXTS.__getitem__})
     ),
     "a picture and its twin, each with a text of its whole name": Case(
-        lambda folder: written(
-            folder,
-            {
-                f"0.{kind}{end}": content
-                for n, kind in enumerate(("png", "bmp"))
-                for end, content in (("", picture(n, kind.upper())), (".caption", TEXTS[n]))
-            },
-        ),
+        {
+            f"0.{kind}{end}": content
+            for n, kind in enumerate(("png", "bmp"))
+            for end, content in (("", picture(n, kind.upper())), (".caption", TEXTS[n]))
+        },
         n=2,
     ),
     "a text of a shard that is not UTF-8": Case(
@@ -583,14 +566,7 @@ CASES = {
         f"a list of captions in a shard, {name}": Case(
             lambda folder, name=name: shard(
                 folder / "a.tar",
-                [
-                    (f"{n}.{end}", content)
-                    for n in range(N)
-                    for end, content in (
-                        ("png", picture(n)),
-                        (name, json.dumps([f"a {n}", f"b {n}"]).encode()),
-                    )
-                ],
+                beside(**{"png": picture, name: lambda n: json.dumps([f"a {n}", f"b {n}"]).encode()}).items(),
             ),
             n=2 * N,
         )
@@ -625,33 +601,16 @@ CASES = {
         ),
         remarks=(r"12 rows of metadata\.jsonl are left out: metadata\.csv holds the same",),
     ),
-    "base64": Case(
-        lambda folder: pd.DataFrame(
-            {"image": [base64.b64encode(picture(n)).decode() for n in range(N)], "caption": TEXTS}
-        )
-    ),
+    "base64": Case(lambda folder: frame([base64.b64encode(picture(n)).decode() for n in range(N)])),
     "base64 as a data URL in CSV": Case(
         table(
-            pd.DataFrame(
-                {
-                    "image": [
-                        f"data:image/png;base64,{base64.b64encode(picture(n)).decode()}" for n in range(N)
-                    ],
-                    "caption": TEXTS,
-                }
+            frame(
+                [f"data:image/png;base64,{base64.b64encode(picture(n)).decode()}" for n in range(N)]
             ).to_csv(index=False)
         )
     ),
-    "pictures of Pillow": Case(
-        lambda folder: pd.DataFrame(
-            {"image": [Image.open(io.BytesIO(picture(n))) for n in range(N)], "caption": TEXTS}
-        )
-    ),
-    "arrays": Case(
-        lambda folder: pd.DataFrame(
-            {"image": [np.full((4, 4, 3), [n, 0, 0], np.uint8) for n in range(N)], "caption": TEXTS}
-        )
-    ),
+    "pictures of Pillow": Case(lambda folder: frame([Image.open(io.BytesIO(picture(n))) for n in range(N)])),
+    "arrays": Case(lambda folder: frame([np.full((4, 4, 3), [n, 0, 0], np.uint8) for n in range(N)])),
     "lists of one picture": Case(
         lambda folder: (
             pq.write_table(
@@ -661,11 +620,8 @@ CASES = {
         )[-1]
     ),
     "arrays with the channels first": Case(
-        lambda folder: pd.DataFrame(
-            {
-                "image": [np.stack([np.full((8, 8), red, np.uint8) for red in (n, 0, 0)]) for n in range(N)],
-                "caption": TEXTS,
-            }
+        lambda folder: frame(
+            [np.stack([np.full((8, 8), red, np.uint8) for red in (n, 0, 0)]) for n in range(N)]
         )
     ),
     "a feature of arrays": Case(lambda folder: arrays()),
@@ -688,9 +644,7 @@ CASES = {
         refused=True,
     ),
     "lists of pictures": Case(
-        lambda folder: pd.DataFrame(
-            {"image": [[picture(n), picture(n)] for n in range(N)], "caption": TEXTS}
-        ),
+        lambda folder: frame([[picture(n), picture(n)] for n in range(N)]),
         refused=True,
     ),
     "a sample that is stored twice": Case(
@@ -709,7 +663,7 @@ CASES = {
         )
     ),
     "a text and a caption of one picture": Case(
-        lambda folder: written(folder, {"0.png": picture(0), "0.txt": "a", "0.caption": "b"}),
+        {"0.png": picture(0), "0.txt": "a", "0.caption": "b"},
         refused=True,
     ),
     "boxes of COCO": Case(
@@ -734,7 +688,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_form_is_read_as_its_names_say(case, tmp_path):
     make, n, splits, remarks, wrong = CASES[case]
-    source = make(tmp_path)
+    source = written(tmp_path, make) if isinstance(make, dict) else make(tmp_path)
     if wrong:
         with refused(DataError):
             read_captions(source, work=tmp_path / ".work")

@@ -5,23 +5,20 @@ import json
 import numpy as np
 import pytest
 from support import flickr8k_miniature as miniature
+from support.command import invoke
 from support.drawings import draw, tiny_encoder
 from support.refusals import refused
-from typer.testing import CliRunner
 
 from baselines.training.job import TrainingJob
 from baselines.training.recipe import Recipe
 from baselines.training.run_folder import RunFolder
-from ncl_bench.cli import app
 from ncl_bench.data import DATASETS, flickr8k
 from ncl_bench.data.load import load_dataset
 from ncl_bench.errors import DataError
 
 
 def run(*arguments):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.stdout
+    return invoke(*arguments).stdout
 
 
 @pytest.fixture
@@ -80,7 +77,7 @@ def test_what_a_table_already_splits_is_not_drawn(quick, tmp_path):
     asked = ["features", str(tmp_path / "photos.csv"), "--to", str(tmp_path / "other")]
     for option in ("--dev", "--test"):
         with refused(DataError):
-            CliRunner().invoke(app, [*asked, option, "1"], catch_exceptions=False)
+            invoke(*asked, option, "1")
 
 
 def test_shards_together_write_the_same_bytes(quick, tmp_path, monkeypatch):
@@ -98,6 +95,4 @@ def test_shards_together_write_the_same_bytes(quick, tmp_path, monkeypatch):
         assert (tmp_path / "joined" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
     for wrong in ("0/3", "4/3", "half"):
         with refused():
-            CliRunner().invoke(
-                app, [*map(str, whole), "--to", str(tmp_path / "w"), "--shard", wrong], catch_exceptions=False
-            )
+            invoke(*whole, "--to", tmp_path / "w", "--shard", wrong)

@@ -10,17 +10,16 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
+from support.command import invoke
 from support.drawings import drawing, tiny_encoder
 from support.own_forms import FORMS, NAMES, TEXTS, N, photos, png
 from support.refusals import refused
 from support.shaded import shard
-from typer.testing import CliRunner
 
 import baselines.encoders
 import baselines.features
 from baselines.audit.judge import Judged
 from ncl_bench import load_dataset, new_dataset
-from ncl_bench.cli import app
 from ncl_bench.data import DATASETS
 from ncl_bench.data.pairs.cells import picture
 from ncl_bench.data.pairs.columns import read_pairs
@@ -56,9 +55,7 @@ def small(tmp_path, monkeypatch):
 
 
 def run(*arguments):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.stdout
+    return invoke(*arguments).stdout
 
 
 def given(form, folder):
@@ -248,7 +245,7 @@ def test_pages_in_place_of_pictures_are_named(tmp_path):
         ["features", source, *images, "--to", "features", "--dev", 2, "--test", 2],
     ):
         with refused(DataError):
-            CliRunner().invoke(app, list(map(str, call)), catch_exceptions=False)
+            invoke(*list(map(str, call)))
 
 
 def test_chinese_under_caption_needs_the_name_of_its_language(tmp_path):

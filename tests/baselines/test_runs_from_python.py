@@ -4,16 +4,15 @@ import json
 
 import pytest
 import yaml
+from support.command import invoke
 from support.few_digits import few_digits_recipe, load_few
-from support.refusals import refused, saw
-from typer.testing import CliRunner
+from support.refusals import refused
 
 import baselines
 import baselines.calls
 import baselines.training.job
 import ncl_bench
 from baselines.training.grids import jobs_of_table, of_paper
-from ncl_bench.cli import app
 
 
 @pytest.fixture
@@ -56,13 +55,11 @@ def test_a_table_is_narrowed_to_the_rows_of_a_paper(tmp_path):
 
 @pytest.mark.parametrize("device", ["mps", "cuda:1", "gpu"])
 def test_another_device_is_refused_with_the_way_to_say_it(device):
-    found = CliRunner().invoke(app, ["train", "ncr/digits_vse_infinity", "--to", "run", "--device", device])
-    saw(found.exception)
+    with refused():
+        invoke("train", "ncr/digits_vse_infinity", "--to", "run", "--device", device)
 
 
 def test_the_prefix_of_the_checker_is_not_shown():
-    found = CliRunner().invoke(
-        app, ["train", "ncr/digits_vse_infinity", "--to", "run", "--precision", "half"]
-    )
+    found = invoke("train", "ncr/digits_vse_infinity", "--to", "run", "--precision", "half", code=2)
     assert "Value error" not in found.output
     assert "is not one of" in found.output

@@ -41,8 +41,8 @@ from controlled import (
 from pages import PAGES, ROOT, blocks_of, commands_of
 from scipy.stats import spearmanr
 from support.board_rows import whole_board
+from support.command import invoke
 from typer.main import get_command
-from typer.testing import CliRunner
 
 import leaderboard
 from baselines.backbones import build_backbone
@@ -85,7 +85,7 @@ def test_the_first_output_of_the_readme_is_printed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(example, {})
     command = ["evaluate", "my_scores.npy", "--dataset", "flickr30k"]
-    printed = CliRunner(env={"COLUMNS": "100"}).invoke(app, command)
+    printed = invoke(*command, COLUMNS="100")
     assert shown.split() == printed.stdout.split("to turn it into")[0].split()
 
 

@@ -4,14 +4,13 @@ import re
 from pathlib import Path
 
 import pytest
+from support.command import invoke
 from support.refusals import refused
-from typer.testing import CliRunner
 
 from leaderboard.add import add
 from leaderboard.entries import Condition
 from leaderboard.read_entries import recipe_commands
 from leaderboard.row_files import header_of
-from ncl_bench.cli import app
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.submission import read_submission
@@ -40,11 +39,7 @@ def submission(make, tmp_path, monkeypatch):
 
 
 def typed(*words):
-    found = CliRunner().invoke(app, words)
-    if found.exception and not isinstance(found.exception, SystemExit):
-        raise found.exception
-    assert found.exit_code == 0, found.output
-    return found.stdout
+    return invoke(*words).stdout
 
 
 def test_a_dataset_of_ones_own_has_rows_where_its_file_is_given(submission):

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.board_rows import row
+from support.command import invoke
 from support.refusals import refused
-from typer.testing import CliRunner
 
 import leaderboard
 from leaderboard.board import board_of, boards, read_content
@@ -19,7 +19,6 @@ from leaderboard.exports import cited, latex_text, markdown_text, paper_csv, pap
 from leaderboard.own_rows import boards_for, chosen_boards, only_mine, with_mine
 from leaderboard.results_frame import FRAME, frame_text
 from leaderboard.significance import SignificanceTest
-from ncl_bench.cli import app
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation import metrics
 from ncl_bench.papers import read_papers
@@ -192,8 +191,7 @@ def test_the_command_prints_every_format(small_board, tmp_path, monkeypatch):
     begins = {"markdown": "**Digits", "latex": "% Digits", "csv": "table,rank,", "bibtex": ""}
     for form, begin in begins.items():
         options = ["--dataset", "digits", "--noise", "caption-40", "--format", form]
-        done = CliRunner().invoke(app, ["leaderboard", "table", "--root", str(small_board), *options])
-        assert done.exit_code == 0, done.output
+        done = invoke("leaderboard", "table", "--root", small_board, *options)
         assert done.stdout.startswith(begin)
         assert not any(tmp_path.iterdir())
 
@@ -211,7 +209,7 @@ def test_an_installed_package_has_the_measured_rows(whole_board, make, tmp_path,
     (tmp_path / "package" / FRAME).write_text(text, "utf-8")
     words = ["leaderboard", "table", "--dataset", "digits", "--noise", "caption-40", "--format", "csv"]
     words += ["--root", "leaderboard"]
-    lines = list(csv.DictReader(io.StringIO(CliRunner().invoke(app, words).stdout)))
+    lines = list(csv.DictReader(io.StringIO(invoke(*words).stdout)))
     shown = {board.condition.slug: paper_tables(board) for board in boards(whole_board.rows)}
     assert list(csv.DictReader(io.StringIO(paper_csv(shown["digits-200-caption-40"])))) == lines
     assert len(lines) > 20
@@ -220,7 +218,7 @@ def test_an_installed_package_has_the_measured_rows(whole_board, make, tmp_path,
         entry.r_sum or pytest.approx(np.nan, nan_ok=True) for entry in whole_board.seeds
     ]
     mine = [make(tmp_path / "mine", method="Mine", difficulty=1.0)]
-    shown_with_mine = CliRunner().invoke(app, [*words, "--mine", str(*mine)])
+    shown_with_mine = invoke(*words, "--mine", str(*mine))
     told = "your rows take no rank here: it needs the ranks of every query of the others"
     assert told in shown_with_mine.stderr
     own = {line["method"]: line["rank"] for line in csv.DictReader(io.StringIO(shown_with_mine.stdout))}
@@ -241,9 +239,7 @@ def test_a_matrix_stands_beside_the_papers(tmp_path):
 
 
 def test_every_noise_of_a_dataset_has_a_table(small_board, tmp_path):
-    shown = CliRunner().invoke(
-        app, ["leaderboard", "table", "--dataset", "digits", "--root", str(small_board)]
-    )
+    shown = invoke("leaderboard", "table", "--dataset", "digits", "--root", small_board)
     assert shown.stdout.count("**Digits, 200 test images, ") == 2
     (tmp_path / "mine.npy").write_bytes(b"")
     with refused(SubmissionError):
@@ -258,7 +254,7 @@ def test_own_rows_may_have_a_label_and_no_other_row(small_board):
         (True, "Ours"),
     ]
     command = "leaderboard table --dataset digits --noise caption-40 --format latex --label Ours --root"
-    shown = CliRunner().invoke(app, [*command.split(), str(small_board), "--mine", str(standing)])
+    shown = invoke(*command.split(), small_board, "--mine", standing)
     assert r"Ours$^{\S}$ &" in shown.stdout, "with the mark of a preliminary row"
     with refused(SubmissionError):
         leaderboard.table("digits", "caption-40", root=small_board / "nowhere")
@@ -275,8 +271,8 @@ def test_all_networks_in_one_table():
 
 def test_json_and_no_ranks():
     options = ["leaderboard", "table", "--dataset", "flickr30k", "--noise", "caption-40"]
-    rows = json.loads(CliRunner().invoke(app, [*options, "--json"]).stdout)
+    rows = json.loads(invoke(*options, "--json").stdout)
     assert rows[0]["rank"] == 1
-    latex = CliRunner().invoke(app, [*options, "--format", "latex", "--no-ranks"]).stdout
+    latex = invoke(*options, "--format", "latex", "--no-ranks").stdout
     assert re.search(r"^CRCL-SGR & SGR &", latex, re.MULTILINE)
     assert r"\begin{tabular}{llrrrrrrrl}" in latex

@@ -13,9 +13,9 @@ import pytest
 import torch
 from rich.console import Console
 from sklearn.feature_extraction.text import CountVectorizer
+from support.command import invoke
 from support.few_digits import TINY_SGR, digits_job, load_few, trained
 from support.refusals import refused
-from typer.testing import CliRunner
 
 import baselines.audit.pairs
 from baselines.audit import apply_audit, write_audit
@@ -28,7 +28,6 @@ from baselines.training.job import FinishedRun
 from baselines.training.run_folder import RunFolder
 from baselines.training.scoring import score
 from baselines.training.submit import chosen_method
-from ncl_bench.cli import app
 from ncl_bench.data import DATASETS, true_correspondence
 from ncl_bench.data.load import load_dataset
 from ncl_bench.data.pictograms import WEB
@@ -443,14 +442,13 @@ def test_a_division_is_not_decompressed_beyond_its_pairs(arrays, tmp_path):
 
 def test_the_commands_say_what_was_found_and_what_comes_next(runs, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, ["audit", str(runs["ncr"]), "--to", "audit", "--device", "cpu"])
-    assert done.exit_code == 0, done.output
+    done = invoke("audit", runs["ncr"], "--to", "audit", "--device", "cpu")
     assert "of the 200 most suspicious pairs are wrong" in done.output
     assert "next: ncl-bench audit apply audit --to cleaned" in done.output
     assert "of 1,000 captions do not fit their picture (probably" in done.output
-    last = CliRunner().invoke(app, ["audit", "--json", "--to", "again", str(runs["ncr"]), "--device", "cpu"])
+    last = invoke("audit", "--json", "--to", "again", runs["ncr"], "--device", "cpu")
     assert json.loads(last.stdout) == json.loads(Path("again", "result.json").read_text())
-    applied = CliRunner().invoke(app, ["audit", "apply", "audit", "--yes", "--to", "cleaned"])
+    applied = invoke("audit", "apply", "audit", "--yes", "--to", "cleaned")
     assert "of 1,000 pairs" in applied.output
     assert sorted(path.name for path in Path("cleaned").iterdir()) == ["keep.csv", "keep.json"]
 

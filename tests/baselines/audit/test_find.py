@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image, features
+from support.command import invoke
 from support.drawings import describe, tiny_encoder
 from support.refusals import refused
-from typer.testing import CliRunner
 
 import baselines.audit.judge
 from baselines.audit import find_wrong_pairs
@@ -23,7 +23,6 @@ from baselines.audit.call import find_wrong_embeddings
 from baselines.audit.find import ANOTHER_ORDER
 from baselines.audit.order import OrderFault
 from baselines.audit.sentences import MINILM
-from ncl_bench.cli import app
 from ncl_bench.data.pairs.columns import read_pairs
 from ncl_bench.data.pictures import PICTURE_FORMATS
 from ncl_bench.errors import DataError, TrainingError
@@ -86,9 +85,7 @@ def labels_of(audit, given):
 
 
 def command(*arguments):
-    result = CliRunner().invoke(app, [str(each) for each in ("audit", *arguments)], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.stdout
+    return invoke("audit", *arguments).stdout
 
 
 def as_csv(given):
@@ -120,11 +117,6 @@ def test_options_may_come_first_and_the_result_may_be_json(given):
     said = command("--strict", "--json", "--to", given / "audit", *as_tsv(given))
     assert json.loads(said) == json.loads((given / "audit" / "result.json").read_text())
     assert "captions do not fit" in command("--to", given / "audit", given / "captions.tsv")
-
-
-def refused_command(*arguments):
-    with refused():
-        CliRunner().invoke(app, [str(each) for each in ("audit", *arguments)], catch_exceptions=False)
 
 
 def test_a_frame_and_a_dataset_keep_rows_and_columns(given):
@@ -231,7 +223,8 @@ def test_an_encoder_that_cannot_be_loaded_is_refused_before_a_picture_is_encoded
     monkeypatch.setattr("baselines.audit.sentences.PACKAGE", "no_such_package")
     monkeypatch.setattr("baselines.audit.sentences.import_beside", unknown)
     monkeypatch.setattr("ncl_bench.extras.find_spec", lambda name: name != "no_such_package" or None)
-    refused_command(*as_csv(given), "--to", given / "audit", "--text-encoder", encoder)
+    with refused():
+        command(*as_csv(given), "--to", given / "audit", "--text-encoder", encoder)
     assert not [*read, *caplog.records]
     assert not (given / "audit").exists()
 
@@ -359,16 +352,22 @@ def test_apply_writes_the_lists_of_own_pairs(given, monkeypatch):
     assert "it is this" in (given / "corrected" / "corrected.csv").read_text()
     assert "it is this" not in (given / "corrected" / "clean.csv").read_text()
     to = "--to", given / "none"
-    refused_command("apply", given / "audit", "--threshold", 40, *to)
-    refused_command("apply", given / "audit", "--ids", labels, *to)
-    refused_command("apply", given / "audit", "--to", given / "kept")
-    refused_command(*to)
+    with refused():
+        command("apply", given / "audit", "--threshold", 40, *to)
+    with refused():
+        command("apply", given / "audit", "--ids", labels, *to)
+    with refused():
+        command("apply", given / "audit", "--to", given / "kept")
+    with refused():
+        command(*to)
     pd.DataFrame(rows_of(given)[::-1], columns=["file_name", "text"]).to_csv(
         given / "captions.csv", index=False
     )
-    refused_command("apply", given / "audit", *to)
+    with refused():
+        command("apply", given / "audit", *to)
     find_wrong_pairs(frame_of(given, "text"), images=given / "photos", to=given / "b")
-    refused_command("apply", given / "b", *to)
+    with refused():
+        command("apply", given / "b", *to)
     assert not (given / "none").exists()
 
 
@@ -464,7 +463,8 @@ def test_what_is_no_audit_of_pairs_is_told_the_right_form(arguments, given, monk
     Path("labels.csv").write_text("row,label\n1,wrong\n")
     Path("old.csv").write_text("version,image_id,caption,label\n1,a,b,wrong\n")
     Path("other.csv").write_text("version,image_id,caption,label\n2,a,b,right\n")
-    refused_command(*arguments, "--to", "to")
+    with refused():
+        command(*arguments, "--to", "to")
     assert not Path("to").exists()
 
 

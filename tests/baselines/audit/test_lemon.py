@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
+from support.command import invoke
 from support.refusals import refused
 from support.rounding import assert_near
-from typer.testing import CliRunner
 
 import baselines.audit.lemon
 import baselines.audit.report
@@ -14,7 +14,6 @@ from baselines.audit import apply_audit
 from baselines.audit.lemon import FIXED, LemonSetting, lemon
 from baselines.audit.report import write_lemon
 from baselines.audit.result import read_result
-from ncl_bench.cli import app
 from ncl_bench.data import dataset_spec, true_correspondence
 from ncl_bench.data.load import load_dataset
 from ncl_bench.errors import DataError, TrainingError
@@ -99,8 +98,7 @@ def test_embeddings_find_the_pairs_that_noise_moved(tmp_path):
     files = [str(tmp_path / name) for name in ("images.npy", "captions.npy")]
     to = tmp_path / "audit"
     command = ["audit", *files, "--method", "lemon", "--dataset", "digits", "--noise-ratio", "0.4"]
-    done = CliRunner().invoke(app, [*command, "--to", str(to), "--device", "cpu"])
-    assert done.exit_code == 0, done.output
+    invoke(*command, "--to", to, "--device", "cpu")
     table = pd.read_parquet(to / "pairs.parquet")
     noisy = load_dataset("digits", split="train", noise_ratio=0.4)
     found = lemon(images, captions, noisy.caption_to_image, np.arange(len(noisy)))
@@ -143,9 +141,7 @@ def test_what_lemon_cannot_read_is_refused(tmp_path):
         (*files[::-1], "--dataset", "digits", "--method", "lemon"),
     ):
         with refused():
-            CliRunner().invoke(
-                app, ["audit", *arguments, "--to", str(tmp_path / "to")], catch_exceptions=False
-            )
+            invoke("audit", *arguments, "--to", tmp_path / "to")
     assert not (tmp_path / "to").exists()
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.refusals import refused, saw
+from support.command import invoke
+from support.refusals import refused
 from support.rounding import assert_near
-from typer.testing import CliRunner
 
 from baselines.backbones import BACKBONES, build_backbone
 from baselines.kit.batches import TrainingBatches
@@ -23,7 +23,6 @@ from baselines.published import weights
 from baselines.published.import_checkpoint import Provenance, import_checkpoint
 from baselines.training.scoring import score
 from baselines.training.submit import submit
-from ncl_bench.cli import app
 from ncl_bench.data.load import load_dataset
 
 SIZES = {"embed_size": 8, "word_dim": 6}
@@ -265,8 +264,8 @@ def test_in2r_is_centred_by_the_training_pairs(tmp_path):
 def test_imported_weights_are_neither_trained_on_nor_overwritten(tmp_path):
     import_checkpoint(ncr_file(tmp_path), statement("ncr"), tmp_path / "run")
     before = (tmp_path / "run" / "best.safetensors").read_bytes()
-    result = CliRunner().invoke(app, ["train", "ncr/digits_vse_infinity", "--to", str(tmp_path / "run")])
-    assert "holds imported weights" in str(result.exception)
+    with refused():
+        invoke("train", "ncr/digits_vse_infinity", "--to", tmp_path / "run")
     with refused():
         import_checkpoint(tmp_path / "model_best.pth.tar", statement("ncr"), tmp_path / "run")
     assert (tmp_path / "run" / "best.safetensors").read_bytes() == before
@@ -274,8 +273,7 @@ def test_imported_weights_are_neither_trained_on_nor_overwritten(tmp_path):
 
 def test_the_command_says_what_comes_next(tmp_path):
     arguments = [str(ncr_file(tmp_path)), "--method", "ncr", "--dataset", "digits", "--noise-ratio", "0.2"]
-    result = CliRunner().invoke(app, ["import-checkpoint", *arguments, "--to", str(tmp_path / "run")])
-    assert result.exit_code == 0, result.output
+    result = invoke("import-checkpoint", *arguments, "--to", tmp_path / "run")
     assert "ncl-bench score" in result.output
     described = json.loads((tmp_path / "run" / "run.json").read_text())
     assert described["noise"]["ratio"] == 0.2
@@ -325,8 +323,8 @@ def test_refusals_are_one_sentence_and_leave_nothing(case, tmp_path, monkeypatch
 
 def refuse(stated):
     arguments = ["import-checkpoint", "file.tar", "--method", stated.method, "--dataset", stated.dataset]
-    result = CliRunner().invoke(app, [*arguments, "--noise-ratio", "0.4", "--to", "run"])
-    assert "\n" not in saw(result.exception)
+    with refused():
+        invoke(*arguments, "--noise-ratio", "0.4", "--to", "run")
     assert [path.name for path in Path().iterdir()] == ["file.tar"]
 
 
@@ -352,8 +350,7 @@ def test_what_the_file_says_otherwise_is_a_warning(content, method, told, tmp_pa
     torch.save(content(), tmp_path / "file.tar")
     given = f"--method {method} --dataset digits --noise-ratio 0.4 --to".split()
     command = ["import-checkpoint", str(tmp_path / "file.tar"), *given, str(tmp_path / "run")]
-    result = CliRunner().invoke(app, command)
-    assert result.exit_code == 0, result.output
+    result = invoke(*command)
     assert "WARNING: " in result.stderr
     assert all(words in result.stderr for words in told)
 

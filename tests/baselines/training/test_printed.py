@@ -6,14 +6,13 @@ from itertools import product
 
 import pytest
 import yaml
-from typer.testing import CliRunner
+from support.command import invoke
 
 from baselines.recipes import recipe_names, split_name
 from baselines.training.grids import AND, Grid, grid_names
 from baselines.training.printed import comments, described, printed_row
 from baselines.training.recipe import Recipe
 from leaderboard.read_entries import read_published
-from ncl_bench.cli import app
 from ncl_bench.data import DATASETS
 from ncl_bench.noise.draw import Noise
 from ncl_bench.papers import PUBLISHED, base_name, printed_sum, read_families, read_papers, rows_by_recipe
@@ -74,11 +73,10 @@ def test_a_shown_recipe_has_every_option():
 
 
 def test_recipes_are_listed_and_shown_on_the_command_line():
-    run = CliRunner().invoke
-    assert run(app, ["recipes"]).stdout.split() == SHIPPED
-    listed = run(app, ["recipes", "--match", "coco_sgr"]).stdout.split()
+    assert invoke("recipes").stdout.split() == SHIPPED
+    listed = invoke("recipes", "--match", "coco_sgr").stdout.split()
     assert listed == [name for name in SHIPPED if "coco_sgr" in name]
-    assert run(app, ["recipes", "show", "ncr/coco_sgr"]).stdout == described("ncr/coco_sgr") + "\n"
+    assert invoke("recipes", "show", "ncr/coco_sgr").stdout == described("ncr/coco_sgr") + "\n"
 
 
 def test_a_recipe_file_is_shown_without_the_numbers_of_papers(tmp_path):

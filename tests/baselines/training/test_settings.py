@@ -5,9 +5,9 @@ import json
 import pytest
 import yaml
 from rich.console import Console
+from support.command import invoke
 from support.few_digits import TINY, InThisProcess
 from support.refusals import refused
-from typer.testing import CliRunner
 
 from baselines.training.grids import jobs_of
 from baselines.training.job import TrainingJob
@@ -16,7 +16,6 @@ from baselines.training.run_folder import RunFolder
 from baselines.training.statement import stated_settings
 from baselines.training.submit import submit
 from baselines.training.sweep import sweep
-from ncl_bench.cli import app
 from ncl_bench.errors import RecipeError
 
 NAME = "triplet/digits_vse_infinity"
@@ -100,8 +99,7 @@ def test_a_run_its_submission_and_its_sweep_say_what_was_set(tmp_path):
     given = ["method.epochs=1", "method.warmup_epochs=0", "batch_size=500", *small]
     options = [part for setting in given for part in ("--set", setting)]
     run = tmp_path / "run"
-    said = CliRunner().invoke(app, ["train", NAME, "--device", "cpu", "--to", str(run), *options])
-    assert said.exit_code == 0, said.output
+    invoke("train", NAME, "--device", "cpu", "--to", run, *options)
     wanted = {"method.epochs": 1, "method.warmup_epochs": 0, "batch_size": 500}
     wanted |= {f"backbone.{name}": value for name, value in TINY.items() if name != "name"}
     assert json.loads((run / "run.json").read_text())["settings"] == wanted
@@ -111,7 +109,7 @@ def test_a_run_its_submission_and_its_sweep_say_what_was_set(tmp_path):
     # the same as a recipe file is the same run
     recipe = tmp_path / "mine.yaml"
     recipe.write_text(yaml.safe_dump(RunFolder(run).read_run().recipe.model_dump(mode="json")))
-    again = CliRunner().invoke(app, ["train", str(recipe), "--device", "cpu", "--to", str(run)])
+    again = invoke("train", recipe, "--device", "cpu", "--to", run)
     assert "is already finished" in again.stdout, again.output
 
 

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 import yaml
 from rich.console import Console
+from support.command import invoke
 from support.few_digits import TINY as VSE
 from support.few_digits import InThisProcess
 from support.refusals import refused
-from typer.testing import CliRunner
 
 import baselines
 from baselines.methods import METHODS
@@ -35,7 +35,6 @@ from baselines.training.grids import (
 from baselines.training.plan import H100_MILLISECONDS
 from baselines.training.sweep import _write_table, means_of, sweep, table_to_print
 from baselines.training.train import TrainingProgress
-from ncl_bench.cli import app
 from ncl_bench.data import DATASETS
 from ncl_bench.evaluation.submission import read_submission
 from ncl_bench.files import sole_owner
@@ -191,7 +190,7 @@ def test_the_command_hands_over_where_data_and_features_lie_and_the_precision(tm
         "baselines.training.sweep.sweep", lambda to, jobs, **options: asked.update(options, jobs=jobs) or {}
     )
     options = ["--root", str(tmp_path), "--precision", "tf32", "--features", "gpu", "--device", "cuda"]
-    assert CliRunner().invoke(app, ["sweep", recipe, *options, "--to", str(tmp_path / "out")]).exit_code == 0
+    invoke("sweep", recipe, *options, "--to", tmp_path / "out")
     assert {(job.root, job.precision) for job in asked.pop("jobs")} == {(tmp_path, "tf32")}
     expected = {"features": "gpu", "device": "cuda", "at_once": 2, "slurm": None}
     assert asked == expected
@@ -202,13 +201,13 @@ def test_a_table_says_what_is_trained_and_arguments_narrow_it(tmp_path, recipe, 
     tuned = f"{other}_tuned"  # shipped, and another recipe
     table = written(tmp_path, steps=7, recipes=[recipe, other], noises=["none", "image-40"])
     command = ["sweep", "--table", table, "--to", str(tmp_path / "out")]
-    assert CliRunner().invoke(app, command).exit_code == 0
+    invoke(*command)
     assert len(asked) == 12
     assert {job.recipe for job in asked} == {recipe, other, tuned}
     assert {job.training.recipe.steps for job in asked} == {7}
     asked.clear()
     narrow = ["--noise", "image-40", "--seed", "1", "--set", "method.temperature=0.1"]
-    assert CliRunner().invoke(app, [*command, *narrow, tuned]).exit_code == 0
+    invoke(*command, *narrow, tuned)
     (job,) = asked
     assert (job.recipe, job.noise, job.seed) == (tuned, "image-40", 1)
     assert job.training.settings == {"steps": 7, "method.temperature": 0.1}
@@ -235,7 +234,7 @@ def test_a_table_of_papers_has_its_noises_per_recipe_and_a_method_alone_narrows_
         "crcl/flickr30k_sgr + crcl/flickr30k_saf": ["none", "caption-40"],
     }
     command = ["sweep", "--table", written(tmp_path, recipes=rows), "--to", str(tmp_path / "out")]
-    assert CliRunner().invoke(app, [*command, *arguments]).exit_code == 0
+    invoke(*command, *arguments)
     names = {(job.name.removesuffix(f"-{job.noise}-seed{job.seed}"), job.noise) for job in asked}
     assert names == trained
     assert {member.training.recipe.steps for job in asked for member in job.members} == {None}
@@ -266,9 +265,7 @@ REFUSED = [
 def test_what_cannot_be_swept_or_tuned_is_one_sentence(command, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))  # without srun
     with refused():
-        CliRunner().invoke(
-            app, [*shlex.split(command), "--to", str(tmp_path / "out")], catch_exceptions=False
-        )
+        invoke(*shlex.split(command), "--to", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -365,8 +362,7 @@ def test_an_ablation_is_trained_and_printed_beside_the_paper(tmp_path, monkeypat
 
     monkeypatch.setattr("baselines.training.sweep.sweep", trained)
     command = ["sweep", "--table", "ablation_ncr", "--dataset", "digits", "--to", str(tmp_path / "out")]
-    result = CliRunner().invoke(app, [*command, "--seed", "0", "--seed", "2"], env={"COLUMNS": "120"})
-    assert result.exit_code == 0, result.output
+    result = invoke(*command, "--seed", "0", "--seed", "2", COLUMNS="120")
     (line,) = (line for line in result.output.splitlines() if "without co-divide" in line)
     assert re.findall(r"[\d.]+", line) == ["2", "361.0", "1.4", "10.0", "192.9", "60.0"]
 
@@ -374,8 +370,7 @@ def test_an_ablation_is_trained_and_printed_beside_the_paper(tmp_path, monkeypat
 def test_a_plan_counts_what_is_left_without_data_and_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     command = ["sweep", "crcl", "--table", "flickr30k", "--noise", "caption-40", "--seed", "1", "--plan"]
-    found = CliRunner().invoke(app, [*command, "--set", "backbone.embed_size=8"], env={"COLUMNS": "80"})
-    assert found.exit_code == 0, found.exception
+    found = invoke(*command, "--set", "backbone.embed_size=8", COLUMNS="80")
     (total,) = (line for line in found.stdout.splitlines() if "sum" in line)
     assert re.findall(r"[\d,]+", total)[:3] == ["4", "0", "3"]
     assert not list(tmp_path.iterdir())
@@ -425,8 +420,7 @@ def test_the_progress_of_a_run_of_steps_is_that_of_its_steps():
 def test_a_search_has_a_plan_too(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     command = ["tune", "ncr/digits_vse_infinity", "--trials", "3", "--set", "steps=50", "--plan"]
-    found = CliRunner().invoke(app, command, env={"COLUMNS": "80"})
-    assert found.exit_code == 0, found.exception
+    found = invoke(*command, COLUMNS="80")
     (total,) = (line for line in found.stdout.splitlines() if "sum" in line)
     assert re.findall(r"[\d,]+", total) == ["3", "0", "3", "300"]
     assert "hours" not in found.stdout

@@ -9,6 +9,7 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
+from support.command import invoke
 from support.few_digits import (
     TINY,
     cut_short,
@@ -20,7 +21,6 @@ from support.few_digits import (
 )
 from support.refusals import refused
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from typer.testing import CliRunner
 
 from baselines.kit.batches import CPU_BYTES, memory_budget
 from baselines.methods import METHODS
@@ -30,7 +30,6 @@ from baselines.training.recipe import Recipe
 from baselines.training.run_folder import Machine, RunFolder
 from baselines.training.scoring import score
 from baselines.training.train import Trainer, TrainingProgress
-from ncl_bench.cli import app
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.load import load_dataset
 from ncl_bench.errors import TrainingError
@@ -167,22 +166,20 @@ def test_ctrl_c_says_what_is_kept_and_the_same_command_where_it_goes_on(tmp_path
     command = ["train", str(tmp_path / "recipe.yaml"), "--device", "cpu", "--to", str(tmp_path / "run")]
     with monkeypatch.context() as patched:
         patched.setattr(Trainer, "_epoch", stop)
-        stopped = CliRunner().invoke(app, command)
-    assert stopped.exit_code == 130
+        stopped = invoke(*command, code=130)
     said = {
         0: "interrupted: no epoch was complete; the same command starts again",
         1: f"interrupted: {tmp_path / 'run'} keeps 1 epoch; the same command goes on after epoch 1",
     }
     assert said[stopped_after] in stopped.stderr.splitlines()
-    again = CliRunner().invoke(app, command)
-    assert again.exit_code == 0
+    again = invoke(*command)
     assert (f"{tmp_path / 'run'} resumes after epoch 1" in again.stderr) == (stopped_after == 1)
 
 
 def test_a_budget_of_steps_counts_epochs_in_one_way(tmp_path):
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(few_digits_recipe("triplet", epochs=1)))
     command = ["train", str(tmp_path / "recipe.yaml"), "--device", "cpu", "--to", str(tmp_path / "run")]
-    said = CliRunner().invoke(app, [*command, "--set", "steps=9"])
+    said = invoke(*command, "--set", "steps=9")
     epochs = re.findall(r"epoch (\d+), (?:warmup|train)  ", said.stderr)
     assert len(epochs) > 1
     assert epochs == [str(number + 1) for number in range(len(epochs))]
@@ -295,12 +292,12 @@ def test_the_command_counts_epochs_from_one_and_says_that_nothing_was_left_to_do
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
     arguments = ["train", str(tmp_path / "recipe.yaml"), "--noise-ratio", "0.4", "--device", "cpu"]
     arguments += ["--root", str(tmp_path), "--to", str(tmp_path / "my run")]
-    said = CliRunner().invoke(app, arguments)
+    said = invoke(*arguments)
     assert "best on dev: epoch 2 of 2, rSum" in said.stdout  # the first is warm-up, which is never chosen
     following = f"'{tmp_path / 'my run'}' --root {tmp_path} --to 'submissions/my run'"
     assert f"next: ncl-bench score {following}" in said.stdout
     assert "finished before" not in said.stdout
-    again = CliRunner().invoke(app, arguments)
+    again = invoke(*arguments)
     assert "my run is already finished, nothing was trained" in again.stdout
 
 

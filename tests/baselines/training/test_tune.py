@@ -9,9 +9,9 @@ import pytest
 import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.command import invoke
 from support.few_digits import TINY, InThisProcess
 from support.refusals import refused
-from typer.testing import CliRunner
 
 from baselines.methods import METHODS
 from baselines.recipes import recipe_names
@@ -21,7 +21,6 @@ from baselines.training.recipe import Between, OneOf, Recipe
 from baselines.training.run_folder import Outcome
 from baselines.training.step import Diverged
 from baselines.training.tune import drawn, trials_of, tune
-from ncl_bench.cli import app
 from ncl_bench.data.load import load_dataset
 from ncl_bench.errors import NclBenchError, RecipeError
 
@@ -233,7 +232,7 @@ def test_recipes_narrow_a_table_and_the_table_says_the_rest(recipe, tmp_path):
     table = tmp_path / "table.yaml"
     table.write_text(yaml.safe_dump(content))
     arguments = ["tune", recipe, "--table", str(table), "--jobs", "1", "--to", str(folder)]
-    assert CliRunner().invoke(app, arguments).exit_code == 0
+    invoke(*arguments)
     assert [path.name for path in (folder / "tuned" / "info_nce").glob("*.yaml")] == ["few_tuned.yaml"]
     note = yaml.safe_load((folder / "tuned" / "info_nce" / "few_tuned.yaml").read_text())["note"]
     assert note.startswith("The best of 2 trials on dev under none noise, seed 7, 2 steps per network")

@@ -8,11 +8,10 @@ import datasets
 import numpy as np
 import pytest
 from PIL import Image
+from support.command import invoke
 from support.miniatures import IMAGES, SPECS
 from support.refusals import refused
-from typer.testing import CliRunner
 
-from ncl_bench.cli import app
 from ncl_bench.data.images import add_images
 from ncl_bench.data.load import load_dataset
 from ncl_bench.data.prepared import damage
@@ -72,8 +71,7 @@ def test_a_table_may_say_which_file_is_which(root, photos, tmp_path):
         lines.append(f"photo-{number},{image_id}")
     (tmp_path / "names.csv").write_text("\n".join(lines))
     arguments = ["add-images", "flickr30k", "--from", str(tmp_path / "photos"), "--to", str(root)]
-    result = CliRunner().invoke(app, [*arguments, "--names", str(tmp_path / "names.csv")])
-    assert result.exit_code == 0, result.output
+    invoke(*arguments, "--names", tmp_path / "names.csv")
     test = load_dataset("flickr30k", split="test", root=root)
     assert [test.images[row] for row in range(3)] == [photos[str(image_id)] for image_id in test.image_ids]
 

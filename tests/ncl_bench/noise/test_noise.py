@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import miniatures
+from support.command import invoke
 from support.damaged import NPY, assert_damage_is_refused, npy, was_read
 from support.refusals import refused
-from typer.testing import CliRunner
 
-from ncl_bench.cli import app
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import NoiseError
 from ncl_bench.noise import UNITS, Unit, register
@@ -362,10 +361,7 @@ def test_no_own_image_back_means_the_ratio_itself_is_a_candidate(n_units, ratio)
 
 
 def run(*arguments):
-    result = CliRunner().invoke(app, ["noise", *arguments])
-    if result.exception is not None:
-        raise result.exception
-    return result.output
+    return invoke("noise", *arguments).output
 
 
 def test_make_check_identify(tmp_path):
@@ -383,8 +379,7 @@ def test_make_check_identify(tmp_path):
     run("make", "digits", "--ratio", "0.4", "--unit", "image", "--seed", "9", "--to", image)
     assert sorted(np.load(image)) == list(range(2000))
     assert "one per image" in run("identify", image)
-    ran = CliRunner().invoke(app, ["noise", "identify", path, "--seeds", "-5"])
-    assert ran.exit_code == 2
+    ran = invoke("noise", "identify", path, "--seeds", "-5", code=2)
     assert "Input should be greater than or equal to 0" in " ".join(ran.output.split())
 
 

@@ -154,13 +154,10 @@ def read_noise_file(
             f"noise file {path} moves {moves}, not as unit {expected.name}; leave {named('noise_unit')} out, or make "
             f"one with `ncl-bench noise make {spec.name} --unit {expected.name}`"
         )
-    # the unit image is known by its permutation of images; of one caption per image both are the same array
-    forms = {"image": pairing[::each]} if by_image else {"caption": pairing, "image": pairing}
-    known = next(
-        filter(None, (find_known_noise(noise_sha256(units), spec) for units in forms.values())), None
-    )
+    # the unit image is known by its permutation of images
+    units = pairing[::each] if by_image else pairing
+    known = find_known_noise(noise_sha256(units), spec)
     realised = record_of(pairing, each, FILE.name, 0.0, None)
-    units = next(iter(forms.values()))
     likely = nominal_ratios(round(realised.realised_ratio * len(units)), len(units))
     ratio = known.ratio if known else next(iter(likely), realised.realised_ratio)
     name = known.unit if known else _drawn_by(pairing, spec, likely) if moved else None

@@ -103,19 +103,21 @@ def pairs_of(rows: UserPairs, image: str, caption: str = "", *, rows_in_order: b
 
 def _once(pairs: UserPairs) -> UserPairs:
     """Leave out pairs that a second file repeats: the same picture and caption in the same split."""
-    in_rows, split = pairs.image_column in pairs.pictures, split_column(pairs.frame)
-    first: dict[tuple[object, ...], int] = {}
-    again: dict[int, int] = {}
-    for row in np.flatnonzero(pd.Series(pairs.captions).duplicated(keep=False)).tolist():
-        name = identity(pairs.frame[pairs.image_column].iloc[row]) if in_rows else pairs.images[row]
-        key = (name, pairs.captions[row], pairs.frame[split].iloc[row] if split else "")
-        if pairs.part_of[first.setdefault(key, row)] != pairs.part_of[row] and name:
-            again[row] = first[key]
-    if not again:
+    split = split_column(pairs.frame)
+    rows = pd.DataFrame({"name": pairs.images, "caption": pairs.captions, "part": pairs.part_of})
+    rows["split"] = pairs.frame[split].tolist() if split else ""
+    rows = rows[rows["caption"].duplicated(keep=False)]
+    if pairs.image_column in pairs.pictures:
+        pictures = pairs.frame[pairs.image_column].iloc[rows.index]
+        rows = rows.assign(name=pd.Series([*map(identity, pictures)], rows.index, object))
+    rows = rows[rows["name"].astype(bool)]
+    first = rows.groupby(["name", "caption", "split"], sort=False, dropna=False)["part"].transform("first")
+    again = rows[first != rows["part"]]
+    if again.empty:
         return pairs
-    left = dict.fromkeys(pairs.files[pairs.part_of[row]] for row in again)
-    other = pairs.files[pairs.part_of[next(iter(again.values()))]]
-    kept = pairs.taken(np.setdiff1d(np.arange(len(pairs.captions)), [*again]))
+    left = dict.fromkeys(pairs.files[part] for part in again["part"])
+    other = pairs.files[first[again.index[0]]]
+    kept = pairs.taken(np.setdiff1d(np.arange(len(pairs.captions)), again.index))
     return kept.remarked(
         f"{len(again):,} rows of {listed(left, 3)} are left out: {other} holds the same picture and caption."
     )

@@ -155,29 +155,28 @@ def _whole(folder: Path, files: Sequence[Path]) -> list[Path]:
     Leftovers of another upload would double rows in silence, a missing part would lose them, and a folder for each
     configuration would mix them.
     """
-    sets: dict[tuple[str | None, str], dict[tuple[Path, str | None, str | None], list[int]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
+    sets: dict[tuple[str | None, str], dict[tuple[Path, str, str], list[int]]] = {}
     for path in files:
         part, inner = PART.fullmatch(path.stem), path.relative_to(folder)
         split = split_of(inner)
         if path.name in METADATA or not (part or split):
             continue
-        name = part["name"] if part else re.sub(r"[-_.]?\d+$", "", path.stem)
+        name, number, n, tail = (
+            part.groups() if part else (re.sub(r"[-_.]?\d+$", "", path.stem), "-1", "0", "")
+        )
         # above the folder of a split: a configuration, or another upload
         above = next(each for each in inner.parents if not split or split_of(each) != split)
-        of_name = sets[split, name][above, part and part["n"], part and part["tail"]]
-        of_name.append(int(part["part"]) if part else -1)
+        sets.setdefault((split, name), {}).setdefault((above, n, tail), []).append(int(number))
     for (_, name), sets_of_name in sets.items():
         if len(sets_of_name) > 1:
-            places = [f"{place / name}{f' of {n}' if n else ''}" for place, n, _ in sets_of_name]
+            places = [f"{place / name}{f' of {n}' if int(n) else ''}" for place, n, _ in sets_of_name]
             raise DataError(
                 f"{folder} holds {len(places)} sets of one name, {listed(places, 3)}; remove those of an older upload, "
                 "or give the folder of one"
             )
-        ((place, n, _), numbers) = next(iter(sets_of_name.items()))
-        start = int(n or 0) in numbers  # parts count from 1
-        if lacking := sorted({*range(start, int(n or 0) + start)} - {*numbers}):
+        (((place, n, _), numbers),) = sets_of_name.items()
+        start = int(n) in numbers  # parts count from 1
+        if lacking := sorted({*range(start, int(n) + start)} - {*numbers}):
             raise DataError(
                 f"{folder / place} holds {len(numbers)} of {n} parts of {name or 'one set'}: part "
                 f"{listed(map(str, lacking), 5)} is missing; fetch it"

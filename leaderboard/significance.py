@@ -258,29 +258,30 @@ def largest_differences(
     """
     random, n_images = np.random.default_rng(seed), groups[0].shape[1]
     means = np.stack([one.mean(axis=0) for one in groups])
-    over_images = _changes(n_images, images_per_fold, draws) @ means.T.astype(np.float64) / n_images
+    # draws lie side by side, here and below: numpy goes through long rows at once
+    over_images = np.ascontiguousarray((_changes(n_images, images_per_fold, draws) @ means.T / n_images).T)
     # three seeds alone have ten different resamples: deviations of all rows together make a smooth distribution
     pool = [
         np.sqrt(len(one) / (len(one) - 1)) * (one.mean(axis=1) - one.mean()) for one in groups if len(one) > 1
     ]
     deviations = np.concatenate(pool) if pool else np.zeros(1)
-    of_seeds, spread = np.empty((2, draws, len(groups)))
+    of_seeds, spread = np.empty((2, len(groups), draws))
     for number, one in enumerate(groups):
-        drawn = deviations[random.integers(len(deviations), size=(draws, len(one)))]
+        drawn = deviations[random.integers(len(deviations), size=(draws, len(one))).T.copy()]
         # a closed form does not deviate
-        of_seeds[:, number] = drawn.mean(axis=1) if v.of_mean[number] or len(one) > 1 else 0.0
-        spread[:, number] = drawn.var(axis=1, ddof=1) / len(one) if len(one) > 1 else v.of_mean[number]
+        of_seeds[number] = drawn.mean(axis=0) if v.of_mean[number] or len(one) > 1 else 0.0
+        spread[number] = drawn.var(axis=0, ddof=1) / len(one) if len(one) > 1 else v.of_mean[number]
     largest = np.zeros(draws)
     # row by row of the pairs, since all pairs of all draws together would take gigabytes
     for i in range(1, len(groups)):
         # without the interaction of seed and image, which the seeds' deviations hold too
         share = np.sqrt(
             np.divide(v.images[i, :i], v.over_images[i, :i], where=v.over_images[i, :i] > 0, out=np.zeros(i))
-        )
-        apart = share * (over_images[:, [i]] - over_images[:, :i]) + of_seeds[:, [i]] - of_seeds[:, :i]
-        variance = spread[:, [i]] + spread[:, :i] + v.images[i, :i]
+        )[:, None]
+        apart = share * (over_images[i] - over_images[:i]) + of_seeds[i] - of_seeds[:i]
+        variance = spread[i] + spread[:i] + v.images[i, :i, None]
         ratio = np.divide(np.abs(apart), np.sqrt(variance), where=variance > 0, out=np.zeros_like(apart))
-        largest = np.maximum(largest, ratio.max(axis=1))
+        largest = np.maximum(largest, ratio.max(axis=0))
     return largest
 
 

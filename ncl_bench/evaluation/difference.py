@@ -194,8 +194,7 @@ def significant_pairs(
 ) -> NDArray[np.bool_]:
     """Apply :func:`significantly_different` to every pair of groups; bool ``(n, n)``.
 
-    Bounds on the t quantile decide most pairs at once; the remaining pairs are tested one by one. Results are
-    identical.
+    Most pairs are decided at once; those too close for the rounding are tested one by one. Results are identical.
 
     Args:
         groups: one float ``(n_seeds, n_images)`` array per group, on the same images.
@@ -205,29 +204,22 @@ def significant_pairs(
     from scipy.special import stdtrit
 
     n_images, v = groups[0].shape[1], pair_variances(groups, images_per_fold, of_one)
-    quantile: Float64Array = stdtrit(np.arange(1, _STEPS * (n_images + 1)) / _STEPS, 0.5 + CONFIDENCE / 200)
     squares = v.of_mean**2 / v.freedom
     squared = np.add.outer(squares, squares)
     variance = v.seeds + v.images
     with np.errstate(divide="ignore", invalid="ignore"):
         freedom = variance**2 / (squared + v.images**2 / (n_images - 1))
         ratio = np.abs(np.subtract.outer(v.level, v.level)) / np.sqrt(variance)
-    # enough digits are left after the cancellation, and the table covers the degrees of freedom
-    sure = np.isfinite(variance) & (variance > 1e-4 * v.own) & (freedom > 1) & (freedom < n_images)
-    place = np.where(sure, freedom * _STEPS, _STEPS).astype(np.int64) - 1
-    # the quantile falls with the degrees of freedom: its neighbours in the table bound it, with room for rounding
-    above = sure & (ratio > quantile[place] * (1 + 1e-9))
-    below = (sure & (ratio < quantile[place + 1] * (1 - 1e-9))) | np.isinf(variance)
-    # too close to call from bounds
+    # enough digits are left after the cancellation
+    sure = np.isfinite(variance) & (variance > 1e-4 * v.own) & (freedom > 1)
+    limit = stdtrit(np.where(sure, freedom, 1.0), 0.5 + CONFIDENCE / 200)
+    above = sure & (ratio > limit * (1 + 1e-9))
+    below = (sure & (ratio < limit * (1 - 1e-9))) | np.isinf(variance)
     for i, j in np.argwhere(np.tril(~(above | below), -1)).tolist():
         known = (of_one[i], of_one[j]) if of_one else (FIXED, FIXED)
         above[i, j] = significantly_different(groups[i], groups[j], images_per_fold, known)
     apart: NDArray[np.bool_] = np.tril(above, -1)
     return apart | apart.T
-
-
-_STEPS = 64
-"""The quantile is tabulated at degrees of freedom in steps of 1 / 64."""
 
 
 def _of_seeds(values: Float64Array, of_one: OfOneRun) -> OfOneRun:

@@ -196,33 +196,24 @@ def intervals_of_models(
     # the resamples are the same for all models, and reading them takes longer than to multiply
     samples = bootstrap_recalls(np.hstack(hits), np.tile(queries_per_image, len(hits)), images_per_fold)
     of_models = samples.reshape(len(samples), len(hits), -1)
-    ends = intervals(np.dstack([of_models, of_models.sum(axis=2)]).reshape(len(samples), -1))
-    n = len(queries_per_image) + 1
-    return [
-        _with_exact(ends[n * model : n * (model + 1)], own, queries_per_image)
-        for model, own in enumerate(hits)
-    ]
-
-
-def _with_exact(
-    bounds: list[tuple[float, float]], hits: Int64Array, queries_per_image: Int64Array
-) -> list[tuple[float, float]]:
-    """The intervals of one model, with the exact ones where the bootstrap degenerates."""
-    every = list(range(hits.shape[1]))
+    found = intervals(np.dstack([of_models, of_models.sum(axis=2)]).reshape(len(samples), -1))
+    n, by_image = len(queries_per_image), np.stack([one.T for one in hits])
     # images with an answered query, and with a missed one: of each recall, and of all
-    sides = [np.ascontiguousarray(side.T) for side in (hits > 0, hits < queries_per_image)]
-    images = [np.append(side.sum(axis=1), np.count_nonzero(side.any(axis=0))) for side in sides]
+    images = [
+        np.column_stack([np.count_nonzero(side, axis=2), np.count_nonzero(side.any(axis=1), axis=1)])
+        for side in (by_image > 0, by_image < queries_per_image[:, None])
+    ]
     # here the bootstrap degenerates: it can only repeat the few misses that it has seen, and without any its
     # interval is a single point
-    for place in np.flatnonzero(np.minimum(*images) < FEWEST_IMAGES).tolist():
-        columns = every[place : place + 1] or every
-        queries, answered = queries_per_image[columns], hits[:, columns]
+    for model, place in np.argwhere(np.minimum(*images) < FEWEST_IMAGES).tolist():
+        columns = [place] if place < n else list(range(n))
+        queries, answered = queries_per_image[columns], hits[model][:, columns]
         # queries of one image may be missed together, so images count, each by the share of its queries
         shares = [float((side.sum(axis=0) / queries).mean()) for side in (answered, queries - answered)]
         low, high = exact_interval(*shares)
         # the last place is the sum of all recalls, whose interval is that of their mean, scaled
-        bounds[place] = (len(columns) * low, len(columns) * high)
-    return bounds
+        found[model * (n + 1) + place] = (len(columns) * low, len(columns) * high)
+    return [found[first : first + n + 1] for first in range(0, len(found), n + 1)]
 
 
 def exact_interval(answered: float, missed: float) -> tuple[float, float]:
@@ -249,6 +240,10 @@ def intervals(samples: Float64Array) -> list[tuple[float, float]]:
     """
     tail = (100.0 - CONFIDENCE) / 2
     # unsmoothed percentiles: recalls are steps, and a normal interval may leave [0, 100]
-    rows = np.ascontiguousarray(samples.T)  # sorting along columns takes twice as long
-    low, high = np.percentile(rows, [tail, 100.0 - tail], axis=1)
-    return list(zip(low.tolist(), high.tolist(), strict=True))
+    # sorted by rows, a fourth of the time of numpy.percentile, whose rounding this is
+    rows = np.sort(np.ascontiguousarray(samples.T), axis=1)
+    place = (rows.shape[1] - 1) * (np.array([tail, 100.0 - tail]) / 100)
+    below = place.astype(np.int64)
+    share, low, high = place - below, rows[:, below], rows[:, below + 1]
+    ends = np.where(share < 0.5, low + (high - low) * share, high - (high - low) * (1 - share))
+    return [(first, last) for first, last in ends.tolist()]

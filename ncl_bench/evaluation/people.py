@@ -323,8 +323,12 @@ def _in_order(place: NDArray[np.int64], levels: NDArray[np.integer[Any]]) -> flo
 
 
 def _auroc_in_order(place: NDArray[np.int64], positive: NDArray[np.bool_]) -> float:
-    both = int(positive.sum()) * int((~positive).sum())
-    return 0.5 + 0.5 * _in_order(place, positive.astype(np.int64)) / both
+    starts = np.flatnonzero(np.diff(place, prepend=-1))
+    times = np.diff(starts, append=len(place))
+    # of each pair: those before its place and those up to it
+    around, n = np.repeat(2 * starts + times, times), int(positive.sum())
+    apart = int(around[positive].sum()) - n * len(place)
+    return 0.5 + 0.5 * apart / (n * (len(place) - n))
 
 
 def ceiling(judgements: Judgements) -> float:
@@ -393,19 +397,13 @@ def concordance(scores: NDArray[np.generic], judged: NDArray[np.generic]) -> Flo
         scores: ``(n,)``, numbers.
         judged: ``(n,)``, few different values.
     """
-    order = np.argsort(scores, kind="stable")
-    ordered, level = scores[order], np.unique(judged, return_inverse=True)[1][order]
-    n, n_levels = len(scores), int(level.max()) + 1
-    upto = np.zeros((n + 1, n_levels))  # observations of each level among the first
-    upto[np.arange(1, n + 1), level] = 1
-    np.cumsum(upto, axis=0, out=upto)
-    # of each level: those with a lower score minus those with a higher one
-    lower = (
-        upto[np.searchsorted(ordered, ordered)] - upto[-1] + upto[np.searchsorted(ordered, ordered, "right")]
-    )
+    place, level = (np.unique(each, return_inverse=True)[1] for each in (scores, judged))
+    n_levels = int(level.max()) + 1
+    cells = place * n_levels + level
+    here = np.bincount(cells, minlength=n_levels * (int(place.max()) + 1)).reshape(-1, n_levels)
+    # of each level at each score: those with a lower score minus those with a higher one
+    lower = (2 * np.cumsum(here, axis=0) - here - here.sum(axis=0)).astype(np.float64)
     to_level = np.cumsum(lower, axis=1)
-    here = np.arange(n), level
-    balance = np.empty(n)
     # lower levels should score lower, higher levels higher
-    balance[order] = (to_level[here] - lower[here]) - (to_level[:, -1] - to_level[here])
-    return balance
+    found: Float64Array = ((to_level - lower) - (to_level[:, -1:] - to_level)).ravel()[cells]
+    return found

@@ -68,7 +68,7 @@ def croissant(spec: DatasetSpec) -> dict[str, Any]:
         "inLanguage": list(spec.languages),
         "version": CARD_VERSION,
         "distribution": _shipped(shipped) if shipped else _downloaded(origin),
-        "recordSet": [_splits(spec, shipped), *(_table(shipped) if shipped and shipped.columns else ())],
+        "recordSet": [_splits(spec, shipped), *([_table(shipped)] if shipped and shipped.columns else ())],
     }
 
 
@@ -151,7 +151,7 @@ def _splits(spec: DatasetSpec, shipped: EmbeddedDataset | None) -> dict[str, Any
     )
 
 
-def _table(spec: EmbeddedDataset) -> list[dict[str, Any]]:
+def _table(spec: EmbeddedDataset) -> dict[str, Any]:
     """The table that an embedded dataset reads."""
     fields = [
         _node(
@@ -163,12 +163,10 @@ def _table(spec: EmbeddedDataset) -> list[dict[str, Any]]:
         )
         for column, what in spec.columns.items()
     ]
-    return [
-        _node(
-            "RecordSet",
-            "pictures",
-            description="One picture per row; row r has features r of features.npy, times scales.npy.",
-            key={"@id": fields[0]["@id"]},
-            field=fields,
-        )
-    ]
+    return _node(
+        "RecordSet",
+        "pictures",
+        description="One picture per row; row r has features r of features.npy, times scales.npy.",
+        key={"@id": fields[0]["@id"]},
+        field=fields,
+    )

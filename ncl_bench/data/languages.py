@@ -101,7 +101,7 @@ def language_tag(name: str) -> str | None:
         return None
     if region == "ID" and language != "id":
         return None
-    return "-".join(part for part in (language, script, region) if part)
+    return "-".join(filter(None, (language, script, region)))
 
 
 def language_name(tag: str) -> str:

@@ -17,7 +17,6 @@ from ncl_bench.data.judgements import Judgements
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.tokenizers import default_tokenizer
 from ncl_bench.errors import DataError, NoiseError, known_name
-from ncl_bench.foreign import whole_number
 from ncl_bench.noise import unit_of
 from ncl_bench.noise.draw import Noise, NoiseUnit, clean_pairing, inject_noise, record_of
 from ncl_bench.noise.files import KnownNoise
@@ -220,13 +219,14 @@ def protocol_images(protocol: str) -> int:
     Raises:
         DataError: the name has no such form.
     """
-    match = re.fullmatch(r"(5fold-)?(\d+)(k?)", protocol)
-    number = whole_number(match[2]) if match else None
-    if match is None or number is None or (match[1] and protocol != "5fold-1k"):
+    if protocol == "5fold-1k":
+        return 5_000
+    match = re.fullmatch("([0-9]{1,15})(k?)", protocol)
+    if match is None:
         raise DataError(
             f"no protocol {protocol!r} exists; name it after the number of test images, such as 200 or 1k"
         )
-    return (5 if match[1] else 1) * number * (1_000 if match[3] else 1)
+    return int(match[1]) * (1_000 if match[2] else 1)
 
 
 @dataclass(frozen=True, kw_only=True)

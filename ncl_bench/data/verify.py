@@ -218,17 +218,11 @@ def _feature_files(material: Material) -> Iterator[tuple[str, FeatureFile]]:
         yield split, cast(FeatureFile, content.image_features)  # of a download
 
 
-def has_known_hash(sha256: str, known: KnownFile | None) -> bool | None:
-    """Whether a hash (hex) equals the published file's; None if that is unknown."""
-    return None if known is None else sha256.startswith(known.sha256)
-
-
 def hashed(path: Path, known: KnownFile | None) -> FileRecord:
     """Hash a file and compare it with a known hash."""
     sha256 = sha256_of_file(path)
-    return FileRecord(
-        name=path.name, bytes=path.stat().st_size, sha256=sha256, published=has_known_hash(sha256, known)
-    )
+    published = None if known is None else sha256.startswith(known.sha256)
+    return FileRecord(name=path.name, bytes=path.stat().st_size, sha256=sha256, published=published)
 
 
 def _checked(spec: DatasetSpec, material: Material, files: Sequence[FileRecord]) -> Iterator[str]:
@@ -290,7 +284,7 @@ def vocabulary_warning(origin: Origin, tokenizer: str, sha256: str | None) -> st
         sha256: hash (hex) of the vocabulary file; None for a vocabulary built from the captions.
     """
     known = origin.vocabulary
-    if known is None or not uses_vocabulary_file(tokenizer) or (sha256 and has_known_hash(sha256, known)):
+    if known is None or not uses_vocabulary_file(tokenizer) or (sha256 and sha256.startswith(known.sha256)):
         return None
     own = "built from the training captions" if sha256 is None else "another file than the published one"
     return (

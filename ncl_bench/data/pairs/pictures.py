@@ -99,12 +99,12 @@ def _files(
     )
 
 
-def find_pictures(pairs: UserPairs, images: Path | None, work: Path, progress: Progress = silent) -> Pictures:
+def find_pictures(pairs: UserPairs, images: Path | None, work: Path) -> Pictures:
     """Find the picture of every row, and take files with equal bytes for one, so that no copy vouches for the other.
 
     Arguments and errors are those of :func:`locate`.
     """
-    names, files, remarks = locate(pairs, images, work, progress)
+    names, files, remarks = locate(pairs, images, work)
     sizes = {name: file.stat().st_size if file.is_file() else -1 for name, file in files.items()}
     shared = Counter(sizes.values())  # only files of one size can be equal, so most are never read
     first: dict[object, str] = {}
@@ -240,7 +240,7 @@ class FileIndex:
         file_of: dict[str, Path] = {}
         alone: list[str] = []
         # paths of another machine begin above the folder, and all lose as many parts
-        for depth in range(max([1, *(path.count("/") for path in written.values())])):
+        for depth in range(1 + max((path.count("/") for path in written.values()), default=0)):
             ends = {name: path.split("/", depth)[-1] for name, path in written.items()}
             for name, path in ends.items():
                 if depth == 0 or "/" in path:

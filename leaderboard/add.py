@@ -1,6 +1,6 @@
 """Add submissions: check and evaluate each again, then write its seed and ranks into the files of its row."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +11,6 @@ from leaderboard.folder import REPRODUCED
 from leaderboard.read_entries import check_header, condition_of, ranks_of, refuse_copies
 from leaderboard.row_files import (
     Header,
-    Results,
     RowFile,
     SeedRecord,
     header_of,
@@ -145,7 +144,13 @@ def write_rows(
     with sole_owner(root):
         results = read_results(root)
         files = dict(results.files)
-        ranks = _standing_ranks(results, {row.header.dataset for row in rows}, root, progress)
+        datasets = {row.header.dataset for row in rows}
+        names = [name for name, file in files.items() if file.header.dataset in datasets]
+        ranks = {}
+        with progress("read results", len(names)) as advance:
+            for name in names:
+                ranks[name] = ranks_of(root, name, files[name])
+                advance(1)
         for row in rows:
             files[row.name] = _with_row(files.get(row.name), row, root)
             ranks.setdefault(row.name, {})[row.record.key] = row.counted
@@ -164,19 +169,6 @@ def write_rows(
             for name, key in (*new, *((one.row, one.key) for one in standing)):
                 listed[name] = sorted({*listed.get(name, ()), key})
             write_text(root / REPRODUCED, reproduced_yaml(listed))
-
-
-def _standing_ranks(
-    results: Results, datasets: Collection[str], root: Path, progress: Progress
-) -> dict[str, dict[str, Counted]]:
-    """Ranks of all existing results on some datasets, by row and seed."""
-    files = {name: file for name, file in results.files.items() if file.header.dataset in datasets}
-    ranks = {}
-    with progress("read results", len(files)) as advance:
-        for name, file in files.items():
-            ranks[name] = ranks_of(root, name, file)
-            advance(1)
-    return ranks
 
 
 def _with_row(standing: RowFile | None, row: NewRow, root: Path) -> RowFile:

@@ -213,9 +213,8 @@ def merge_seeds(entries: Iterable[Entry]) -> list[Entry]:
 def results_of_rows(entries: Iterable[Entry]) -> list[list[Entry]]:
     """The results of every row: those of one file under one condition, and each printed number alone."""
     # a printed number has no file, and so a key of its own
-    keyed = enumerate(entries)
-    groups = grouped(keyed, lambda one: (one[1].file, one[1].condition) if one[1].file else one[0])
-    return [[entry for _, entry in group] for group in groups.values()]
+    groups = grouped(entries, lambda one: (one.file, one.condition) if one.file else id(one))
+    return [*groups.values()]
 
 
 def merge(entries: Sequence[Entry]) -> Entry:

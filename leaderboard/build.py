@@ -12,7 +12,6 @@ from leaderboard.exports import (
     csv_text,
     latex_text,
     paper_tables,
-    readme,
     rows_in,
     tables,
     with_tables,
@@ -86,11 +85,16 @@ def built(
 
 
 def _of_root(root: Path, content: Content, measured: Iterable[MeasuredTable], files: dict[str, str]) -> Built:
-    text, sha256 = readme(root), evidence_sha256(root)
+    text, sha256 = _text(root / README), evidence_sha256(root)
     frame = frame_text(content.seeds, content.rows, sha256) if content.papers else ""
     new = with_tables(text or _TITLE, tables(content), sha256)
     chart = cost_chart(measured, content.rows, standalone=True)
     return Built(len(content.rows), files, new, frame, f"{chart}\n" if chart else "", rows_in(text) != sha256)
+
+
+def _text(path: Path) -> str:
+    """Text of a file; empty if there is none."""
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 def build(
@@ -135,15 +139,12 @@ def check(root: Path = HERE, *, published: bool = True, progress: Progress = sil
     """
     content = read_content(root, published=published, progress=progress)
     rebuilt = _of_root(root, content, each_table(content), {})  # the first one has the figure
-    stands = root / FRAME
-    frame = stands.read_text(encoding="utf-8") if stands.is_file() else ""
+    frame = _text(root / FRAME)
     same_evidence = frame.partition(",")[0] == rebuilt.frame.partition(",")[0]  # each begins with its hash
-    plot = root / PLOT
-    drawn = plot.read_text(encoding="utf-8") if plot.is_file() else ""
     for name, differs, option in (
         (FRAME, rebuilt.frame and same_evidence and frame != rebuilt.frame, ""),
-        (README, not rebuilt.behind and rebuilt.readme != readme(root), " --tables"),
-        (PLOT, not rebuilt.behind and rebuilt.chart != drawn, " --tables"),
+        (README, not rebuilt.behind and rebuilt.readme != _text(root / README), " --tables"),
+        (PLOT, not rebuilt.behind and rebuilt.chart != _text(root / PLOT), " --tables"),
     ):
         if differs:
             raise SubmissionError(

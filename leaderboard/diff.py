@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leaderboard.copies import contradicts, correlated, near_copies
+from leaderboard.entries import Condition
 from leaderboard.evidence import arrays_of
 from leaderboard.exports import RANKS, ROWS
 from leaderboard.read_entries import DISAGREEMENT, changed_settings, noise_used, ranks_of, run_name
@@ -28,8 +29,7 @@ from ncl_bench.foreign import reading
 CsvLine = dict[str, str]
 """A line of the table of all rows: column to text."""
 Key = tuple[str, ...]
-_CONDITION = ("dataset", "protocol", "noise_unit", "noise_ratio", "text")
-_PRINTED = ("source", "table", "method", "backbone", *_CONDITION)
+_PRINTED = ("source", "table", "method", "backbone", *Condition.model_fields)
 _NAMED = ("rank", "r_sum", "seeds", "status", "selection", "extra", "encoder", "notes", "doubts")
 """What is said of a new row, also where it is empty."""
 _MOST_LINES, _MOST_LETTERS = 200, 300
@@ -168,7 +168,7 @@ def section(title: str, items: Iterable[str]) -> str:
 
 def described(row: CsvLine) -> str:
     """Method, backbone and condition of a row, and its file or source, as Markdown."""
-    condition = in_markdown(" ".join(filter(None, (row.get(name, "") for name in _CONDITION))))
+    condition = in_markdown(" ".join(filter(None, (row.get(name, "") for name in Condition.model_fields))))
     source = " ".join(filter(None, (row.get("source", ""), row.get("table", ""))))
     method, backbone = (in_markdown(row.get(name, "")) for name in ("method", "backbone"))
     return ", ".join(filter(None, (method, backbone, condition, in_markdown(row.get("file") or source))))

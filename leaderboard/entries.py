@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import statistics
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -40,6 +41,10 @@ UNIT_TITLES: dict[Unit, str] = {
 """Noise units in words, in the order of the boards."""
 Run = tuple[str, str, str]
 """Name of a row file, key of a seed, and protocol."""
+WARM_UP = "(warm-up"
+"""In the name of a control that begins with another loss."""
+FALLEN = 0.9
+"""Share of its best rSum on dev below which a control has collapsed."""
 REFERENCE_RATIO = 0.4
 """Noise ratio that orders the lines of figures and tables."""
 Shown = TypeVar("Shown")
@@ -67,6 +72,11 @@ class Condition(Record):
     text: Annotated[
         str, Field(max_length=20), Matching("[a-z0-9_-]*", "a language and tokenizer, such as zh-bert")
     ] = ""
+
+    @property
+    def noise(self) -> tuple[Unit, float | None]:
+        """Unit and ratio of the noise, such as ``("caption", 0.4)``."""
+        return self.noise_unit, self.noise_ratio
 
     @property
     def percent(self) -> str:
@@ -123,7 +133,7 @@ class Recalls(Record):
     @property
     def values(self) -> dict[str, float | None]:
         """Name to value, in printed order."""
-        return {name: getattr(self, name) for name in RECALLS}
+        return dict(self)
 
     @property
     def r_sum(self) -> float | None:
@@ -295,8 +305,8 @@ class Entry(Record):
         """Highest rSum on dev and that after the last epoch, means over seeds; None without curves."""
         if not self.curves:
             return None
-        n = len(self.curves)
-        return sum(max(one.dev) for one in self.curves) / n, sum(one.dev[-1] for one in self.curves) / n
+        fmean = statistics.fmean
+        return fmean(max(one.dev) for one in self.curves), fmean(one.dev[-1] for one in self.curves)
 
     @property
     def n_seeds(self) -> int:
@@ -313,6 +323,7 @@ class Row(Entry):
         rank_interval: simultaneous 95 % interval of the rank; None without a rank or evidence.
         also: sources of other rows with the same numbers; None in those rows, which follow the one that leads them.
         shown_as: name in place of the label.
+        interval: 95 % interval of what a page other than the boards ranks by; None without evidence.
     """
 
     number: int = 0
@@ -320,6 +331,7 @@ class Row(Entry):
     rank_interval: tuple[int, int] | None = None
     also: tuple[str, ...] | None = ()
     shown_as: ShownText = ""
+    interval: tuple[float, float] | None = None
 
     @classmethod
     def of(cls, entry: Entry, **facts: Any) -> Self:
@@ -336,21 +348,32 @@ class Row(Entry):
         """Training time in steps of the plain triplet loss on one network; None if it was not recorded."""
         return self.cost * self.budget if self.cost and self.budget else None
 
+    @property
+    def collapsed(self) -> bool:
+        """Whether a control ends more than a tenth below its best rSum on dev, once its warm-up is over.
 
-class Place(Row):
-    """A row of a measured table, or of the page of people's judgements, with its rank there.
+        A control without a warm-up has one loss throughout: where it falls, it memorises wrong pairs, which is what it
+        shows.
+        """
+        ends = [curve.dev[-1] / max(curve.dev) for curve in self.curves if any(curve.dev)]
+        return WARM_UP in self.method and bool(ends) and statistics.fmean(ends) < FALLEN
 
-    Attributes:
-        line: title of its line.
-        interval: 95 % interval of what the page ranks by; None without evidence.
-        detection: see :func:`leaderboard.measured.detection`.
-        collapsed: see :func:`leaderboard.measured.collapsed`.
-    """
+    @property
+    def detection(self) -> dict[str, float] | None:
+        """AUROC and average precision of the clean probability at the epoch with the highest rSum on dev.
 
-    line: str = ""
-    interval: tuple[float, float] | None = None
-    detection: dict[str, float] | None = None
-    collapsed: bool = False
+        ``last_auroc`` is that after the last epoch, ``best_auroc`` the highest of any epoch. Means over seeds, in
+        [0, 1]; None if the method estimates nothing or no pair was wrong.
+        """
+        curves = [curve for curve in self.curves if curve.auroc]
+        if not curves:
+            return None
+        return {
+            "auroc": statistics.fmean(curve.auroc[curve.best] for curve in curves),
+            "average_precision": statistics.fmean(curve.average_precision[curve.best] for curve in curves),
+            "last_auroc": statistics.fmean(curve.auroc[-1] for curve in curves),
+            "best_auroc": statistics.fmean(max(curve.auroc) for curve in curves),
+        }
 
 
 def grouped(rows: Iterable[Shown], key: Callable[[Shown], Key]) -> dict[Key, list[Shown]]:

@@ -6,7 +6,6 @@ A table for a paper holds one category of a board as LaTeX, Markdown or CSV.
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from leaderboard.board import Board, Content
@@ -47,7 +46,6 @@ _ECCV = ("i2t_map_at_r", "t2i_map_at_r")
 _PRELIMINARY = ("preliminary", "r_sum_low", "r_sum_high")
 RANKS = ("rank", "rank_low", "rank_high")
 """Columns that depend on the other rows of a group."""
-_CONDITION = ("dataset", "protocol", "noise_unit", "noise_ratio", "text")
 
 
 def csv_text(rows: Iterable[Row]) -> str:
@@ -55,7 +53,7 @@ def csv_text(rows: Iterable[Row]) -> str:
     sums = ("r_sum", "r_sum_std", *(f"eccv_{name}" for name in _ECCV), *MEASURES, "printed_r_sum")
     columns = (
         "rank",
-        *_CONDITION,
+        *Condition.model_fields,
         *_FACTS,
         *RECALLS,
         *sums,
@@ -145,12 +143,6 @@ _CATEGORIES = ("single", "ensemble")
 _MOST = 12
 OTHER_SUM = "‡"
 """Marks an rSum that differs from the one that the paper prints."""
-
-
-def readme(root: Path) -> str:
-    """Text of a leaderboard's README.md; empty if there is none."""
-    path = root / README
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 def rows_in(text: str) -> str:

@@ -7,18 +7,18 @@ library versions change no byte.
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
 
 import numpy as np
 
-from leaderboard.entries import Place, Row, by_reference, grouped, title_of
-from leaderboard.rendering import markup, render
+from leaderboard.entries import Row, by_reference, grouped, title_of
+from leaderboard.rendering import svg
 from ncl_bench.papers import Paper
 
-Charts = list[tuple[str, object]]
+Charts = list[tuple[str, str]]
 MOST_CURVES = 8
 _NAME_STEP = 15.0
 _LONGEST_NAME = 26
@@ -71,22 +71,14 @@ def method_charts(rows: Iterable[Row], family: str, papers: Mapping[str, Paper])
 
 def overview_charts(rows: Iterable[Row], papers: Mapping[str, Paper]) -> Charts:
     """One chart per protocol and noise unit: the best curves of comparable, undoubted region-feature rows."""
-    return _charts(_overview(rows), papers)
-
-
-def _overview(rows: Iterable[Row]) -> list[Row]:
-    return [row for row in rows if row.comparable and row.features == "region" and not row.extra]
+    return _charts(
+        [row for row in rows if row.comparable and row.features == "region" and not row.extra], papers
+    )
 
 
 def _charts(rows: Iterable[Row], papers: Mapping[str, Paper]) -> Charts:
-    return [
-        (title, markup(curves(series, title=title, x_title="noise ratio, %", y_title="rSum")))
-        for title, series in _series(rows, papers)
-    ]
-
-
-def _series(rows: Iterable[Row], papers: Mapping[str, Paper]) -> Iterator[tuple[str, list[Curve]]]:
     """Per dataset, protocol, text and noise unit: a title and the best curves, from ratio 0 if they can."""
+    charts: Charts = []
     named = [(_with_paper(row, papers), row) for row in rows if row.condition.noise_unit != "natural"]
     for here, group in grouped(named, lambda one: one[1].condition.at_every_ratio()).items():
         names, unit = {name for name, _ in group}, here.noise_unit
@@ -98,14 +90,16 @@ def _series(rows: Iterable[Row], papers: Mapping[str, Paper]) -> Iterator[tuple[
         ]
         series = best_curves([*clean, *group]) if unit != "none" else []
         if not all(curve.control for curve in series):
-            yield f"{here.title}: rSum against noise ratio", series
+            title = f"{here.title}: rSum against noise ratio"
+            charts.append((title, curves(series, title=title, x_title="noise ratio, %", y_title="rSum")))
+    return charts
 
 
 def _with_paper(row: Row, papers: Mapping[str, Paper]) -> str:
     """The method's name, with the paper that prints the number if it is not the method's own."""
     paper = papers.get(row.source)
     foreign = paper is not None and paper.method != row.family
-    return f"{row.label} (in {paper.short.split(',')[0]})" if paper and foreign else row.label
+    return f"{row.label} (in {paper.name})" if paper and foreign else row.label
 
 
 def best_curves(rows: Sequence[tuple[str, Row]]) -> list[Curve]:
@@ -163,7 +157,7 @@ def epoch_curves(rows: Sequence[Row], of: str) -> Charts:
         if series:
             series = _with_levels(series[:MOST_CURVES], levels)
             whole = f"{title}, {rows[0].condition.title}"
-            charts.append((kind, markup(curves(series, title=whole, x_title="steps", y_title=title))))
+            charts.append((kind, curves(series, title=whole, x_title="steps", y_title=title)))
     return charts
 
 
@@ -189,24 +183,22 @@ def mean_curve(runs: Sequence[Recorded]) -> list[tuple[float, float]]:
 
 def recorded(row: Row, of: str) -> list[Recorded]:
     """Values of the runs of a row that recorded them, by their name in a curve or in the pairs found."""
-    if of in ("auroc", "dev"):
-        sources: Sequence[object] = row.curves
-    elif len(row.curves) == len(row.found):
-        sources = row.found
-    else:
-        return []
+    sources: Sequence[object] = row.curves if of in ("auroc", "dev") else row.found
+    if len(sources) < len(row.curves):
+        return []  # which run each belongs to is not known
     values = [(curve, getattr(one, of)) for curve, one in zip(row.curves, sources, strict=True)]
     return [(curve.steps, measured, curve.best) for curve, measured in values if measured]
 
 
 def _at(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
+    # numpy.interp takes the last of two measurements after one step
     for (x0, y0), (x1, y1) in pairwise(zip(xs, ys, strict=True)):
         if x0 <= x <= x1 and x1 > x0:
             return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
     return ys[-1]
 
 
-def budget_curves(lines: Mapping[str, Mapping[int, Row]], levels: Sequence[Place], title: str) -> Charts:
+def budget_curves(lines: Mapping[str, Mapping[int, Row]], levels: Sequence[Row], title: str) -> Charts:
     """rSum of methods at several budgets, against steps and against cost.
 
     Args:
@@ -231,10 +223,10 @@ def budget_curves(lines: Mapping[str, Mapping[int, Row]], levels: Sequence[Place
             ]
             series += [Curve(line, tuple(points))] if len(points) > 1 else []
         if series:
-            series = _with_levels(series, ((row.line, row.r_sum or 0.0) for row in levels))
+            series = _with_levels(series, ((title_of(row), row.r_sum or 0.0) for row in levels))
             caption = f"rSum against {x_title}"
             chart = curves(series, title=f"{caption}, {title}", x_title=x_title, y_title="rSum")
-            charts.append((caption, markup(chart)))
+            charts.append((caption, chart))
     return charts
 
 
@@ -247,7 +239,7 @@ def short_name(name: str) -> str:
 
 
 def curves(series: Sequence[Curve], *, title: str, x_title: str, y_title: str) -> str:
-    """Draw a line chart as SVG text. A curve below the axis is cut at its edge, and its name has a ↓.
+    """Draw a line chart as SVG. A curve below the axis is cut at its edge, and its name has a ↓.
 
     Args:
         series: at least one curve; colours and dashes repeat after ``N_COLOURS``.
@@ -276,16 +268,17 @@ def curves(series: Sequence[Curve], *, title: str, x_title: str, y_title: str) -
         for number, curve in enumerate(series)
     ]
     _place_labels(lines)
-    return render(
+    few = xs if len(xs) <= 10 else [value for value in ticks(xs[0], xs[-1]) if xs[0] <= value <= xs[-1]]
+    return svg(
         "curves.svg.j2",
         lines=lines,
-        x_ticks=_marks(x, _few(xs)),
+        x_ticks=_marks(x, few),
         y_ticks=_marks(y, y_ticks),
         title=title,
         x_title=x_title,
         y_title=y_title,
         box=_BOX,
-    ).strip()
+    )
 
 
 def scatter(
@@ -325,18 +318,14 @@ def scatter(
     ]
     _place_labels(lines, tall - _BOTTOM + 8)  # above the numbers of the axis
     # a name stands on its line, or below it if it would cover the name above
-    named: dict[str, tuple[float, int]] = {}
+    drawn: list[tuple[str, str, str, int]] = []
     for name, value in sorted(levels, key=lambda level: -level[1]):
-        above = min(
-            (float(y(other)) for other, _ in named.values()),
-            default=0.0,
-            key=lambda at: abs(at - float(y(value))),
-        )
-        named[name] = value, 12 if named and abs(float(y(value)) - above) < _NAME_STEP else -4
-    return render(
+        crowded = drawn and float(y(value)) - float(drawn[-1][2]) < _NAME_STEP
+        drawn.append((name, f"{value:.1f}", y(value), 12 if crowded else -4))
+    return svg(
         "scatter.svg.j2",
         lines=lines,
-        levels=[(name, f"{value:.1f}", y(value), shift) for name, (value, shift) in named.items()],
+        levels=drawn,
         x_ticks=_marks(x, x_ticks),
         y_ticks=_marks(y, y_ticks),
         title=title,
@@ -344,10 +333,10 @@ def scatter(
         y_title=y_title,
         box=_BOX | {"height": tall, "bottom": tall - _BOTTOM},
         standalone=standalone,
-    ).strip()
+    )
 
 
-def forest(rows: Sequence[Place], groups: Sequence[tuple[int, int]], *, title: str) -> object:
+def forest(rows: Sequence[Row], groups: Sequence[tuple[int, int]], *, title: str) -> str:
     """Draw rows of a measured table from top to bottom: mean, interval, and last epoch.
 
     Bars on the right join rows that do not differ significantly. The axis is scaled to the best rows; a row below it is
@@ -358,7 +347,7 @@ def forest(rows: Sequence[Place], groups: Sequence[tuple[int, int]], *, title: s
         groups: first and last row of each bar.
         title: read by screen readers and shown on hover.
     """
-    names = [row.line for row in rows]
+    names = [*map(title_of, rows)]
     left, width, step, top = 16 + 7 * max(map(len, names)), 300, 22, 8
     right, bottom = left + width, top + step * len(rows) + 4
     sums = [row.r_sum or 0.0 for row in rows]
@@ -374,17 +363,17 @@ def forest(rows: Sequence[Place], groups: Sequence[tuple[int, int]], *, title: s
         return None if value is None else along(min(max(value, scale[0]), scale[-1]))
 
     levels = [
-        (row.line, f"{value:.1f}", x(value))
-        for row, value in zip(rows, sums, strict=True)
+        (name, f"{value:.1f}", x(value))
+        for row, name, value in zip(rows, names, sums, strict=True)
         if row.closed_form and value >= scale[0]
     ]
     drawn = []
-    for index, (row, value) in enumerate(zip(rows, sums, strict=True)):
+    for index, (row, name, value) in enumerate(zip(rows, names, sums, strict=True)):
         low, high = row.interval or (None, None)
         last = row.last_epoch
         drawn.append(
             {
-                "name": row.line,
+                "name": name,
                 "control": row.rank is None,
                 "y": _number(top + step * (index + 0.5)),
                 "x": x(value),
@@ -405,7 +394,7 @@ def forest(rows: Sequence[Place], groups: Sequence[tuple[int, int]], *, title: s
         }
         for number, (first, last) in enumerate(groups)
     ]
-    text = render(
+    return svg(
         "forest.svg.j2",
         rows=drawn,
         levels=levels,
@@ -419,7 +408,6 @@ def forest(rows: Sequence[Place], groups: Sequence[tuple[int, int]], *, title: s
         height=bottom + 24,
         x_ticks=_marks(along, scale),
     )
-    return markup(text.strip())
 
 
 def without_outliers(values: Sequence[float]) -> float:
@@ -447,11 +435,6 @@ def _axis(ticks: Sequence[float], start: float, length: float) -> Callable[[floa
 
 def _marks(axis: Callable[[float], str], ticks: Iterable[float]) -> list[tuple[str, str]]:
     return [(axis(value), f"{value:g}") for value in ticks]
-
-
-def _few(xs: list[float]) -> list[float]:
-    """The values of an axis if they are few, else round ones between them."""
-    return xs if len(xs) <= 10 else [value for value in ticks(xs[0], xs[-1]) if xs[0] <= value <= xs[-1]]
 
 
 def _place_labels(lines: list[dict[str, object]], height: float = _HEIGHT) -> None:

@@ -17,22 +17,18 @@ from numpy.typing import NDArray
 
 from baselines.recipes import Ablation, AblationLine
 from leaderboard.board import Content, mean, ranked
-from leaderboard.entries import SEEDS_FOR_A_RANK, UNIT_TITLES, Condition, Place, Row, grouped, title_of
+from leaderboard.entries import SEEDS_FOR_A_RANK, UNIT_TITLES, Condition, Row, Unit, grouped, title_of
 from leaderboard.figures import budget_curves, epoch_curves, forest, scatter
 from leaderboard.read_entries import CLEAN_SUFFIX, MEAN_OF_TWO, shipped_ablations
-from leaderboard.rendering import markup
 from ncl_bench.data import DATASETS
 from ncl_bench.data.pair_labels import FEWEST, read_pair_labels
 from ncl_bench.evaluation.detection import Separation
 from ncl_bench.evaluation.training_record import DetectedPairs
 from ncl_bench.papers import Family, Paper
 
-REFERENCE = ("caption", 0.6)
+CLEAN: tuple[Unit, float] = ("none", 0.0)
+REFERENCE: tuple[Unit, float] = ("caption", 0.6)
 """Unit and ratio of the noise that orders the lines and defines the drop from the clean score."""
-WARM_UP = "(warm-up"
-"""In the name of a control that begins with another loss."""
-FALLEN = 0.9
-"""Share of its best rSum on dev below which a control has collapsed."""
 SHOWN = ("caption", 0.4)
 """Unit and ratio of the noise in the figure of rSum against cost."""
 SHOWN_AT = (50, 200, 1_000)
@@ -51,7 +47,6 @@ class Line:
         title: method with its changed settings.
         name: the same without what most lines of the table share.
         group: of the lines that it stands among.
-        method: the same without "tuned".
         first: row under its first noise.
         rows: by slug of the condition.
         seeds: smallest and largest number of seeds.
@@ -62,9 +57,8 @@ class Line:
     title: str
     name: str
     group: str
-    method: str
-    first: Place
-    rows: dict[str, Place]
+    first: Row
+    rows: dict[str, Row]
     seeds: str
     pairs_seen: float | None
     cost: float | None
@@ -123,7 +117,7 @@ class MeasuredTable:
     conditions: list[Condition]
     reference: str
     lines: list[Line]
-    places: dict[str, list[Place]]
+    places: dict[str, list[Row]]
     groups: dict[str, list[tuple[int, int]]]
     drops: list[Loss]
     gains: list[Gain]
@@ -175,10 +169,10 @@ class Budgets:
 
     title: str
     steps: list[int]
-    rows: dict[str, dict[int, Place]]
-    levels: list[Place]
+    rows: dict[str, dict[int, Row]]
+    levels: list[Row]
     reference: float
-    at_cost: dict[str, Place]
+    at_cost: dict[str, Row]
 
 
 def budgets(tables: Sequence[MeasuredTable]) -> list[Budgets]:
@@ -191,7 +185,7 @@ def budgets(tables: Sequence[MeasuredTable]) -> list[Budgets]:
             trained = [row for rows in placed for row in rows if not row.closed_form]
             lines = {
                 line: {row.budget or 0: row for row in sorted(rows, key=lambda row: row.budget or 0)}
-                for line, rows in grouped(trained, attrgetter("line")).items()
+                for line, rows in grouped(trained, title_of).items()
             }
             several = {line: rows for line, rows in lines.items() if len(rows) > 1}
             costs = [row.plain_steps for row in max(placed, key=len) if not row.closed_form]
@@ -202,7 +196,7 @@ def budgets(tables: Sequence[MeasuredTable]) -> list[Budgets]:
                 statistics.median(known),
                 sorted({n for rows in several.values() for n in rows}),
             )
-            levels = {row.line: row for rows in placed for row in rows if row.closed_form}
+            levels = {title_of(row): row for rows in placed for row in rows if row.closed_form}
             compared.append(
                 Budgets(
                     title=f"{condition.title}, {trained[0].backbone}",
@@ -218,7 +212,7 @@ def budgets(tables: Sequence[MeasuredTable]) -> list[Budgets]:
     return compared
 
 
-def _nearest(rows: Mapping[int, Place], reference: float) -> Place | None:
+def _nearest(rows: Mapping[int, Row], reference: float) -> Row | None:
     """The row with the nearest cost, as a ratio; None if none is within a factor of 1.5."""
     off = {
         abs(math.log(cost / reference)): row for row in rows.values() if (cost := row.plain_steps) is not None
@@ -248,25 +242,14 @@ def _joined(rows: Sequence[Row]) -> list[tuple[str, Row]]:
 def _table(rows: Sequence[Row], beside: str, content: Content) -> MeasuredTable:
     test = content.significantly_different
     first, conditions = rows[0], sorted({row.condition for row in rows}, key=attrgetter("order"))
-    places: dict[str, list[Place]] = {}
+    places: dict[str, list[Row]] = {}
     groups = {}
     for condition in conditions:
         members = [row for row in rows if row.condition == condition]
         placed = ranked(members, test)
-        places[condition.slug] = [
-            Place.of(
-                row,
-                line=title_of(row),
-                interval=test.interval(row),
-                detection=detection(row),
-                collapsed=collapsed(row),
-            )
-            for row in placed
-        ]
+        places[condition.slug] = [row.model_copy(update={"interval": test.interval(row)}) for row in placed]
         groups[condition.slug] = alike(test([row for row in placed if not row.preliminary]))
-    slugs: dict[tuple[str, float | None], str] = {
-        (condition.noise_unit, condition.noise_ratio): condition.slug for condition in conditions
-    }
+    slugs = {condition.noise: condition.slug for condition in conditions}
     # what most rows share stands once above the table
     recipes = [row.recipe for row in rows if row.recipe and not row.closed_form]
     options = max(dict.fromkeys(recipes), key=recipes.count, default="")
@@ -317,19 +300,18 @@ def _found(lines: Sequence[Line], slug: str) -> list[tuple[Line, list[float | No
 
 def _line(
     title: str,
-    places: Mapping[str, Sequence[Place]],
-    slugs: Mapping[tuple[str, float | None], str],
+    places: Mapping[str, Sequence[Row]],
+    slugs: Mapping[tuple[Unit, float | None], str],
     options: str,
 ) -> Line:
-    rows = {slug: row for slug, placed in places.items() for row in placed if row.line == title}
+    rows = {slug: row for slug, placed in places.items() for row in placed if title_of(row) == title}
     first, numbers = next(iter(rows.values())), sorted({row.n_seeds for row in rows.values()})
-    clean, noisy = (rows.get(slugs.get(noise, "")) for noise in (("none", 0.0), REFERENCE))
+    clean, noisy = (rows.get(slugs.get(noise, "")) for noise in (CLEAN, REFERENCE))
     other = first.recipe != options and first.recipe == "default" and not first.closed_form
     return Line(
         title=title,
         name=title_of(first, tuned=first.recipe != options) + " (default options)" * other,
         group=group_of(first),
-        method=title_of(first, tuned=False),
         first=first,
         rows=rows,
         seeds="–".join(map(str, numbers[:1] + numbers[1:][-1:])),
@@ -368,7 +350,7 @@ def drops(lines: Sequence[Line], content: Content) -> list[Loss]:
     by_method: dict[str, dict[bool, Line]] = {}
     for line in lines:
         if line.drop is not None:
-            by_method.setdefault(line.method, {})[line.first.tuned] = line
+            by_method.setdefault(title_of(line.first, tuned=False), {})[line.first.tuned] = line
     return [
         Loss(
             title=title,
@@ -407,18 +389,15 @@ def gains(lines: Sequence[Line], content: Content) -> list[Gain]:
             for slug, row in missing.items():
                 other = base and base.rows.get(slug)
                 interval = other and content.significantly_different.difference(row, other)
-                few = other and (row.preliminary or other.preliminary or _few_on_clean_pairs(row))
-                if other and interval and not few and not (collapsed(row) or collapsed(other)):
+                # a control on clean pairs is not called preliminary
+                alone_few = row.kind == "clean" and row.n_seeds < SEEDS_FOR_A_RANK
+                few = other and (row.preliminary or other.preliminary or alone_few)
+                if other and interval and not few and not (row.collapsed or other.collapsed):
                     by_slug[slug] = ((row.r_sum or 0.0) - (other.r_sum or 0.0), *interval)
             if base and by_slug:
                 all_gains.append(Gain(line, base.title, alone, by_slug))
             missing = {slug: row for slug, row in missing.items() if slug not in by_slug}
     return all_gains
-
-
-def _few_on_clean_pairs(row: Row) -> bool:
-    """Whether a control on clean pairs, which is not called preliminary, has too few seeds."""
-    return bool(row.kind == "clean" and row.n_seeds < SEEDS_FOR_A_RANK)
 
 
 def _base_of(row: Row, families: Mapping[str, Family]) -> str:
@@ -427,16 +406,6 @@ def _base_of(row: Row, families: Mapping[str, Family]) -> str:
         return str(row.method).replace(CLEAN_SUFFIX, "").removesuffix(MEAN_OF_TWO)
     family = families.get(row.family)
     return family.base if family else ""
-
-
-def collapsed(row: Row) -> bool:
-    """Whether a control ends more than a tenth below its best rSum on dev, once its warm-up is over.
-
-    A control without a warm-up has one loss throughout: where it falls, it memorises wrong pairs, which is what it
-    shows.
-    """
-    ends = [curve.dev[-1] / max(curve.dev) for curve in row.curves if any(curve.dev)]
-    return WARM_UP in row.method and bool(ends) and statistics.fmean(ends) < FALLEN
 
 
 def printed_drops(ours: Row, rows: Iterable[Row], papers: Mapping[str, Paper]) -> list[tuple[str, float]]:
@@ -468,36 +437,17 @@ def printed_drops(ours: Row, rows: Iterable[Row], papers: Mapping[str, Paper]) -
             for unit, noisy in of_unit.items():
                 where = f"{noisy.condition.data}, {noisy.backbone}, {UNIT_TITLES[unit]}"
                 said = where, f"{drop(clean, noisy):.1f}"
-                sources_of.setdefault(said, []).append(papers[noisy.source].short.split(",")[0])
+                sources_of.setdefault(said, []).append(papers[noisy.source].name)
     return [
         (f"{where} ({', '.join(dict.fromkeys(sources))})", float(percent))
         for (where, percent), sources in sources_of.items()
     ]
 
 
-def detection(row: Row) -> dict[str, float] | None:
-    """AUROC and average precision of the clean probability at the epoch with the highest rSum on dev.
-
-    ``last_auroc`` is that after the last epoch, ``best_auroc`` the highest of any epoch.
-
-    Returns:
-        Means over seeds, in [0, 1]; None if the method estimates nothing or no pair was wrong.
-    """
-    curves = [curve for curve in row.curves if curve.auroc]
-    if not curves:
-        return None
-    return {
-        "auroc": statistics.fmean(curve.auroc[curve.best] for curve in curves),
-        "average_precision": statistics.fmean(curve.average_precision[curve.best] for curve in curves),
-        "last_auroc": statistics.fmean(curve.auroc[-1] for curve in curves),
-        "best_auroc": statistics.fmean(max(curve.auroc) for curve in curves),
-    }
-
-
 def by_similarity(row: Row) -> dict[str, float]:
     """AUROC and average precision of the scored networks' similarity of the training pairs, means over seeds.
 
-    The evidence holds the clean probability too, but its 16 bits make those near 1 equal; see :func:`detection`.
+    The evidence holds the clean probability too, but its 16 bits make those near 1 equal; see ``Row.detection``.
     """
     values = [one["similarity"] for one in row.separated]
     return {name: statistics.fmean(getattr(one, name) for one in values) for name in Separation.model_fields}
@@ -505,13 +455,14 @@ def by_similarity(row: Row) -> dict[str, float]:
 
 def found_pairs(row: Row) -> list[float | None]:
     """Wrong pairs found at the method's own threshold, mean over seeds, in the order of the page's columns."""
-    names = ("accuracy", "precision", "recall", "f1", "average_precision_wrong")
-    means: list[float | None] = [
-        statistics.fmean(getattr(each, name) for each in row.found) for name in names
+    of_runs = [
+        (
+            *(each.accuracy, each.precision, each.recall, noise_left(each)),
+            *(each.f1, each.average_precision_wrong, *map(each.precision_at.get, SHOWN_AT)),
+        )
+        for each in row.found
     ]
-    left = [noise_left(each) for each in row.found]
-    means.insert(3, None if None in left else mean(left))
-    return means + [mean([each.precision_at.get(k) for each in row.found]) for k in SHOWN_AT]
+    return [mean(column) for column in zip(*of_runs, strict=True)]
 
 
 def noise_left(pairs: DetectedPairs) -> float | None:
@@ -534,17 +485,13 @@ class AblationResult:
 
     Attributes:
         row: the paper's.
-        printed_drop: in percent.
-        entry: our row; None where it was not trained.
-        interval: of ours, 95 % over seeds and images.
+        entry: our row; None where it was not trained. ``interval`` is 95 % over seeds and images.
         drop: what ours loses of our full method's rSum, in percent; None where one is missing.
         drop_interval: its 95 % interval.
     """
 
     row: AblationLine
-    printed_drop: float
     entry: Row | None
-    interval: tuple[float, float] | None
     drop: float | None
     drop_interval: list[float] | None
 
@@ -598,8 +545,8 @@ def _ablation(ours: Mapping[str, Row], content: Content) -> AblationTable:
         if full and full.r_sum and entry and entry is not full:
             lost, difference = drop(full, entry), test.difference(full, entry)
             ends = difference and [100 * end / full.r_sum for end in difference]
-        interval = test.interval(entry) if entry else None
-        lines.append(AblationResult(row, table.printed_drop(row), entry, interval, lost, ends))
+        shown = entry and entry.model_copy(update={"interval": test.interval(entry)})
+        lines.append(AblationResult(row, shown, lost, ends))
     return AblationTable(
         table=table,
         condition=condition,
@@ -616,11 +563,10 @@ def cost_chart(tables: Iterable[MeasuredTable], rows: Iterable[Row], *, standalo
     step either. Preliminary rows and further draws are left out.
     """
     conditions = ((table, one) for table in tables for one in table.conditions)
-    table, shown = next(
-        (each for each in conditions if (each[1].noise_unit, each[1].noise_ratio) == SHOWN), (None, None)
-    )
-    if table is None or shown is None:
+    first = next((each for each in conditions if each[1].noise == SHOWN), None)
+    if first is None:
         return ""
+    table, shown = first
     points = []
     levels = [
         (f"{row.method}, {row.correction}", row.r_sum or 0.0)
@@ -660,7 +606,7 @@ def measured_pages(content: Content, tables: Sequence[MeasuredTable]) -> dict[st
         "tables": [table for table in tables if table.detected],
         "epoch_curves": epoch_curves,
         "separated": [
-            (row, (detection(row), by_similarity(row)))
+            (row, (row.detection, by_similarity(row)))
             for row in content.rows
             if row.separated and row.kind != "draws"
         ],
@@ -677,7 +623,7 @@ def measured_pages(content: Content, tables: Sequence[MeasuredTable]) -> dict[st
         "budget_curves": budget_curves,
         "seeds_for_a_rank": SEEDS_FOR_A_RANK,
         "groups": (METHODS, CONTROLS),
-        "chart": markup(cost_chart(tables, content.rows)),
+        "chart": cost_chart(tables, content.rows),
     }
     gain = {"tables": [table for table in tables if table.gains]}
     ablations = {"tables": ablation_tables(content)}

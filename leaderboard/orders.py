@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from leaderboard.entries import Place, title_of
+from leaderboard.entries import Row, title_of
 from leaderboard.measured import MeasuredTable
 from leaderboard.own_rows import noise_name
 from leaderboard.read_entries import MEAN_OF_TWO
@@ -77,7 +77,7 @@ def _sums(tables: Sequence[MeasuredTable], wanted: str) -> dict[str, float]:
         raise SubmissionError(
             f"no measured table {wanted!r}, expected TABLE:NOISE; choose from {', '.join(near)}"
         )
-    best: dict[str, Place] = {}
+    best: dict[str, Row] = {}
     for row in known[wanted]:
         # a table's recipe on a dataset of one's own is the same method
         settings = tuple(one for one in row.settings if not one.startswith("dataset="))
@@ -90,7 +90,7 @@ def _sums(tables: Sequence[MeasuredTable], wanted: str) -> dict[str, float]:
     return {name: row.r_sum or 0.0 for name, row in best.items()}
 
 
-def _trust(row: Place) -> tuple[bool, int, bool]:
+def _trust(row: Row) -> tuple[bool, int, bool]:
     """Of several rows of one method the tuned one counts, then that of most results, then that of several draws."""
     return row.tuned, row.n_seeds, row.kind == "draws"
 

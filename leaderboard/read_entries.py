@@ -98,7 +98,7 @@ def _with_disagreements(entries: list[Entry], papers: dict[str, Paper]) -> list[
     rows: dict[tuple[object, ...], list[tuple[str, str]]] = {}
     for entry in entries:
         if entry.r_sum is not None:
-            paper = papers[entry.source].short.split(",")[0]
+            paper = papers[entry.source].name
             rows.setdefault(entry.quoted_as, []).append((paper, f"{entry.r_sum:.1f}"))
 
     def remarked(entry: Entry) -> Entry:
@@ -151,7 +151,7 @@ def _with_findings(entry: Entry, paper: Paper) -> Entry:
     notes, doubts = entry.notes, entry.doubts
     if entry.printed_gap is not None:
         printed, computed = entry.printed_r_sum, entry.recalls.r_sum
-        who, gap = paper.short.split(",")[0], f"{entry.printed_gap:+.1f}"
+        who, gap = paper.name, f"{entry.printed_gap:+.1f}"
         notes = (f"{who} prints rSum {printed:.1f}; its recalls add up to {computed:.1f} ({gap}).", *notes)
     if entry.recalls.falling:
         large, small = (name.replace("_r", " R@") for name in entry.recalls.falling.split(" < "))

@@ -31,8 +31,13 @@ def format_recall(value: float | None) -> str:
     return "–" if value is None else f"{value:.1f}"
 
 
-def markup(text: str) -> object:
-    """Mark our own text, such as a figure, as safe for templates."""
+def svg(template: str, **values: Any) -> str:
+    """Render a figure, as text that is safe in other templates."""
+    return markup(render(template, **values).strip())
+
+
+def markup(text: str) -> str:
+    """Mark our own text as safe for templates."""
     from markupsafe import Markup
 
     return Markup(text)

@@ -8,7 +8,7 @@ frame of other evidence is not read.
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 from typing import Any, cast
@@ -114,13 +114,8 @@ def rows_of(lines: Iterable[Line]) -> list[Row]:
 
 def evidence_sha256(root: Path) -> str:
     """Hash (hex) of everything that the frame and the tables of README.md are computed from."""
-    names = {path: path.relative_to(root).as_posix() for path in _evidence(root)}
+    evidence = [*result_files(root / "results"), *root.glob(REPRODUCED)]
+    names = {path: path.relative_to(root).as_posix() for path in evidence}
     names |= {path: f"published/{path.name}" for path in published_folder(root).iterdir() if path.is_file()}
     lines = sorted(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path, name in names.items())
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
-def _evidence(root: Path) -> Iterator[Path]:
-    yield from result_files(root / "results")
-    if (root / REPRODUCED).is_file():
-        yield root / REPRODUCED

@@ -283,7 +283,10 @@ def read_results(root: Path, dataset: str = "") -> Results:
             raise SubmissionError(f"{path} holds the row of {expected}; give it that name")
         files[file.name] = file
     refuse_repeated(files, folder)
-    return Results(files, _read_reproduced(root / REPRODUCED))
+    path = root / REPRODUCED
+    with reading(path, SubmissionError, fix="give every row a list of seeds"):
+        listed = _REPRODUCED.validate_python(read_yaml(path, largest=LARGEST_FILE) if path.exists() else {})
+    return Results(files, {name: tuple(map(str, seeds)) for name, seeds in listed.items()})
 
 
 _REPRODUCED = TypeAdapter(dict[str, list[int | str]])
@@ -326,14 +329,6 @@ def may_agree(*files: RowFile) -> bool:
         return True
     records = (record for file in files for record in file.seeds)
     return all(record.training is not None and record.training.steps == 0 for record in records)
-
-
-def _read_reproduced(path: Path) -> dict[str, tuple[str, ...]]:
-    """Read the reproduced seeds of every row name."""
-    content = read_yaml(path, largest=LARGEST_FILE) if path.exists() else {}
-    with reading(path, SubmissionError, fix="give every row a list of seeds"):
-        listed = _REPRODUCED.validate_python(content)
-    return {name: tuple(map(str, seeds)) for name, seeds in listed.items()}
 
 
 def reproduced_yaml(reproduced: Mapping[str, Sequence[str]]) -> str:

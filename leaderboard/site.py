@@ -12,7 +12,7 @@ from typing import Any
 
 from baselines.recipes import beginning, split_name
 from leaderboard.board import Board, Content, boards
-from leaderboard.entries import RECALL_TITLES, SEEDS_FOR_A_RANK, STATUSES, Condition, Place, Row, grouped
+from leaderboard.entries import RECALL_TITLES, SEEDS_FOR_A_RANK, STATUSES, Condition, Row, grouped
 from leaderboard.figures import N_COLOURS, method_charts, overview_charts, scatter
 from leaderboard.rendering import markup, render
 from leaderboard.row_files import known_recipes
@@ -43,8 +43,8 @@ class JudgedBoard:
     """
 
     condition: Condition
-    rows: list[Place]
-    figure: object
+    rows: list[Row]
+    figure: str
     differences: list[list[tuple[float, float, float] | None]]
 
 
@@ -89,7 +89,18 @@ def site_files(
             "dataset.html",
             _dataset(spec, content, shown, cards) | {"answers": answers},
         )
-    rendered = {path: _page(template, path, links, values) for path, (template, values) in pages.items()}
+    rendered = {
+        path: render(
+            template,
+            here=path,
+            up="../" * path.count("/"),
+            links=links,
+            protocol_version=PROTOCOL_VERSION,
+            recall_titles=list(RECALL_TITLES.items()),
+            **values,
+        )
+        for path, (template, values) in pages.items()
+    }
     return {"site.css": _static("site.css"), "site.js": _static("site.js"), **rendered}
 
 
@@ -115,13 +126,13 @@ def _judged(content: Content) -> list[JudgedBoard]:
             y_title="experts, tau-c",
         )
         placed, differences = _by_agreement(rows, content)
-        judged.append(JudgedBoard(condition, placed, markup(figure), differences))
+        judged.append(JudgedBoard(condition, placed, figure, differences))
     return sorted(judged, key=lambda one: -sum(row.ranked for row in one.rows))
 
 
 def _by_agreement(
     rows: Sequence[Row], content: Content
-) -> tuple[list[Place], list[list[tuple[float, float, float] | None]]]:
+) -> tuple[list[Row], list[list[tuple[float, float, float] | None]]]:
     """Rows and differences of :class:`JudgedBoard`."""
     test = content.significantly_different.agreement
     intervals = {row.number: test(row) for row in rows}
@@ -139,20 +150,11 @@ def _by_agreement(
         above = sum(one is not None and one[2] < 0 for one in line[:number])
         ranks[row.number] = max(1 + above, *ranks.values(), 1)
         differences.append(line)
-    placed = [Place.of(row, interval=intervals[row.number], rank=ranks.get(row.number)) for row in rows]
+    placed = [
+        row.model_copy(update={"interval": intervals[row.number], "rank": ranks.get(row.number)})
+        for row in rows
+    ]
     return placed, differences
-
-
-def _page(template: str, path: str, links: Sequence[tuple[str, str]], values: Mapping[str, Any]) -> str:
-    return render(
-        template,
-        here=path,
-        up="../" * path.count("/"),
-        links=links,
-        protocol_version=PROTOCOL_VERSION,
-        recall_titles=list(RECALL_TITLES.items()),
-        **values,
-    )
 
 
 def _static(name: str) -> str:
@@ -320,7 +322,7 @@ def _remarks(paper: Row, ours: Row) -> list[str]:
     return [*remarks, *ours.notes]
 
 
-def card_html(path: Path) -> object:
+def card_html(path: Path) -> str:
     """Render a card's Markdown as safe markup; raw HTML in it is shown as text.
 
     Returns:

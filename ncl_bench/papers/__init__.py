@@ -6,7 +6,7 @@
 """
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -53,6 +53,11 @@ class Paper(Reference):
     method: str
     read_from: LongText
     code: Link = ""
+
+    @property
+    def name(self) -> str:
+        """Its short name without the venue."""
+        return self.short.split(",")[0]
 
 
 class Family(Record):
@@ -215,8 +220,7 @@ class PrintedLine(Record):
     r_sum: Number
 
 
-PRINTED_COLUMNS = tuple(PrintedLine.model_fields)
-_RECALLS = PRINTED_COLUMNS[9:15]
+_RECALLS = tuple(PrintedLine.model_fields)[9:15]
 
 
 def printed_sum(row: PrintedLine) -> float | None:
@@ -270,7 +274,7 @@ class Rule(Record):
 class _Rules(Record):
     """Content of notes.yaml."""
 
-    rules: tuple[dict[str, Any], ...] = ()
+    rules: tuple[Rule, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -316,53 +320,32 @@ def read_rows(folder: Path = PUBLISHED) -> dict[str, PrintedLine]:
 def read_printed(families: Mapping[str, Family], folder: Path = PUBLISHED) -> list[Printed]:
     """Read the printed rows with their papers and remarks, in the file's order."""
     papers, rows, rules = read_papers(folder), read_rows(folder), read_rules(folder)
-    originals = _by_original(rows.values())
+    originals = {
+        (Original(source=row.source, table=row.table, method=row.method), _numbers(row))
+        for row in rows.values()
+    }
     keys = {method: family_of(method, families) for method in {row.method for row in rows.values()}}
-    return [
-        Printed(
-            where,
-            row,
-            papers[row.source],
-            keys[row.method],
-            families[keys[row.method]],
-            _fitting(row, rules, originals),
+    printed = []
+    for where, row in rows.items():
+        numbers, key = _numbers(row), keys[row.method]
+        fitting = tuple(
+            rule
+            for rule in rules
+            if rule.applies(row) and (rule.same_as is None or (rule.same_as, numbers) in originals)
         )
-        for where, row in rows.items()
-    ]
+        printed.append(Printed(where, row, papers[row.source], key, families[key], fitting))
+    return printed
 
 
-def read_rules(folder: Path = PUBLISHED) -> list[Rule]:
+def read_rules(folder: Path = PUBLISHED) -> tuple[Rule, ...]:
     """Read the remarks of notes.yaml, in the file's order."""
     path = folder / "notes.yaml"
-    listed = checked(_Rules, read_yaml(path), str(path)).rules
-    return [checked(Rule, rule, f"{path}: rule {n}") for n, rule in enumerate(listed, start=1)]
+    return checked(_Rules, read_yaml(path), str(path)).rules
 
 
-_Originals = Mapping[Original, Sequence[PrintedLine]]
-
-
-def _by_original(rows: Iterable[PrintedLine]) -> _Originals:
-    """Rows by source, table and method."""
-    originals: dict[Original, list[PrintedLine]] = {}
-    for row in rows:
-        original = Original(source=row.source, table=row.table, method=row.method)
-        originals.setdefault(original, []).append(row)
-    return originals
-
-
-def _fitting(row: PrintedLine, rules: Iterable[Rule], originals: _Originals) -> tuple[Rule, ...]:
-    """The remarks that apply to a row."""
-    return tuple(
-        rule
-        for rule in rules
-        if rule.applies(row) and (rule.same_as is None or _repeats(row, originals.get(rule.same_as, ())))
-    )
-
-
-def _repeats(row: PrintedLine, others: Iterable[PrintedLine]) -> bool:
-    """Whether a row repeats the six recalls of another paper's row for the same dataset, protocol and ratio."""
-    names = ("dataset", "protocol", "noise_ratio", *_RECALLS)
-    return any(all(getattr(each, name) == getattr(row, name) for name in names) for each in others)
+def _numbers(row: PrintedLine) -> tuple[object, ...]:
+    """What two papers print of one measurement: dataset, protocol, ratio and six recalls."""
+    return (row.dataset, row.protocol, row.noise_ratio, *(getattr(row, name) for name in _RECALLS))
 
 
 @cache
@@ -390,22 +373,17 @@ def rows_by_recipe(folder: Path = PUBLISHED) -> Mapping[str, Sequence[Printed]]:
     return rows_of
 
 
-def best_published(dataset: str) -> Mapping[str, float]:
-    """Protocol to the highest rSum that any paper prints, at any noise ratio and with any encoder.
+def best_published() -> Mapping[str, Mapping[str, float]]:
+    """Dataset and protocol to the highest rSum that any paper prints, at any noise ratio and with any encoder.
 
     Only rows with all six recalls and without a doubt count.
     """
-    rows = read_rows()
-    sums = {
-        where: total for where, row in rows.items() if row.dataset == dataset and (total := recall_sum(row))
-    }
-    doubts = [rule for rule in read_rules() if rule.doubt]
-    originals = _by_original(rows.values())
-    best: dict[str, float] = {}
-    for where in sorted(sums, key=sums.__getitem__, reverse=True):
-        row = rows[where]
-        if row.protocol not in best and not _fitting(row, doubts, originals):
-            best[row.protocol] = sums[where]
+    best: dict[str, dict[str, float]] = {}
+    for printed in read_printed(read_families()):
+        row, total = printed.row, recall_sum(printed.row)
+        if total and not printed.doubts:
+            of_dataset = best.setdefault(row.dataset, {})
+            of_dataset[row.protocol] = max(total, of_dataset.get(row.protocol, 0.0))
     return best
 
 

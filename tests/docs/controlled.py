@@ -6,7 +6,7 @@ from operator import attrgetter
 import numpy as np
 
 from leaderboard.entries import title_of
-from leaderboard.measured import by_similarity, detection
+from leaderboard.measured import by_similarity
 from leaderboard.orders import kendall_tau
 from ncl_bench.evaluation.difference import FIXED, OfOneRun, difference_interval
 
@@ -174,7 +174,7 @@ def pairs_table(content, slug="flickr8k-1k-caption-40"):
             rows.setdefault(row.method, (row, by_similarity(row)))
     lines = []
     for row, found in sorted(rows.values(), key=lambda each: -each[1]["auroc"]):
-        both = detection(row), found
+        both = row.detection, found
         cells = [
             f"{100 * one[measure]:.1f}" if one else "–"
             for one in both

@@ -53,13 +53,13 @@ def test_rows_stand_beside_the_printed_ones_and_take_no_rank(root, tmp_path):
     ]
     sums = [line.entry.r_sum for line in lines if line.entry]
     assert lines[1].drop == pytest.approx(100 * (sums[0] - sums[1]) / sums[0])
-    assert [round(line.printed_drop, 1) for line in lines] == [0.0, 0.8, 60.0, 99.2]
+    assert [round(table.table.printed_drop(line.row), 1) for line in lines] == [0.0, 0.8, 60.0, 99.2]
     assert lines[2].differs is True
     apart = content.significantly_different([line.entry for line in lines if line.entry])
     assert [line.differs for line in lines[1:3]] == apart[0, 1:].tolist()
     for line in lines[1:3]:
         assert sum(line.drop_interval) / 2 == pytest.approx(line.drop)
-    assert sum(lines[0].interval) / 2 == pytest.approx(sums[0])
+    assert sum(lines[0].entry.interval) / 2 == pytest.approx(sums[0])
     assert lines[3].drop_interval is None
     ranks = {(row.condition.noise_ratio, row.settings): row.rank for row in content.rows}
     without = ("method.co_divide=false",)
@@ -71,7 +71,7 @@ def test_rows_stand_beside_the_printed_ones_and_take_no_rank(root, tmp_path):
     build(root, tmp_path, published=False)
     page = (tmp_path / "ablations.html").read_text("utf-8")
     assert "without co-divide" in page
-    for low, high in (lines[0].interval, lines[1].drop_interval, lines[2].drop_interval):
+    for low, high in (lines[0].entry.interval, lines[1].drop_interval, lines[2].drop_interval):
         assert f"{low:.1f} to {high:.1f}" in page
     assert "A drop whose interval contains 0 proves nothing" in page
     assert "ncl-bench sweep --table ablation_ncr --dataset digits --to ablation_ncr" in page

@@ -42,7 +42,7 @@ def test_the_row_of_nearest_cost_stands_in_the_column(content):
         "SPS": [30, 60],
         "DECL": [30, 60],
     }
-    assert [row.line for row in one.levels] == ["CCA"]
+    assert [row.method for row in one.levels] == ["CCA"]
     # at 30 steps GSC costs 30, DECL and RCL 60, SPS 120
     assert one.reference == 60
     # SPS's nearest costs 120, twice as much

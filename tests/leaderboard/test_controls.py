@@ -9,7 +9,7 @@ from test_measured import NOISY, RECIPE, training
 
 from leaderboard.board import read_content
 from leaderboard.figures import epoch_curves, forest
-from leaderboard.measured import collapsed, detection, measured_tables
+from leaderboard.measured import measured_tables
 from leaderboard.site import _judged
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.training_record import TrainingCurve
@@ -155,8 +155,8 @@ def test_a_loss_with_few_seeds_under_one_noise_is_a_base_under_the_others(whole_
 
 def test_nothing_is_gained_over_a_control_that_collapsed_after_its_warm_up(content):
     (row,) = [row for row in content.rows if row.method == "Triplet (warm-up, hardest)"]
-    assert collapsed(row)
-    assert not collapsed(row.model_copy(update={"method": "InfoNCE"})), (
+    assert row.collapsed
+    assert not row.model_copy(update={"method": "InfoNCE"}).collapsed, (
         "without a warm-up, a fall is memorisation"
     )
     assert "NCR" not in gains_of(content, content.rows, ncr="Triplet (warm-up, hardest)")
@@ -170,7 +170,7 @@ def test_a_control_on_clean_pairs_takes_no_rank(content):
 
 
 def test_detection_is_of_the_epoch_that_is_best_on_dev_with_the_last_one_beside_it(content):
-    found = detection(closed_form(content))
+    found = closed_form(content).detection
     assert found == {"auroc": 0.7, "average_precision": 0.7, "last_auroc": 0.9, "best_auroc": 0.9}
 
 

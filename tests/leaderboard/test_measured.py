@@ -14,7 +14,7 @@ from support.board_rows import row, rows_on
 
 from leaderboard.board import board_of, read_content
 from leaderboard.build import build
-from leaderboard.entries import Condition, Place
+from leaderboard.entries import Condition, Row, title_of
 from leaderboard.figures import epoch_curves, forest, mean_curve, recorded
 from leaderboard.measured import (
     alike,
@@ -268,7 +268,7 @@ def test_tuned_lines_stand_beside_those_of_the_recipes_as_they_are(content):
     ]
     fewer = [row for row in budgeted if (row.method, row.condition) != ("NCR", NOISY)]
     (table,) = measured_tables(replace(content, rows=[*fewer, *tuned]))
-    assert {(line.title, line.method, line.seeds) for line in table.lines} == {
+    assert {(line.title, title_of(line.first, tuned=False), line.seeds) for line in table.lines} == {
         ("CRCL", "CRCL", "2"),
         ("CRCL (tuned)", "CRCL", "3"),
         ("NCR", "NCR", "2"),
@@ -379,7 +379,7 @@ def test_a_mean_curve_is_straight_between_epochs_and_ends_where_all_do():
 
 
 def drawn(r_sum, line, rank=1, **facts):
-    return Place.of(entry(r_sum), line=line, rank=rank, **facts)
+    return Row.of(entry(r_sum), method=line, rank=rank, **facts)
 
 
 def test_a_forest_draws_each_row_its_interval_and_its_last_epoch():

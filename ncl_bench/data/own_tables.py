@@ -122,8 +122,7 @@ def complete_splits(
     Raises:
         DataError: a split is empty, or a number is given for a split that is stated.
     """
-    if stated is None:
-        return draw_splits(names, dev, test, seed)
+    stated = stated or {"train": [*names], "dev": [], "test": []}
     for split, size in (("dev", dev), ("test", test)):
         if size is not None and stated.get(split):
             raise DataError(f"{named(split, size)} has no effect, as the splits are given; leave it out")
@@ -298,8 +297,8 @@ def _by_image(
     """Check every row and sort the captions, one in each of the columns, by the id of their image."""
     texts = [pairs.captions, *(text_cells(pairs, name) for name in columns[1:])] if columns else []
     splits = text_cells(pairs, split_column) if split_column else []
-    stated = [*map(split_of, splits)]
-    settled_as = settled(stated)
+    stated = {cell: split_of(cell) for cell in {*splits}}
+    settled_as = settled(stated.values())
     captions: dict[str, list[tuple[str, ...]]] = {}
     split_for: dict[str, str] = {}
     for row in taken:
@@ -314,7 +313,7 @@ def _by_image(
             )
         if "\n" in image:  # prepared ids are lines: the number of ids would be refused, far from this row
             raise DataError(f"{where}: a line end in an image's name, which cannot be stored; correct it")
-        split = settled_as[stated[row]] if split_column else ""
+        split = settled_as[stated[splits[row]]] if split_column else ""
         if split is None:
             raise DataError(
                 f"{where}: {split_column} is {shorten(splits[row])}, expected one of {', '.join(SPLIT_OF)}; correct it"

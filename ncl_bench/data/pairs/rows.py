@@ -130,7 +130,8 @@ class UserPairs:
         own, part = int(self.row_of[row]), self.part_of[row]
         if len(self.files) < 2:
             return f"{self.name} row {own + 1:,}"
-        return f"{self.files[part]} row {own - int(self.row_of[self.part_of == part].min()) + 1:,}"
+        first = int(self.row_of[np.searchsorted(self.part_of, part)])  # rows keep their order
+        return f"{self.files[part]} row {own - first + 1:,}"
 
     def sha256(self) -> str:
         """Hash of the names of the images and of the captions."""

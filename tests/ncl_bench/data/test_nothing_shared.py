@@ -22,7 +22,7 @@ FIRST_WORDS = {
     "ee7bf7d27056cd3ccf5133272c8a16ba793b0dfa143309c8d3e40e8f4e272628",
 }
 """sha256 of the first six words of ten captions."""
-BINARY = {".npz", ".npy", ".parquet", ".png", ".jpg", ".woff2"}
+BINARY = {".npz", ".npy", ".parquet", ".png", ".jpg", ".webp", ".woff2", ".zip"}
 
 
 def has_caption(text, hashes):

@@ -33,7 +33,10 @@ def zeros():
     """A tensor of half a gigabyte of zeros in half a megabyte."""
     plain, packed = io.BytesIO(), io.BytesIO()
     torch.save({"weights": torch.zeros(10)}, plain)
-    with zipfile.ZipFile(plain) as source, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as target:
+    with (
+        zipfile.ZipFile(plain) as source,
+        zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as target,
+    ):
         for name in source.namelist():
             if name.endswith("data/0"):
                 with target.open(name, "w", force_zip64=True) as stream:

@@ -86,6 +86,7 @@ def _everywhere(sentence, folder):
         (r"\.arrow has ", r"\d+ bytes, expected \d+ bytes"),
         ("invalid JSON: ", r".*?(?=\)(?:[;,]|$)|; )"),
         (r"unknown (?:dataset|method|backbone|noise unit) .* one of: ", "[^;]*"),  # plugins add to it
+        (r"known format \(", r"[^)]*"),  # Pillow may come without some
         (r"(?:OpenCLIP .*|none) of: ", "[^;]*"),
         (r"of which about ", "[^;]*"),  # an estimate
         (r"pip install ", r".*(?=\[\w+\]')"),

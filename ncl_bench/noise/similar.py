@@ -25,7 +25,7 @@ SCALE = 4096
 """Weights are multiples of 1 / 4096: products are exact, so ties do not depend on rounding."""
 _BLOCK = 128
 # frozen by the protocol, and so not ncl_bench.data.scripts.terms: other words would be another noise
-_WORD = re.compile(r"[\u4e00-\u9fff]|(?:(?![\u4e00-\u9fff])[^\W_])+")
+_WORD = re.compile(r"[\u4e00-\u9fff]|[^\W_\u4e00-\u9fff]+")
 
 
 def words(caption: str) -> frozenset[str]:

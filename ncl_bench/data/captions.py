@@ -89,19 +89,15 @@ def read_token_ids(
     """
     ids, lengths = [np.empty(0, np.int32)], list[int]()
     for number, line in enumerate(split_lines(content, name, at_least), start=1):
-        caption = [start, *_line_ids(line, f"{name} line {number}", size), end]
-        ids.append(np.array(caption, np.int32))
-        lengths.append(len(caption))
+        with reading(
+            f"{name} line {number}", fix="download the file again, in a release that fits its vocabulary"
+        ):
+            caption = [*map(int, _FIELDS(line))]
+            if outside := [i for i in caption if not 0 <= i < size]:
+                raise ValueError(f"token id {outside[0]} is outside the vocabulary of {size}")
+        ids.append(np.array([start, *caption, end], np.int32))
+        lengths.append(len(caption) + 2)
     return TokenTable(np.concatenate(ids), np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
-
-
-def _line_ids(line: str, where: str, size: int) -> list[int]:
-    fix = "download the file again, in a release that fits its vocabulary"
-    with reading(where, fix=fix):
-        ids = [int(field) for field in _FIELDS(line)]
-        if outside := [i for i in ids if not 0 <= i < size]:
-            raise ValueError(f"token id {outside[0]} is outside the vocabulary of {size}")
-        return ids
 
 
 def unique_ids(ids: list[str], n_images: int, repeat: int, name: str) -> list[str]:

@@ -153,10 +153,9 @@ class Flickr8K(DatasetSpec):
         """Add what experts and crowd workers say of pairs of the test split; a kind without a file is left out."""
         row = {name: number for number, name in enumerate(test.image_ids)}
         held = {PurePosixPath(path).name for path in download.sizes}
-        judgements, missing = {}, []
+        judgements, missing = {}, [name for name in JUDGEMENT_FILES.values() if name not in held]
         for kind, name in JUDGEMENT_FILES.items():
-            if name not in held:
-                missing.append(name)
+            if name in missing:
                 continue
             path = find_file(download, name)
             rows = [

@@ -6,6 +6,7 @@ They are copied into the prepared folder, which is then self-contained.
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 from ncl_bench.data.layout import IMAGE_FILES, ImageFiles, records_of, save_table, write_manifest
@@ -50,7 +51,7 @@ def add_images(
             # left over if a run stopped between the last two lines below
             shutil.rmtree(work, ignore_errors=True)
             raise DataError(f"{spec.name} has its images already; delete {target} to add others")
-        every = [image_id for split in ids for image_id in ids[split]]
+        every = [*chain(*ids.values())]
         file_of = _named_files(spec, source, every, names)
         journal, result = Journal(work, ids), work / "result"
         # files come first: pictures that rows hold are unpacked before one of them is found
@@ -67,7 +68,7 @@ def add_images(
             )
         paths = {split: [file_of[image_id] for image_id in ids[split]] for split in ids}
         refuse_shared(file_of, f", or say with {named('names')} which file holds it")
-        with progress("copying images", sum(map(len, ids.values()))) as advance:
+        with progress("copying images", len(every)) as advance:
             parts = {
                 split: _write_split(result, split, ids[split], paths[split], journal, advance)
                 for split in ids

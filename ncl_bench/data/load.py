@@ -100,7 +100,12 @@ def load_dataset(
     # alone (and, for some units, its captions), so it is the same whether features lie in memory, on disk or elsewhere.
     noise = None
     if noise_file is not None:
-        noise = _read_noise(Path(noise_file), spec, noise_unit, asked.ratio)
+        noise = read_noise_file(Path(noise_file), spec, noise_unit)
+        if asked.ratio not in (0, noise[1].ratio):
+            raise NoiseError(
+                f"{named('noise_ratio')} is {asked.ratio}, noise file {noise_file} carries {noise[1].ratio:g}; leave "
+                f"{named('noise_ratio')} out"
+            )
     elif asked.unit is not None:
         noise = train_noise(spec, asked.ratio, asked.unit, noise_seed, root)
     dataset = _open_clean(spec, split, language, tokenizer, root, preload)
@@ -180,12 +185,11 @@ def train_noise(
     path = similar_file(root, spec, ratio, seed)
     if path.exists():
         caption_to_image, record = read_noise_file(path, spec, "similar")
-        n_wrong = round(record.realised_ratio * len(caption_to_image))
         # rounded down, as in the draw
-        if n_wrong != int(ratio * len(caption_to_image)):
+        n, expected = round(record.realised_ratio * len(caption_to_image)), int(ratio * len(caption_to_image))
+        if n != expected:
             raise NoiseError(
-                f"noise file {path} moves {n_wrong:,} captions, expected {int(ratio * len(caption_to_image)):,}; "
-                "delete it and make it again"
+                f"noise file {path} moves {n:,} captions, expected {expected:,}; delete it and make it again"
             )
         seed = spec.standard_seed("similar", ratio) if seed is None else seed
         return caption_to_image, replace(record, unit="similar", ratio=ratio, seed=seed)
@@ -226,17 +230,6 @@ def similar_file(root: Path, spec: DatasetSpec, ratio: float, seed: int | None) 
     Noise.asked(ratio, "similar", seed)
     seed = spec.standard_seed("similar", ratio) if seed is None else seed
     return root / spec.name / "noise" / f"similar-{100 * ratio:g}-seed{seed}.npy"
-
-
-def _read_noise(file: Path, spec: DatasetSpec, unit: str | None, ratio: float) -> tuple[Int64Array, Noise]:
-    """Pairing and record of a noise file; a ratio that is not 0 must be the file's."""
-    caption_to_image, record = read_noise_file(file, spec, unit)
-    if ratio not in (0, record.ratio):
-        raise NoiseError(
-            f"{named('noise_ratio')} is {ratio}, noise file {file} carries {record.ratio:g}; leave "
-            f"{named('noise_ratio')} out"
-        )
-    return caption_to_image, record
 
 
 # the argument wins over the environment; absolute, since a worker process may run in another folder

@@ -219,8 +219,10 @@ def make_tokens(
     for key in planned_tokenizations(spec, material, options):
         own, tokens = _tokenize(folder, key, material, options, progress)
         tokenizations.append(own)
-        for split, content in splits.items():
-            splits[split] = replace(content, tokens={**content.tokens, key: tokens[split]})
+        splits = {
+            split: replace(content, tokens={**content.tokens, key: tokens[split]})
+            for split, content in splits.items()
+        }
     return splits, tokenizations
 
 

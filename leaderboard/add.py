@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from leaderboard.entries import anchor
-from leaderboard.evidence import read_pairs, write_ranks
 from leaderboard.folder import REPRODUCED
+from leaderboard.rank_files import read_pairs, write_ranks
 from leaderboard.read_entries import check_header, condition_of, ranks_of, refuse_copies
 from leaderboard.row_files import (
     Header,

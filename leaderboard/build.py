@@ -16,7 +16,7 @@ from leaderboard.exports import (
     tables,
     with_tables,
 )
-from leaderboard.measured import MeasuredTable, cost_chart, each_table, measured_pages, measured_tables
+from leaderboard.measured_tables import MeasuredTable, cost_chart, each_table, measured_pages, measured_tables
 from leaderboard.results_frame import FRAME, evidence_sha256, frame_text
 from leaderboard.site import site_files
 from ncl_bench.errors import SubmissionError

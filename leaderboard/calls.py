@@ -79,7 +79,7 @@ def table(
     require("data", "pandas", needed_by="the table as a frame or JSON")
     import pandas as pd
 
-    from leaderboard.own_rows import chosen_boards
+    from leaderboard.paper_boards import chosen_boards
 
     paths = [mine] if isinstance(mine, str | PathLike) else list(mine)
     board_root = Path(__file__).parent if root is None else Path(root)

@@ -146,7 +146,7 @@ def table(
     Example: ncl-bench leaderboard table --dataset flickr30k --noise caption-40 --format latex
     """
     from leaderboard import exports
-    from leaderboard.own_rows import chosen_boards
+    from leaderboard.paper_boards import chosen_boards
     from ncl_bench.progress import bar, say
 
     if root == ROOT and not root.is_dir():
@@ -195,7 +195,7 @@ def orders(
     """
     _require(root)
     from leaderboard.board import read_content
-    from leaderboard.measured import measured_tables
+    from leaderboard.measured_tables import measured_tables
     from leaderboard.orders import compare_orders
     from ncl_bench.progress import bar
 

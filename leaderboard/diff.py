@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from leaderboard.copies import contradicts, correlated, near_copies
+from leaderboard.copied_ranks import contradicts, correlated, near_copies
 from leaderboard.entries import Condition
-from leaderboard.evidence import arrays_of
 from leaderboard.exports import RANKS, ROWS
+from leaderboard.rank_files import arrays_of
 from leaderboard.read_entries import DISAGREEMENT, changed_settings, noise_used, ranks_of, run_name
 from leaderboard.row_files import Header, SeedRecord, read_results
 from ncl_bench.errors import SubmissionError

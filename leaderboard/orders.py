@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from leaderboard.entries import Row, title_of
-from leaderboard.measured import MeasuredTable
-from leaderboard.own_rows import noise_name
+from leaderboard.measured_tables import MeasuredTable
+from leaderboard.paper_boards import noise_name
 from leaderboard.read_entries import MEAN_OF_TWO
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.metrics import Float64Array
@@ -45,7 +45,7 @@ def compare_orders(tables: Sequence[MeasuredTable], first: str, second: str) -> 
     """Compare the orders of the methods in two conditions.
 
     Args:
-        tables: from :func:`leaderboard.measured.measured_tables`.
+        tables: from :func:`leaderboard.measured_tables.measured_tables`.
         first, second: table and noise, such as ``pictograms-1k-vse-infinity-600:caption-40``.
 
     Raises:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from baselines.recipes import AblationLine, ablations, on_dataset
 from leaderboard.entries import Condition, Entry, Run, Status
-from leaderboard.evidence import hits_of, read_ranks
+from leaderboard.rank_files import hits_of, read_ranks
 from leaderboard.row_files import (
     Header,
     RowFile,

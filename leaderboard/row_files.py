@@ -1,7 +1,7 @@
 """Measured results on disk: one YAML file per row with all its seeds, and the ranks of every query beside it.
 
     results/<dataset>/<method>/<backbone>-<N>net-<noise>[...].yaml    statement, and one record per seed
-    results/<dataset>/<method>/<backbone>-<N>net-<noise>[...].npz     ranks (leaderboard/evidence.py)
+    results/<dataset>/<method>/<backbone>-<N>net-<noise>[...].npz     ranks (leaderboard/rank_files.py)
     reproduced.yaml                                                   rows and seeds that the maintainers trained
 
 Recalls, intervals and board ranks are in no file: every build computes them from the ranks of the queries.

@@ -58,7 +58,7 @@ def site_files(
 
     Args:
         content: everything that the leaderboard shows.
-        measured: from :func:`leaderboard.measured.measured_pages`.
+        measured: from :func:`leaderboard.measured_tables.measured_pages`.
         cards: folder of the dataset cards.
         links: label and address of more links in the header; addresses on the site are relative to its folder.
     """

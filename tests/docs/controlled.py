@@ -6,7 +6,7 @@ from operator import attrgetter
 import numpy as np
 
 from leaderboard.entries import title_of
-from leaderboard.measured import by_similarity
+from leaderboard.measured_tables import by_similarity
 from leaderboard.orders import kendall_tau
 from ncl_bench.evaluation.difference import FIXED, OfOneRun, difference_interval
 

@@ -48,7 +48,7 @@ import leaderboard
 from baselines.backbones import build_backbone
 from baselines.recipes import TUNED, ablations
 from baselines.training.recipe import Recipe
-from leaderboard.measured import ablation_tables, measured_tables
+from leaderboard.measured_tables import ablation_tables, measured_tables
 from leaderboard.orders import compare_orders
 from ncl_bench import DATASETS, PROTOCOL_VERSION, __version__, evaluate, load_dataset
 from ncl_bench.cli import app

@@ -5,7 +5,7 @@ import pytest
 from baselines.recipes import ablations
 from leaderboard.board import read_content
 from leaderboard.build import build
-from leaderboard.measured import ablation_tables, measured_tables
+from leaderboard.measured_tables import ablation_tables, measured_tables
 from ncl_bench.evaluation.training_record import Training
 
 

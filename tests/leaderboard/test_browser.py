@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from leaderboard.build import build
-from leaderboard.measured import measured_pages, measured_tables
+from leaderboard.measured_tables import measured_pages, measured_tables
 from leaderboard.site import site_files
 
 sync_api = pytest.importorskip("playwright.sync_api")

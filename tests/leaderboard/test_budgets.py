@@ -7,7 +7,7 @@ from test_measured import training
 
 from leaderboard.board import read_content
 from leaderboard.figures import budget_curves
-from leaderboard.measured import budgets, measured_pages, measured_tables
+from leaderboard.measured_tables import budgets, measured_pages, measured_tables
 from leaderboard.site import site_files
 
 ROWS = {  # difficulty and cost per step, by budget

@@ -9,7 +9,7 @@ from test_measured import NOISY, RECIPE, training
 
 from leaderboard.board import read_content
 from leaderboard.figures import epoch_curves, forest
-from leaderboard.measured import measured_tables
+from leaderboard.measured_tables import measured_tables
 from leaderboard.site import _judged
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.training_record import TrainingCurve

@@ -7,7 +7,7 @@ from test_measured import RECIPE, training
 
 from baselines.calls import Sweep
 from leaderboard.board import read_content
-from leaderboard.measured import measured_tables
+from leaderboard.measured_tables import measured_tables
 from ncl_bench.data import DATASETS
 
 PAIR = f"{RECIPE} + {RECIPE}"

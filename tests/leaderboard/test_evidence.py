@@ -11,7 +11,7 @@ import pytest
 from support.damaged import npy
 from support.refusals import refused
 
-from leaderboard.evidence import read_pairs, read_ranks, write_ranks
+from leaderboard.rank_files import read_pairs, read_ranks, write_ranks
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.ranks import Counted, Ranks

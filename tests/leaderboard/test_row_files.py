@@ -12,8 +12,8 @@ from support.refusals import refused
 
 from leaderboard.add import add
 from leaderboard.build import build
-from leaderboard.evidence import read_ranks
 from leaderboard.folder import REPRODUCED
+from leaderboard.rank_files import read_ranks
 from leaderboard.read_entries import features_of
 from leaderboard.row_files import (
     header_of,

@@ -9,7 +9,7 @@ import numpy as np
 
 from leaderboard.board import compared, merge_seeds
 from leaderboard.entries import Condition, Entry
-from leaderboard.measured import measured_pages, measured_tables
+from leaderboard.measured_tables import measured_pages, measured_tables
 from leaderboard.site import site_files
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.evaluation.people import Agreement, agreement_interval

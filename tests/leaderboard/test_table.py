@@ -16,7 +16,7 @@ from support.refusals import refused
 import leaderboard
 from leaderboard.board import board_of, boards, read_content
 from leaderboard.exports import cited, latex_text, markdown_text, paper_csv, paper_tables
-from leaderboard.own_rows import boards_for, chosen_boards, only_mine, with_mine
+from leaderboard.paper_boards import boards_for, chosen_boards, only_mine, with_mine
 from leaderboard.results_frame import FRAME, frame_text
 from leaderboard.significance import SignificanceTest
 from ncl_bench.errors import SubmissionError

@@ -143,7 +143,7 @@ def _entries_of_file(
     path: Path, shown: Iterable[Board], progress: Progress
 ) -> "Iterator[tuple[Entry, Hits]]":
     """Entries of a file of similarities: one per board, as far as a file alone can say what they are."""
-    from leaderboard.evidence import hits_of
+    from leaderboard.rank_files import hits_of
     from ncl_bench.evaluation.protocol import fold_size, measure, open_scores, protocol_result, ranks_under
 
     spec = dataset_spec(next(iter(shown)).condition.dataset)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from leaderboard import cli
-from leaderboard.copies import contradicts, correlated, near_copies
-from leaderboard.evidence import read_ranks
+from leaderboard.copied_ranks import contradicts, correlated, near_copies
+from leaderboard.rank_files import read_ranks
 from leaderboard.row_files import read_row_file
 from ncl_bench.data import dataset_spec
 from ncl_bench.evaluation.ranks import Ranks

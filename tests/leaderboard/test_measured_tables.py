@@ -16,7 +16,7 @@ from leaderboard.board import board_of, read_content
 from leaderboard.build import build
 from leaderboard.entries import Condition, Row, title_of
 from leaderboard.figures import epoch_curves, forest, mean_curve, recorded
-from leaderboard.measured import (
+from leaderboard.measured_tables import (
     alike,
     cost_chart,
     measured_pages,

@@ -16,6 +16,12 @@ def small_datasets(monkeypatch):
 
 
 @pytest.fixture
+def source(tmp_path):
+    """A miniature download of Flickr30K."""
+    return miniatures.make_scan(tmp_path / "from", "flickr30k")
+
+
+@pytest.fixture
 def prepared(tmp_path):
     """Prepare a miniature once and open one of its splits: ``prepared("coco", "dev")``."""
 

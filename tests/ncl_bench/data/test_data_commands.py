@@ -24,8 +24,7 @@ def test_show_names_source_licence_size_and_files(name, run):
     assert ("Upload: refused" in shown) == (not DATASETS[name].origin.upload)
 
 
-def test_prepare_writes_a_folder_that_loads(run, tmp_path):
-    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+def test_prepare_writes_a_folder_that_loads(run, tmp_path, source):
     options = ("--dtype", "float16", "--tokenizer", "word", "--tokenizer", "bpe")
     out = run("prepare", "flickr30k", "--from", source.parent, "--to", tmp_path / "data", *options).out
     assert f"flickr30k is prepared in {tmp_path / 'data' / 'flickr30k'}" in out
@@ -34,8 +33,7 @@ def test_prepare_writes_a_folder_that_loads(run, tmp_path):
     assert dataset.image_features.dtype == "float16"
 
 
-def test_what_deserves_a_look_stands_out(run, tmp_path):
-    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+def test_what_deserves_a_look_stands_out(run, tmp_path, source):
     for more in (["--check"], [], []):
         said = run("prepare", "flickr30k", "--from", source, "--to", tmp_path / "data", *more)
         assert "WARNING: the vocabulary of the tokenizer word is built" in said.err

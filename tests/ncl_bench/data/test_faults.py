@@ -103,10 +103,9 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_damaged_flickr30k_is_refused(fault, tmp_path, monkeypatch):
+def test_damaged_flickr30k_is_refused(fault, tmp_path, monkeypatch, source):
     monkeypatch.chdir(tmp_path)
     name, damage = FAULTS[fault]
-    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
     damage(source / name)
     refuse("flickr30k", source, tmp_path)
     assert not (tmp_path / "harm").exists()
@@ -125,8 +124,7 @@ def test_numbers_that_the_type_cannot_hold_are_refused(tmp_path):
     refuse("now", source, tmp_path)
 
 
-def test_a_link_is_followed_within_the_folder_alone(tmp_path):
-    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+def test_a_link_is_followed_within_the_folder_alone(tmp_path, source):
     (source / DEV).rename(source / "other.npy")
     (source / DEV).symlink_to("other.npy")
     assert len(check("flickr30k", source).files) == 9
@@ -192,8 +190,7 @@ def test_a_damaged_zip_member_is_refused(member, compression, tmp_path):
     refuse("now", archive, tmp_path)
 
 
-def test_too_little_space_is_told_before_anything_is_written(tmp_path, monkeypatch):
-    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+def test_too_little_space_is_told_before_anything_is_written(tmp_path, monkeypatch, source):
     usage = shutil.disk_usage(tmp_path)._replace(free=100)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     with refused(DataError):

@@ -200,8 +200,7 @@ def test_digits_are_the_same_prepared_and_embedded(tmp_path):
         assert opened.image_ids.tolist() == embedded.image_ids.tolist()
 
 
-def test_check_reads_everything_and_writes_nothing(tmp_path):
-    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+def test_check_reads_everything_and_writes_nothing(tmp_path, source):
     before = contents(tmp_path)
     found = check("flickr30k", source)
     assert contents(tmp_path) == before
@@ -216,8 +215,9 @@ def test_check_reads_everything_and_writes_nothing(tmp_path):
         ("dev_ims.npy", 5, "2 of 4 images have exactly the features of an earlier one (row 5 is row 0)"),
     ],
 )
-def test_images_that_are_copies_of_others_are_counted_and_written_down(file, repeat, sentence, tmp_path):
-    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+def test_images_that_are_copies_of_others_are_counted_and_written_down(
+    file, repeat, sentence, tmp_path, source
+):
     rows = np.load(source / file)
     copied = rows[(np.arange(len(rows)) // repeat // 2) * 2 * repeat]
     np.save(source / file, copied)
@@ -242,11 +242,10 @@ def test_one_copy_is_found_whatever_the_bytes_of_a_row(dtype, dim, tmp_path):
 
 
 @pytest.mark.slow  # measures memory
-def test_the_scan_keeps_a_few_bytes_an_image(tmp_path, monkeypatch):
+def test_the_scan_keeps_a_few_bytes_an_image(monkeypatch, source):
     spec = replace(
         miniatures.SPECS["flickr30k"], images={"train": 600, "dev": 4, "test": 3}, feature_dim=4096
     )
-    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
     np.save(source / "train_ims.npy", np.random.default_rng(0).random((600, 3, 4096), np.float32))
     file = open_features(open_download(source), "train_ims.npy", spec, "train")
     tracemalloc.start()
@@ -276,9 +275,8 @@ def published_vocabulary(monkeypatch):
     [(".", "."), ("vocab", "."), ("..", "."), ("../vocab", "."), (".", ".."), ("..", "..")],
 )
 def test_the_published_vocabulary_beside_the_download_is_used(
-    beside, given, published_vocabulary, tmp_path, monkeypatch
+    beside, given, published_vocabulary, tmp_path, monkeypatch, source
 ):
-    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
     (source / beside).mkdir(exist_ok=True)
     (source / beside / published_vocabulary).write_bytes(VOCABULARY)
     place = (source / given).resolve()
@@ -295,8 +293,7 @@ def test_the_published_vocabulary_beside_the_download_is_used(
     assert [file.published for file in manifest.sources] == [None] * 9 + [True]
 
 
-def test_other_ids_than_the_published_ones_are_said_loudly(published_vocabulary, tmp_path):
-    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+def test_other_ids_than_the_published_ones_are_said_loudly(published_vocabulary, tmp_path, source):
     built = read_manifest(prepare("flickr30k", source, tmp_path / "built"))
     other = tmp_path / "other.json"
     other.write_bytes(VOCABULARY.replace(b"never", b"often"))
@@ -357,8 +354,9 @@ def test_embedded_datasets_are_in_one_unicode_form_and_share_no_features_across_
     assert {len(splits) for splits in splits_of.values()} == {1}
 
 
-def test_the_same_download_with_another_vocabulary_is_another_preparation(published_vocabulary, tmp_path):
-    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+def test_the_same_download_with_another_vocabulary_is_another_preparation(
+    published_vocabulary, tmp_path, source
+):
     prepare("flickr30k", source, tmp_path / "root")
     (source / published_vocabulary).write_bytes(VOCABULARY)
     with refused(DataError):
@@ -386,9 +384,8 @@ def test_the_published_archive_is_known_by_its_hash(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("dtype", [None, "float16"])
 def test_a_full_disk_leaves_nothing_half_written_and_work_of_the_same_settings_is_kept(
-    dtype, tmp_path, monkeypatch
+    dtype, tmp_path, monkeypatch, source
 ):
-    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
     write, written = preparing._write_features, []
 
     def full(path, spec, split, *others):
@@ -410,8 +407,7 @@ def test_a_full_disk_leaves_nothing_half_written_and_work_of_the_same_settings_i
     assert os.listdir(tmp_path / "root") == ["flickr30k"]
 
 
-def test_a_stop_after_the_manifest_is_written_changes_nothing(tmp_path, monkeypatch):
-    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+def test_a_stop_after_the_manifest_is_written_changes_nothing(tmp_path, monkeypatch, source):
     write = preparing._write
 
     def stop(*arguments):
@@ -427,8 +423,7 @@ def test_a_stop_after_the_manifest_is_written_changes_nothing(tmp_path, monkeypa
     assert contents(tmp_path / "root") == contents(tmp_path / "fresh")
 
 
-def test_the_same_command_again_changes_nothing(tmp_path):
-    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+def test_the_same_command_again_changes_nothing(tmp_path, source):
     folder = prepare("flickr30k", source, tmp_path / "root")
     stamps = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     assert prepare("flickr30k", source, tmp_path / "root") == folder

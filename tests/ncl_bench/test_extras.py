@@ -1,7 +1,6 @@
 """The hint that names an extra leads to where ncl_bench came from; the project need not be on a package index."""
 
 import json
-import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -9,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from support import miniatures
+from support.processes import python
 from support.refusals import refused
 
 from leaderboard import load_results
@@ -123,10 +123,7 @@ def test_the_base_installation_loads_and_evaluates(tmp_path, monkeypatch):
     prepare("flickr30k", miniatures.make(tmp_path / "from", "flickr30k"), tmp_path / "root")
     path = {"PYTHONPATH": ":".join(sys.path)}
     code = WITHOUT.format(root=str(tmp_path / "root"))
-    found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=path, check=False
-    )
-    assert found.returncode == 0, found.stderr
+    python(code, env=path)
 
 
 @pytest.mark.parametrize(

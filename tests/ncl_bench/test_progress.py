@@ -1,12 +1,11 @@
 """Progress is drawn on a terminal alone."""
 
 import re
-import subprocess
-import sys
 from io import StringIO
 from time import sleep
 
 from rich.console import Console
+from support.processes import python
 
 from ncl_bench.progress import bar, hint, plain_text, say
 
@@ -14,9 +13,7 @@ from ncl_bench.progress import bar, hint, plain_text, say
 def test_no_bar_is_drawn_into_a_pipe_where_colours_are_forced():
     """Notebooks set ``FORCE_COLOR``; a cell's output was hundreds of bars."""
     code = "from ncl_bench.progress import bar\nwith bar('work', 2) as advance:\n    advance(2)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={"FORCE_COLOR": "1"}, capture_output=True, text=True, check=True
-    )
+    done = python(code, env={"FORCE_COLOR": "1"})
     assert done.stdout + done.stderr == ""
 
 

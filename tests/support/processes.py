@@ -1,7 +1,17 @@
 """Other processes of a test."""
 
+import subprocess
+import sys
 import time
 from pathlib import Path
+
+
+def python(code, *arguments, **options):
+    """Let a fresh Python run this code to its good end; give what it wrote."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
 
 
 def assert_ends(process):

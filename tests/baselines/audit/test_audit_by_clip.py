@@ -1,7 +1,5 @@
 """CLIP in one command: OpenCLIP's code with drawn weights; the docs say what was run with published ones."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +8,7 @@ import pytest
 import torch
 from PIL import Image
 from support.drawings import describe
+from support.processes import python
 from support.refusals import refused
 from support.tiny_clip import MODEL, open_clip
 
@@ -105,19 +104,6 @@ def test_the_command_runs_in_a_process_of_its_own(name, tmp_path):
     """Beside a torch for CPUs too, for which torchvision's operators are not built."""
     describe(tmp_path, 50)
     weights = name.split(":")[2]
-    arguments = [
-        "audit",
-        str(tmp_path / "captions.csv"),
-        "--images",
-        str(tmp_path / "photos"),
-        "--encoder",
-        name,
-    ]
-    done = subprocess.run(
-        [sys.executable, "-c", FRESH, str(Path(weights).parent), *arguments, "--to", str(tmp_path / "audit")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    arguments = [tmp_path / "captions.csv", "--images", tmp_path / "photos", "--encoder", name]
+    python(FRESH, Path(weights).parent, "audit", *arguments, "--to", tmp_path / "audit")
     assert len(pd.read_csv(tmp_path / "audit" / "pairs.csv")) == 50

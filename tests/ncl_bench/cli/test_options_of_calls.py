@@ -1,8 +1,6 @@
 """Arguments and options of commands that are made from calls."""
 
 import inspect
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -163,18 +161,3 @@ def test_every_help_is_a_plain_sentence(name):
         assert text.endswith("."), parameter.name
         assert "``" not in text, parameter.name
         assert ":`" not in text, parameter.name
-
-
-HEAVY = ("numpy", "pandas", "torch", "yaml")
-
-
-@pytest.mark.parametrize(
-    "words", ["--help", "leaderboard --help", "train --help", "evaluate --help", "sweep --help"]
-)
-def test_help_imports_nothing_heavy(words):
-    code = (
-        f"import sys; from ncl_bench.cli import app; sys.argv[1:] = {words.split()!r}\n"
-        f"try: app()\nexcept SystemExit: print(sorted(set({HEAVY!r}) & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"

@@ -1,12 +1,10 @@
 """The embedded digits: the same bytes everywhere, disjoint digits, captions that tell the truth."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from oracles.digits_reader import matches, read
 from sklearn.datasets import load_digits
+from support.processes import python
 
 from ncl_bench.data.digits import (
     BLANK_NOISE,
@@ -43,9 +41,7 @@ def test_another_process_with_other_global_seeds_composes_the_same_bytes():
         "from ncl_bench.data.embedded import embedded_split; c = digits_split('dev'); "
         "print(embedded_split(c.image_features, c.image_ids, c.captions).fingerprint)"
     )
-    command, environment = [sys.executable, "-c", code], {"PYTHONHASHSEED": "1"}
-    found = subprocess.run(command, env=environment, capture_output=True, check=True)
-    assert found.stdout.decode().strip() == FINGERPRINTS["dev"]
+    assert python(code, env={"PYTHONHASHSEED": "1"}).stdout.strip() == FINGERPRINTS["dev"]
 
 
 # Images

@@ -3,14 +3,13 @@
 import multiprocessing
 import os
 import pickle
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support import miniatures
+from support.processes import python
 
 from ncl_bench import load_dataset
 from ncl_bench.data import DATASETS
@@ -106,11 +105,8 @@ def test_a_dataset_of_a_plugin_is_opened_in_a_fresh_process(root, tmp_path, monk
     dataset = load_dataset("mine", noise_ratio=0.4, root=root)
     (tmp_path / "dataset.pickle").write_bytes(pickle.dumps(dataset))
     code = "import pickle, sys; print(pickle.load(open(sys.argv[1], 'rb')).noise.sha256)"
-    command = [sys.executable, "-c", code, str(tmp_path / "dataset.pickle")]
-    found = subprocess.run(
-        command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(TESTS)}
-    )
-    assert found.stdout.strip() == dataset.noise.sha256, found.stderr
+    found = python(code, tmp_path / "dataset.pickle", env=os.environ | {"PYTHONPATH": str(TESTS)})
+    assert found.stdout.strip() == dataset.noise.sha256
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])

@@ -1,13 +1,12 @@
 """Pictograms: what is shipped is what was built, splits share no picture, and every dataset opens without files."""
 
 import io
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
+from support.processes import python
 
 from ncl_bench import load_dataset
 from ncl_bench.data.pictograms import EMOJI, SHEETS, SPEC, THUMBNAIL, WEB, png, rows, thumbnails
@@ -39,10 +38,7 @@ def test_opening_needs_neither_torch_nor_files(tmp_path):
         "import sys, ncl_bench; train = ncl_bench.load_dataset('pictograms', noise_ratio=0.4); "
         "assert 'torch' not in sys.modules and 'PIL' not in sys.modules; print(len(train), train.noise.seed)"
     )
-    found = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert found.stdout.split() == [str(SPEC.images["train"]), "0"]
+    assert python(code, cwd=tmp_path).stdout.split() == [str(SPEC.images["train"]), "0"]
 
 
 def test_chinese_and_english_are_about_the_same_emoji():

@@ -4,7 +4,6 @@ import json
 import os
 import pickle
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 
@@ -12,6 +11,7 @@ import datasets
 import numpy as np
 import pytest
 from support import miniatures
+from support.processes import python
 from support.refusals import refused
 
 from ncl_bench.data.layout import read_manifest
@@ -201,7 +201,4 @@ assert "pyarrow" in sys.modules
 assert not {{"datasets", "pandas"}} & set(sys.modules)
 """
     path = {"PYTHONPATH": ":".join(sys.path)}
-    found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=path, check=False
-    )
-    assert found.returncode == 0, found.stderr
+    python(code, env=path)

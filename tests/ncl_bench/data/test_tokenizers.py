@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 import unicodedata
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nltk.tokenize import NLTKWordTokenizer
 from support.damaged import JSON, assert_damage_is_refused, assert_refused
+from support.processes import python
 from support.refusals import refused
 
 from ncl_bench.data.tokenizers import _jieba, split_words, tokenizer, train_bpe, turkic
@@ -153,12 +152,8 @@ def test_bpe_training_gives_equal_bytes_in_every_process(tmp_path):
         "import json, sys; from pathlib import Path; from ncl_bench.data.tokenizers import train_bpe; "
         "train_bpe(json.load(sys.stdin), Path(sys.argv[1]), size=150)"
     )
-    subprocess.run(
-        [sys.executable, "-c", script, tmp_path / "there.json"],
-        input=json.dumps(captions).encode(),
-        env={**os.environ, "RAYON_NUM_THREADS": "1", "PYTHONHASHSEED": "7"},
-        check=True,
-    )
+    environment = {**os.environ, "RAYON_NUM_THREADS": "1", "PYTHONHASHSEED": "7"}
+    python(script, tmp_path / "there.json", input=json.dumps(captions), env=environment)
     assert (tmp_path / "here.json").read_bytes() == (tmp_path / "there.json").read_bytes()
 
 

@@ -5,7 +5,6 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 
 import numpy as np
@@ -14,6 +13,7 @@ import yaml
 from oracles.ranks import metrics_by_definition, ranks_by_definition
 from pydantic import ValidationError
 from rich.console import Console
+from support.processes import python
 from support.submission_folders import (
     EACH,
     read_json,
@@ -51,7 +51,7 @@ assert not any(name.startswith("ncl_bench") for name in sys.modules)
 def test_a_foreign_script_gets_the_numbers_of_the_definition(run, tmp_path):
     folder = tmp_path / "foreign"
     assert run("submission", "init", "--method", "F: 1", "--dataset", "digits", "--to", folder).code == 0
-    subprocess.run([sys.executable, "-c", FOREIGN, str(folder)], check=True)
+    python(FOREIGN, folder)
     assert run("submission", "check", folder).code == 0
     ran = run("evaluate", folder)
     assert (ran.code, ran.err) == (0, "digits: no noise; F: 1 on cpu\n")

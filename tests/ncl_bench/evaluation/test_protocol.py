@@ -1,13 +1,12 @@
 """What is evaluated on which split, and what comes out."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from oracles.ranks import metrics_by_definition, ranks_by_definition
+from support.processes import python
 from support.refusals import refused
 
 import ncl_bench
@@ -120,4 +119,4 @@ def test_evaluating_leaves_torch_unloaded():
         "import sys, numpy, ncl_bench; ncl_bench.evaluate(numpy.zeros((200, 1000), 'f4'), dataset='digits'); "
         "print(sorted({'torch', 'pandas', 'matplotlib', 'sklearn'} & set(sys.modules)))"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+    assert python(code).stdout == "[]\n"

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from test_measured import training
+from test_measured_tables import training
 
 from leaderboard.board import read_content
 from leaderboard.figures import budget_curves

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from support.refusals import refused
-from test_measured import NOISY, RECIPE, training
+from test_measured_tables import NOISY, RECIPE, training
 
 from leaderboard.board import read_content
 from leaderboard.figures import epoch_curves, forest

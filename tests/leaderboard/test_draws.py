@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from support.refusals import refused
-from test_measured import RECIPE, training
+from test_measured_tables import RECIPE, training
 
 from baselines.calls import Sweep
 from leaderboard.board import read_content

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import kendalltau
 from support.command import invoke
 from support.refusals import refused
-from test_measured import training
+from test_measured_tables import training
 
 from leaderboard.orders import kendall_tau, tau_interval
 

@@ -236,12 +236,14 @@ def diff(
     require("leaderboard", "jinja2", "markdown_it", needed_by="leaderboard diff")
     from leaderboard import diff as compared
     from leaderboard.build import built
+    from ncl_bench.progress import bar, say
 
     _require(base / "results", "base")
     _require(root / "results")
-    moves = compared.moves(
-        built(base).texts, compared.read_site(site) if site else built(root).texts, site or root
-    )
+    say(f"building {base}{'' if site else f' and {root}'} to compare; this takes minutes")
+    before = built(base, progress=bar).texts
+    after = compared.read_site(site) if site else built(root, progress=bar).texts
+    moves = compared.moves(before, after, site or root)
     try:
         new = compared.additions_text(base, root, author)
     except SubmissionError as error:  # of a correction that the code of the base cannot read

@@ -120,10 +120,10 @@ def apply_audit(
             f"{'choose from ' + ', '.join(result.reasons) if result.reasons else 'leave ' + named('reasons') + ' out'}"
         )
     limit = result.threshold if threshold is None else threshold
-    if limit is not None and not np.isfinite(limit):  # of own pairs, nan would remove none without a word
-        raise TrainingError(
-            f"{named('threshold')} is {limit}, expected a finite number, such as the page shows"
-        )
+    # of own pairs, nan and a probability, such as 0.5, would remove none
+    if limit is not None and not (np.isfinite(limit) and (limit >= 1 or not own or threshold is None)):
+        expected = "a rank, from 1: 200 removes the 200 most suspicious" if own else "a finite number"
+        raise TrainingError(f"{named('threshold')} is {limit:g}, expected {expected}, such as the page shows")
     if limit is None and ids is None and not reasons:
         raise TrainingError(
             f"{audit} does not say how many are wrong; give {named('threshold')} (the slider of the page shows what "

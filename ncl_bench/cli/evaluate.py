@@ -113,8 +113,11 @@ def evaluate(
     at_chance = any("at chance" in note or "every similarity" in note for note in evaluation.notes)
     plain = t2i is None and bank is None
     if evaluation.split == "test" and plain and evaluation.r_sum > 0 and not at_chance:
+        from ncl_bench.data import dataset_spec
+
         options = "".join(f" --scores {quote(str(path))}" for path in scores)
         options += f" --similarity {similarity}" if similarity else ""
+        options += " --noise-ratio RATIO" if dataset_spec(dataset).noise == "synthetic" else ""
         hint(
             f"to turn it into a submission: ncl-bench submission init --method NAME --dataset {dataset}{options}"
         )

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import Signature
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 
@@ -24,7 +25,7 @@ from ncl_bench.data.columns import (
 )
 from ncl_bench.data.judgements import JUDGEMENT_COLUMNS, Judgements, read_judgements
 from ncl_bench.data.vocabulary import Vocabulary
-from ncl_bench.errors import DataError, RowError, known_name
+from ncl_bench.errors import DataError, RowError, known_name, shorten
 from ncl_bench.extras import require
 from ncl_bench.foreign import reading
 from ncl_bench.html import html_table
@@ -290,7 +291,6 @@ class PairedDataset(_TorchDataset):
             return super().__reduce_ex__(protocol)
         return _reopened, (tuple(plugin.given for plugin in plugins.loaded()), again)
 
-    @checked_arguments(RowError)
     def __getitem__(self, row: int) -> dict[str, Any]:
         """Return one pair with the keys of :meth:`to_torch`, as ``torch.utils.data`` expects.
 
@@ -305,6 +305,11 @@ class PairedDataset(_TorchDataset):
         Raises:
             RowError: ``row`` does not exist or is not a whole number; use :meth:`read` for several rows.
         """
+        # a bool is a whole number to Python
+        if not isinstance(row, Integral) or isinstance(row, bool):
+            raise RowError(
+                f"row is {shorten(row)}, expected a whole number; read and subset take several rows"
+            )
         return self.__getitems__([row])[0]
 
     def __getitems__(self, rows: Rows) -> list[dict[str, Any]]:

@@ -277,7 +277,9 @@ def _differing(sides: Sequence[Sequence[Opened]]) -> list[str]:
 def _stated(opened: Opened, statement: str) -> str:
     value = getattr(opened.submission, statement)
     # the facts that make two noises the same; who published it is not one
-    return repr((value.unit, value.ratio, value.sha256) if statement == "noise" else value)
+    if statement == "noise":
+        return f"{value.unit} {value.ratio:g} (sha256 {value.sha256[:12]})" if value.sha256 else value.unit
+    return repr(value)
 
 
 def _runs_note(sides: Sequence[Sequence[Opened]]) -> list[str]:

@@ -196,6 +196,11 @@ def _embeddings(
             f"{names[0]} holds {images.dtype} of shape {images.shape}, {names[1]} {captions.dtype} of shape "
             f"{captions.shape}, expected a float vector per image and caption, all of one length"
         )
+    if expected[0] != expected[1] and (len(images), len(captions)) == expected[::-1]:
+        raise ScoresError(
+            f"{names[0]} has {len(images)} vectors and {names[1]} {len(captions)}, {spec.name}/{split} has "
+            f"{expected[0]} images and {expected[1]} captions; give the images first"
+        )
     check_matrix((len(images), len(captions)), images.dtype, spec, split, f"{names[0]} x {names[1]}")
     return EmbeddingRows(images, captions, similarity, names)
 

@@ -18,13 +18,14 @@ from support.shaded import shard
 
 import baselines.encoders
 import baselines.features
+from baselines.audit import apply_audit
 from baselines.audit.judge import Judged
 from ncl_bench import load_dataset, new_dataset
 from ncl_bench.data import DATASETS
 from ncl_bench.data.pairs.cells import picture
 from ncl_bench.data.pairs.columns import read_pairs
 from ncl_bench.data.pairs.write import save
-from ncl_bench.errors import DataError
+from ncl_bench.errors import DataError, TrainingError
 
 PAGE = Path(__file__).parents[2] / "docs" / "own-pairs.md"
 WRONG = {3, 7}
@@ -159,6 +160,8 @@ def test_what_an_audit_kept_is_taken_by_threshold_as_a_file_and_with_own_feature
     source, images = given("`captions.csv`", tmp_path)
     run("features", source, *images, "--dev", 2, "--test", 2, "--to", "features")
     run("audit", source, *images, "--to", "audit")
+    with refused(TrainingError):  # a probability in place of a rank would remove nothing
+        apply_audit("audit", "none", threshold=0.5)
     run("audit", "apply", "audit", "--threshold", 3, "--to", "kept")
     third = TEXTS[0]  # the least suspicious of the others has the largest number
     monkeypatch.setattr(baselines.features, "decoded", None)  # no picture is encoded again

@@ -121,9 +121,12 @@ def apply_audit(
         )
     limit = result.threshold if threshold is None else threshold
     # of own pairs, nan and a probability, such as 0.5, would remove none
-    if limit is not None and not (np.isfinite(limit) and (limit >= 1 or not own or threshold is None)):
-        expected = "a rank, from 1: 200 removes the 200 most suspicious" if own else "a finite number"
-        raise TrainingError(f"{named('threshold')} is {limit:g}, expected {expected}, such as the page shows")
+    is_rank = is_of_own_pairs and threshold is not None
+    if limit is not None and not (np.isfinite(limit) and (limit >= 1 or not is_rank)):
+        expected = (
+            "a rank, such as 200 for the first 200" if is_rank else "a finite number, such as the page shows"
+        )
+        raise TrainingError(f"{named('threshold')} is {limit:g}, expected {expected}")
     if limit is None and ids is None and not reasons:
         raise TrainingError(
             f"{audit} does not say how many are wrong; give {named('threshold')} (the slider of the page shows what "

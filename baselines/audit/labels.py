@@ -134,7 +134,8 @@ def weigh(
     log-odds and on the difference of the views, with a normal prior around "the judgement is right" (MAP by Newton's
     method). Ticks from the top of the list are enough: nothing but the judgement decides what stands there.
     The range is the normal approximation of the posterior; its upper end keeps what the judgement adds for wrong pairs
-    that are hardly seen, and never rises by labels that say "fits". The page computes the same in ``page.html.j2``.
+    that are hardly seen, and never rises by labels that say "fits". Its lower end is at least the judgement's, less the
+    wrong pairs among the labelled ones that it expected and that fit. The page computes the same in ``page.html.j2``.
 
     Args:
         score: float64 ``(n,)``, larger is more suspicious; orders the pairs while labels do not.
@@ -180,7 +181,9 @@ def weigh(
             fit, unseen = float(fitted.sum()), numbers[2] - numbers[0]
             # what the upper end held beyond the estimate was not ticked; pairs that fit never raise it
             most = fit + max(spread, unseen)
-            total, low, high = fit, fit - spread, min(most, high) if surplus <= 0 else most
+            # nor do ticks as expected forget the judgement's lower end: they say little of the others
+            low = max(fit - spread, min(numbers[1], low, fit))
+            total, high = fit, min(most, high) if surplus <= 0 else most
         least, most = is_wrong.sum(), n - (1 - is_wrong).sum()
         total, low, high = (float(np.clip(value, least, most)) for value in (total, low, high))
         total, low = min(total, high), min(low, high)

@@ -305,8 +305,8 @@ class PairedDataset(_TorchDataset):
         Raises:
             RowError: ``row`` does not exist or is not a whole number; use :meth:`read` for several rows.
         """
-        # a bool is a whole number to Python
-        if not isinstance(row, Integral) or isinstance(row, bool):
+        given: Any = row
+        if type(given) is bool or not isinstance(given, Integral):  # a bool is a whole number to Python
             raise RowError(
                 f"row is {shorten(row)}, expected a whole number; read and subset take several rows"
             )

@@ -142,7 +142,7 @@ def test_page_and_command_weigh_the_same_ticks_alike(page, given, tmp_path, n, w
     assert order[start:] == open_rows[: len(order) - start].tolist()
     card = page.locator(f'{CARD}[data-label=""]').first
     chance = table["probability"][int(card.get_attribute("data-number")) - 1]
-    assert f"chance of being another picture's caption: {chance:.0%}".replace("%", " %") in card.inner_text()
+    assert f"another picture's caption: {chance:.0%}".replace("%", " %") in card.inner_text()
 
 
 def test_undo_takes_back_the_last_action_and_nothing_else(page):

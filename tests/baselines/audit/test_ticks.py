@@ -73,6 +73,17 @@ def test_pairs_that_fit_never_raise_the_upper_end():
     assert made(wrong, fits).high <= before.high
 
 
+def test_pairs_that_are_wrong_as_estimated_never_lower_the_lower_end():
+    wrong = np.arange(N) % 4 == 0
+    before = made(wrong, {}, (60.0, 50.0, 90.0))
+    first = before.order[: 2 * FEWEST_TICKS]
+    after = made(wrong, {int(pair): Label("wrong") for pair in first}, (60.0, 50.0, 90.0))
+    assert before.low <= after.low <= after.wrong
+    # those that fit were counted by the lower end
+    fits = {int(pair): Label("matches") for pair in first}
+    assert made(wrong, fits, (60.0, 50.0, 90.0)).low < before.low
+
+
 def test_what_a_rule_names_stands_first_counts_and_teaches_nothing():
     random = np.random.default_rng(0)
     score, views = random.normal(size=N), (random.normal(size=N), random.normal(size=N))

@@ -74,6 +74,7 @@ class UserPairs:
         arrow: the rows in the types that they are stored in, if they are from Parquet or ``datasets``.
         content: Karpathy's or COCO's JSON, or the files of every row of a shard; ``row_of`` numbers them.
         files: names of the files or parts that were read, in their order.
+        starts: number of the first row of each of ``files``, in ``row_of``.
         part_of: int64 ``(rows,)``, the row's part in ``files``.
         row_of: int64 ``(rows,)``, the row of the source, which differs if a cell held several captions.
         remarks: what was chosen, in sentences.
@@ -94,6 +95,7 @@ class UserPairs:
     arrow: Any = None
     content: Any = None
     files: tuple[str, ...] = ()
+    starts: Sequence[int] = ()
     part_of: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
     row_of: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
     remarks: tuple[str, ...] = ()
@@ -127,11 +129,9 @@ class UserPairs:
 
     def place(self, row: int) -> str:
         """Where a row stands, for messages."""
-        own, part = int(self.row_of[row]), self.part_of[row]
-        if len(self.files) < 2:
-            return f"{self.name} row {own + 1:,}"
-        first = int(self.row_of[np.searchsorted(self.part_of, part)])  # rows keep their order
-        return f"{self.files[part]} row {own - first + 1:,}"
+        part = self.part_of[row]
+        name = self.files[part] if len(self.files) > 1 else self.name
+        return f"{name} row {self.row_of[row] - self.starts[part] + 1:,}"
 
     def sha256(self) -> str:
         """Hash of the names of the images and of the captions."""
@@ -229,6 +229,7 @@ def _joined(name: str, folder: Path | None, parts: Mapping[str, UserPairs]) -> U
             cells = part.frame.to_dict("list") if part.arrow is None else {}
             json.dumps(cells, skipkeys=True, ensure_ascii=False, default=lambda _: "").encode()
     frame = pd.concat([part.frame for part in every], ignore_index=True)
+    sizes = [len(part.frame) for part in every]
     told = [*chain(*(part.remarks for part in every))]
     content = first.content if len(every) == 1 else None
     rows = replace(
@@ -243,7 +244,8 @@ def _joined(name: str, folder: Path | None, parts: Mapping[str, UserPairs]) -> U
         else pa.concat_tables([part.arrow for part in every], promote_options="permissive"),
         content=[*chain(*(part.content for part in every))] if first.ending == ".tar" else content,
         files=tuple(labels),
-        part_of=np.repeat(np.arange(len(every)), [len(part.frame) for part in every]),
+        starts=np.cumsum([0, *sizes]).tolist(),
+        part_of=np.repeat(np.arange(len(every)), sizes),
         row_of=np.arange(len(frame)),
         # splits of one dataset have no order
         remarks=(*(_order_of(labels) if first.ending and len(every) > 1 else ()), *told),

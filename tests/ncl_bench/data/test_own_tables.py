@@ -151,6 +151,14 @@ KARPATHY = {
 }
 
 
+def test_a_fault_is_named_with_its_line_where_a_repeated_pair_was_left_out():
+    Path("set").mkdir()
+    written("image,caption,split\na.jpg,a dog,train\n", "set/test.csv")
+    written("image,caption,split\na.jpg,a dog,train\nb.jpg,,train\n", "set/train.csv")
+    with refused(DataError, "train.csv row 2: caption is empty"):
+        read_captions(Path("set"))
+
+
 def test_the_json_of_karpathys_split_is_read():
     path = written(json.dumps(KARPATHY), "dataset_flickr30k.json")
     found = read_captions(path)

@@ -367,12 +367,22 @@ def test_an_ablation_is_trained_and_printed_beside_the_paper(tmp_path, monkeypat
     assert re.findall(r"[\d.]+", line) == ["2", "361.0", "1.4", "10.0", "192.9", "60.0"]
 
 
-def test_a_plan_counts_what_is_left_without_data_and_writes_nothing(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("command", "numbers"),
+    [
+        (
+            "sweep crcl --table flickr30k --noise caption-40 --seed 1 --set backbone.embed_size=8",
+            ["4", "0", "3"],
+        ),
+        ("tune ncr/digits_vse_infinity --trials 3 --set steps=50", ["3", "0", "3", "300"]),
+    ],
+)
+def test_a_plan_counts_what_is_left_without_data_and_writes_nothing(command, numbers, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    command = ["sweep", "crcl", "--table", "flickr30k", "--noise", "caption-40", "--seed", "1", "--plan"]
-    found = invoke(*command, "--set", "backbone.embed_size=8", COLUMNS="80")
-    (total,) = (line for line in found.stdout.splitlines() if "sum" in line)
-    assert re.findall(r"[\d,]+", total)[:3] == ["4", "0", "3"]
+    found = invoke(*command.split(), "--plan", COLUMNS="80").stdout
+    (total,) = (line for line in found.splitlines() if "sum" in line)
+    assert re.findall(r"[\d,]+", total)[: len(numbers)] == numbers
+    assert ("hours" in found) == ("sweep" in command)  # of a card that was measured
     assert not list(tmp_path.iterdir())
 
 
@@ -415,16 +425,6 @@ def test_the_progress_of_a_run_of_steps_is_that_of_its_steps():
     progress.begin("run", "epoch 1", "train", 1_000)
     progress.advance(10)
     assert progress._bar.tasks[0].percentage == pytest.approx(51)
-
-
-def test_a_search_has_a_plan_too(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    command = ["tune", "ncr/digits_vse_infinity", "--trials", "3", "--set", "steps=50", "--plan"]
-    found = invoke(*command, COLUMNS="80")
-    (total,) = (line for line in found.stdout.splitlines() if "sum" in line)
-    assert re.findall(r"[\d,]+", total) == ["3", "0", "3", "300"]
-    assert "hours" not in found.stdout
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.usefixtures("in_this_process")

@@ -37,17 +37,19 @@ URLS = [f"https://example.org/{n}" for n in "abcd"]
 TEXTS = ["one", "two", "three", "four"]
 
 
-@pytest.mark.parametrize("column", ["key", "stored_as"])
-def test_a_column_that_names_the_files_decides_for_urls(column, tmp_path):
+@pytest.mark.parametrize(
+    "more",
+    [
+        *(
+            {"status": "success", column: [f"{n:09d}" for n in (2, 0, 3, 1)]}
+            for column in ("key", "stored_as")
+        ),
+        {"key": [2, 0, 3, 1]},  # read as a number
+    ],
+)
+def test_a_column_that_names_the_files_decides_for_urls(more, tmp_path):
     images = photos(tmp_path / "photos", [f"00000/{n:09d}.jpg" for n in range(4)])
-    source = table(
-        tmp_path,
-        url=URLS,
-        caption=TEXTS,
-        status=["success"] * 4,
-        **{column: [f"{n:09d}" for n in (2, 0, 3, 1)]},
-    )
-    assert shades(source, images, tmp_path) == [2, 0, 3, 1]
+    assert shades(table(tmp_path, url=URLS, caption=TEXTS, **more), images, tmp_path) == [2, 0, 3, 1]
 
 
 @pytest.mark.parametrize("numbers", [[0, 1, 3], [1, 2, 3, 4], [0, 1, 2, 3, 4]])
@@ -82,6 +84,8 @@ def test_urls_with_a_number_for_every_row(tmp_path):
         (["a/0.jpg", "b/0.jpg"], ["/home/me/set/a/0.jpg", "/home/me/set/b/0.jpg"], [0, 1]),
         (["a/0.jpg", "b/0.jpg"], ["C:\\me\\set\\b\\0.jpg", "C:\\me\\set\\a\\0.jpg"], [1, 0]),
         (["a/0.jpg", "0.jpg"], ["/home/me/set/a/0.jpg", "/home/me/set/b/0.jpg"], [0, None]),
+        # a URL is no name of a file
+        (["0.png", "1.png"], ["https://example.org/0.png", "1.png"], [None, 1]),
     ],
 )
 def test_a_file_serves_the_row_that_names_it(files, names, right, tmp_path):
@@ -244,12 +248,6 @@ def test_a_row_of_csv_begins_only_where_a_row_ends(tmp_path):
     assert written.read_bytes() == (b'image,caption,n\na.png,"a dog\r=1+1",-1.5\nb.png,\'\xe2\x81\xa0\t=1,\n')
 
 
-def test_a_key_that_was_read_as_a_number_names_its_file(tmp_path):
-    images = photos(tmp_path / "photos", [f"00000/{n:09d}.jpg" for n in range(4)])
-    source = table(tmp_path, url=URLS, caption=TEXTS, key=[2, 0, 3, 1])
-    assert shades(source, images, tmp_path) == [2, 0, 3, 1]
-
-
 def test_a_column_of_numbers_is_not_taken_for_names_of_files_by_chance(tmp_path):
     images = photos(tmp_path / "photos", [f"{n}.jpg" for n in range(4)])
     few = table(tmp_path, url=URLS, caption=TEXTS, score=[1, 1, 2, 2])
@@ -263,12 +261,6 @@ def test_a_column_of_numbers_is_not_taken_for_names_of_files_by_chance(tmp_path)
     two = table(tmp_path, url=URLS, caption=TEXTS, a=[f"{n}.jpg" for n in (3, 2, 1, 0)], b=["0.jpg", *"123"])
     with refused(DataError):
         shades(two, images, tmp_path)
-
-
-def test_a_url_beside_names_of_files_is_not_found_by_its_last_part(tmp_path):
-    images = photos(tmp_path / "photos", ["0.png", "1.png"])
-    source = table(tmp_path, image=["https://example.org/0.png", "1.png"], caption=TEXTS[:2])
-    assert shades(source, images, tmp_path) == [None, 1]
 
 
 @pytest.mark.parametrize("form", ["frame", "parquet", "dataset"])

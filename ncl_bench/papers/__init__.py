@@ -325,12 +325,14 @@ def read_printed(families: Mapping[str, Family], folder: Path = PUBLISHED) -> li
         for row in rows.values()
     }
     keys = {method: family_of(method, families) for method in {row.method for row in rows.values()}}
+    # most rules are about one paper: of each, only those that may apply
+    of_paper = {key: [rule for rule in rules if key in rule.where.get("source", (key,))] for key in papers}
     printed = []
     for where, row in rows.items():
         numbers, key = _numbers(row), keys[row.method]
         fitting = tuple(
             rule
-            for rule in rules
+            for rule in of_paper[row.source]
             if rule.applies(row) and (rule.same_as is None or (rule.same_as, numbers) in originals)
         )
         printed.append(Printed(where, row, papers[row.source], key, families[key], fitting))

@@ -56,9 +56,9 @@ class Call:
 
     def __call__(self) -> Any:
         """Return the function's result, or a user error, since submitit turns a raised error into text."""
-        plugins.load_plugins(list(self.given_plugins))
-        self.begin()
         try:
+            plugins.load_plugins(self.given_plugins)
+            self.begin()
             return self.function(*self.arguments)
         except NclBenchError as error:
             return error

@@ -14,7 +14,7 @@ import submitit  # noqa: F401  # sets up logging, which closes absl's stream unl
 import yaml
 from support.refusals import refused
 
-from baselines.training.slurm import job_pool, read_options
+from baselines.training.slurm import Call, job_pool, read_options
 from ncl_bench.errors import NclBenchError
 from ncl_bench.evaluation.submission import SUBMISSION_FILE
 
@@ -111,6 +111,12 @@ def test_a_job_gets_the_options_and_gives_its_result_or_a_sentence(queue, tmp_pa
         job_pool({"colour": "red"}, tmp_path, 1, nothing),
     ):
         pass
+
+
+def test_a_plugin_that_fails_on_the_node_is_one_sentence(queue, tmp_path):
+    lacking = Call(("not_on_this_node",), nothing, sum, ((2, 3),))
+    with job_pool({}, tmp_path / "jobs", 1, nothing) as jobs, refused(words="not_on_this_node"):
+        jobs._result("plugin", lacking)
 
 
 def test_what_sbatch_refuses_is_one_sentence(queue, tmp_path):

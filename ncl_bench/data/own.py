@@ -143,15 +143,14 @@ def made_dataset(
 
 def _forget(work: Path) -> None:
     """Delete unfinished work, but for encoded pictures: the corrected command does not encode them again."""
-    paths = [*work.iterdir()] if work.is_dir() else []
+    paths = [*work.glob("*")]
+    if not any(FEATURES in path.name for path in paths):
+        shutil.rmtree(work, ignore_errors=True)
+        return
     # computed features stay, because they take long, and the pictures that they were computed from
-    encoded = any(FEATURES in path.name for path in paths)
     for path in paths:
-        if encoded and (FEATURES in path.name or path.name == PICTURES):
-            continue
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-    if paths and not encoded:
-        work.rmdir()
+        if FEATURES not in path.name and path.name != PICTURES:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _kept(clean: Path) -> KeptRows | None:

@@ -138,7 +138,7 @@ def _from_split_file(
             f"add their captions, or give the table with {named('clean')}, which leaves such images out"
         )
     # with --clean, images that lost their captions keep their row in the file, so the rows are chosen here
-    rows = np.array([row for row, image in enumerate(ids) if image in table.captions], np.int64)
+    rows = np.flatnonzero([image in table.captions for image in ids])
     ids = [ids[row] for row in rows.tolist()]
     elsewhere = {*ids} - {*table.splits[split]} if table.splits else set()
     if elsewhere:

@@ -174,6 +174,8 @@ def describe(identity: NoiseIdentity) -> list[tuple[str, str]]:
     unit: str = identity.unit or "none: nothing was moved"
     if identity.unit == "image" and not identity.per_image:
         unit = "image, although there is one entry per caption"
+    if identity.unit and identity.known_as is None and identity.seed is None:
+        unit += ", by what it moves alone"  # no draw equals it, so it may be of another unit
     ratio = "no round ratio explains it" if identity.ratio is None else f"{identity.ratio:g}"
     images = (
         f"{identity.all_good:.2%} with all captions good, {identity.some_good:.2%} with some, "

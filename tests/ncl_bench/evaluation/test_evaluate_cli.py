@@ -220,7 +220,9 @@ def test_two_submissions_are_compared(run, tmp_path):
     worse = run("compare", bad, good, "--plot", tmp_path / "difference.svg")
     assert worse.code == 0
     assert f"{good} is better" in worse.out
-    assert "differ in noise" in worse.out
+    assert re.search(
+        r"differ in noise: caption 0\.2 \(sha256 [0-9a-f]{12}\) and caption 0\.4 \(sha256", worse.out
+    )
     assert (tmp_path / "difference.svg").exists()
 
 

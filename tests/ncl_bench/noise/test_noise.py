@@ -373,6 +373,13 @@ def test_make_check_identify(tmp_path):
     )
     lines = dict(line.split(None, 1) for line in run("identify", path).splitlines())
     assert (lines["dataset"], lines["unit"], lines["seed"]) == ("digits", "caption", "0")
+    by_hand = str(tmp_path / "by_hand.npy")
+    # captions are exchanged by twos, as by unit similar, whose texts are not read
+    paired = np.arange(10_000) // 5
+    paired[:4_000:5] = paired[3_995::-5]
+    np.save(by_hand, paired)
+    lines = dict(line.split(None, 1) for line in run("identify", by_hand).splitlines())
+    assert lines["unit"] == "similar, by what it moves alone"
     image = str(tmp_path / "image.npy")
     run("make", "digits", "--ratio", "0.4", "--unit", "image", "--seed", "9", "--to", image)
     assert sorted(np.load(image)) == list(range(2000))

@@ -4,15 +4,14 @@ What the run's history tells is drawn from it alone. The rest needs the finished
 method believed of every pair after each epoch, and the best networks, as in the audit.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
-from rich.console import Console
 
 from baselines.audit.pairs import AuditedRuns, open_runs, own_values
 from baselines.kit.batches import derive_seed
@@ -24,9 +23,8 @@ from baselines.training.statement import CLEAN_PROBABILITY
 from ncl_bench.errors import NclBenchError
 from ncl_bench.evaluation.pages import new_figure, save_figure
 from ncl_bench.files import sole_owner, write_text
-from ncl_bench.tables import as_csv
+from ncl_bench.tables import csv_of
 
-Rows = Sequence[Sequence[object]]
 Values = NDArray[np.float32]
 BINS = 40
 TRUE, FALSE = "#2b8a3e", "#e8590c"
@@ -78,86 +76,59 @@ def plot_run(
         except NclBenchError as error:
             say(f"The figures of single pairs are left out: {error}")
         else:
-            written += _of_pairs(_Pairs.of(audited, device), plots)
+            written += _of_pairs(audited, device, plots)
     return written
 
 
-@dataclass(frozen=True)
-class _Pairs:
-    """The trained pairs of a finished run.
-
-    Attributes:
-        audited: the run.
-        truth: bool ``(n,)``, which pairs are true; None where nobody knows or all are.
-        own: loss, similarity and prediction under the best networks, float32 ``(n,)`` each.
-        kept: what the method kept after each epoch, by name.
-    """
-
-    audited: AuditedRuns
-    truth: NDArray[np.bool_] | None
-    own: Mapping[str, Values]
-    kept: Sequence[Mapping[str, Values]]
-
-    @classmethod
-    def of(cls, audited: AuditedRuns, device: str) -> "_Pairs":
-        rows, truth = audited.rows, hidden_correspondence(audited.train, audited.rows)
-        (run,) = audited.runs
-        kept = [
-            {
-                name: values[rows]
-                for name, values in run.folder.read_estimates(epoch, len(audited.train)).items()
-            }
-            for epoch in range(run.outcome.epochs)
-        ]
-        return cls(audited, truth, own_values(audited, device=device, console=Console(stderr=True)), kept)
-
-    @property
-    def groups(self) -> dict[str, NDArray[np.bool_]]:
-        """The pairs that are drawn apart."""
-        if self.truth is None:
-            return {"pairs": np.ones(len(self.audited.rows), np.bool_)}
-        return {"true pairs": self.truth, "false pairs": ~self.truth}
-
-    @property
-    def best(self) -> Mapping[str, Values]:
-        """What the method kept after the best epoch."""
-        epoch = self.audited.runs[0].outcome.best_epoch
-        return self.kept[epoch] if epoch < len(self.kept) else {}
-
-    def over_epochs(self, name: str) -> list[tuple[int, str, float]]:
-        """Epoch, group and mean of what the method kept under a name."""
-        return [
-            (epoch, group, float(kept[name][mask].mean()))
-            for epoch, kept in enumerate(self.kept)
-            if name in kept
-            for group, mask in self.groups.items()
-        ]
-
-
-def _of_pairs(pairs: _Pairs, plots: Path) -> list[Path]:
-    """The figures that the finished run has the data of."""
-    draw, own, best = partial(_pair_histogram, pairs), pairs.own, pairs.best
-    seed, config = pairs.audited.runs[0].job.seed, pairs.audited.runs[0].job.recipe.method_config
+def _of_pairs(audited: AuditedRuns, device: str, plots: Path) -> list[Path]:
+    """The figures that a finished run has the data of."""
+    (run,), truth = audited.runs, hidden_correspondence(audited.train, audited.rows)
+    groups = {"pairs": np.ones(len(audited.rows), np.bool_)}
+    if truth is not None:
+        groups = {"true pairs": truth, "false pairs": ~truth}
+    n_pairs, outcome, seed = len(audited.train), run.outcome, run.job.seed
+    # what the method believed of every pair after each epoch; nothing of imported weights
+    by_epoch = [
+        {name: values[audited.rows] for name, values in run.folder.read_estimates(epoch, n_pairs).items()}
+        for epoch in range(outcome.epochs)
+    ]
+    best = by_epoch[outcome.best_epoch] if by_epoch else {}
+    own, threshold = (
+        own_values(audited, device=device),
+        getattr(run.job.recipe.method_config, "clean_threshold", None),
+    )
+    draw = partial(_pair_histogram, groups, f"epoch {outcome.best_epoch}")
     fit = derive_seed(seed, "audit", "mixture")
     written = draw(plots / "losses", "loss of each pair", "NCR Fig. 3b", own["loss"], mixture=fit)
     written += draw(
         plots / "similarities", "similarity", "CRCL Fig. 1b and 1e, GSC Fig. 2", own["similarity"]
     )
-    if CLEAN_PROBABILITY in best and hasattr(config, "clean_threshold"):
-        noisy = best[CLEAN_PROBABILITY] <= config.clean_threshold
+    if CLEAN_PROBABILITY in best and threshold is not None:
+        noisy = best[CLEAN_PROBABILITY] <= threshold
         written += draw(
             plots / "predictions", "prediction, noisy subset", "NCR Fig. 3c", own["prediction"], chosen=noisy
         )
     if "agreement" in best:
         fit, shown = derive_seed(seed, "plot", "agreement"), "GSC Fig. 2 and 5b"
         written += draw(plots / "agreement", "intra-modal similarity", shown, best["agreement"], mixture=fit)
-    written += _over_epochs(pairs, plots / "weights", "mean weight", "GSC Fig. 5a", CLEAN_PROBABILITY)
-    written += _over_epochs(pairs, plots / "loss_by_epoch", "mean loss", "PC2 Fig. 2", "loss")
+    for figure, label, paper, name in (
+        ("weights", "mean weight", "GSC Fig. 5a", CLEAN_PROBABILITY),
+        ("loss_by_epoch", "mean loss", "PC2 Fig. 2", "loss"),
+    ):
+        means = [
+            (epoch, group, float(values[name][mask].mean()))
+            for epoch, values in enumerate(by_epoch)
+            if name in values
+            for group, mask in groups.items()
+        ]
+        if means:
+            written += _over_epochs(plots / figure, label, paper, means)
     return written
 
 
 def _pair_histogram(
-    pairs: _Pairs,
+    groups: Mapping[str, NDArray[np.bool_]],
+    epoch: str,
     path: Path,
     label: str,
     paper: str,
@@ -171,24 +142,18 @@ def _pair_histogram(
     if not chosen.any():
         return []
     edges = np.histogram_bin_edges(values[chosen], bins=BINS)
-    centres = (edges[:-1] + edges[1:]) / 2
-    columns: dict[str, NDArray[Any]] = {"low": edges[:-1], "high": edges[1:]}
     figure, (axes,) = _figure(1)
-    counts = {
-        group: np.histogram(values[chosen & mask], bins=edges)[0] for group, mask in pairs.groups.items()
-    }
+    counts = {group: np.histogram(values[chosen & mask], bins=edges)[0] for group, mask in groups.items()}
     _stairs(axes, edges, counts)
-    columns |= {group.replace(" ", "_"): each for group, each in counts.items()}
+    table = _bins(edges, counts)
     if mixture is not None and values.min() < values.max():
+        centres = (edges[:-1] + edges[1:]) / 2
         for number, density in enumerate(_components(values, centres, mixture)):
-            component = density * len(values) * (edges[1] - edges[0])
-            columns[f"component_{number + 1}"] = component
+            table[f"component_{number + 1}"] = component = density * len(values) * (edges[1] - edges[0])
             axes.plot(centres, component, color="#1c1c1c", lw=1, ls=("-", "--")[number])
-    epoch = pairs.audited.runs[0].outcome.best_epoch
-    axes.set(xlabel=label, ylabel="pairs", title=f"{paper}: epoch {epoch}")
+    axes.set(xlabel=label, ylabel="pairs", title=f"{paper}: {epoch}")
     axes.legend(frameon=False)
-    rows = list(zip(*(column.tolist() for column in columns.values()), strict=True))
-    return _write(path, figure, tuple(columns), rows)
+    return _write(path, figure, table)
 
 
 def _components(values: Values, at: NDArray[np.float64], seed: int) -> list[NDArray[np.float64]]:
@@ -203,71 +168,64 @@ def _components(values: Values, at: NDArray[np.float64], seed: int) -> list[NDAr
     return densities
 
 
-def _over_epochs(pairs: _Pairs, path: Path, label: str, paper: str, name: str) -> list[Path]:
-    """The mean of true and of false pairs after each epoch that kept it; nothing where none did."""
-    rows = pairs.over_epochs(name)
-    if not rows:
-        return []
+def _over_epochs(path: Path, label: str, paper: str, means: list[tuple[int, str, float]]) -> list[Path]:
+    """The means of true and of false pairs after each epoch that kept them."""
+    table = pd.DataFrame(means, columns=["epoch", "pairs", "mean"])
     figure, (axes,) = _figure(1)
-    for color, group in zip((TRUE, FALSE), pairs.groups, strict=False):
-        own = [(epoch, value) for epoch, of_group, value in rows if of_group == group]
-        axes.plot(*zip(*own, strict=True), color=color, marker=".", label=group)
+    for color, (group, own) in zip((TRUE, FALSE), table.groupby("pairs", sort=False), strict=False):
+        axes.plot(own["epoch"], own["mean"], color=color, marker=".", label=group)
     axes.xaxis.get_major_locator().set_params(integer=True)
-    highest = max(value for _, _, value in rows)
-    axes.set(xlabel="epoch", ylabel=label, title=paper, ylim=(0, 1.05 * highest))
+    axes.set(xlabel="epoch", ylabel=label, title=paper, ylim=(0, 1.05 * table["mean"].max()))
     axes.legend(frameon=False)
-    return _write(path, figure, ("epoch", "pairs", "mean"), rows)
+    return _write(path, figure, table)
 
 
 def _curves(history: list[Epoch], plots: Path) -> list[Path]:
-    header = ("epoch", "round", "phase", "learning_rate", "loss", "dev_r_sum", "best")
-    rows = [
-        (e.index, e.round, e.phase, e.learning_rate, e.loss, e.dev["r_sum"], int(e.best)) for e in history
-    ]
+    table = pd.DataFrame(
+        [(e.index, e.round, e.phase, e.learning_rate, e.loss, e.dev["r_sum"], int(e.best)) for e in history],
+        columns=["epoch", "round", "phase", "learning_rate", "loss", "dev_r_sum", "best"],
+    ).astype({"loss": float})  # empty for an epoch without a step
     figure, (left, right) = _figure(2)
-    epochs = [e.index for e in history]
-    losses = [np.nan if e.loss is None else e.loss for e in history]  # None: an epoch without a step
-    left.plot(epochs, losses, color="#4263eb")
+    left.plot(table["epoch"], table["loss"], color="#4263eb")
     left.set(xlabel="epoch", title="training loss (mean over steps)")
-    right.plot(epochs, [e.dev["r_sum"] for e in history], color=TRUE)
+    right.plot(table["epoch"], table["dev_r_sum"], color=TRUE)
     right.set(xlabel="epoch", title="dev rSum", ylim=(0, 600))
-    return _write(plots / "curves", figure, header, rows)
+    return _write(plots / "curves", figure, table)
 
 
 def _separation(history: list[Epoch], plots: Path) -> list[Path]:
-    rows = [
-        (e.index, name, measures.auroc, measures.average_precision)
-        for e in history
-        for name, measures in e.diagnosis.items()
-    ]
+    table = pd.DataFrame(
+        [
+            (e.index, name, measures.auroc, measures.average_precision)
+            for e in history
+            for name, measures in e.diagnosis.items()
+        ],
+        columns=["epoch", "estimate", "auroc", "average_precision"],
+    )
     figure, (axes,) = _figure(1)
-    for name in sorted({row[1] for row in rows}):
-        own = [row for row in rows if row[1] == name]
-        axes.plot([row[0] for row in own], [row[2] for row in own], label=f"{name} AUROC")
-        axes.plot([row[0] for row in own], [row[3] for row in own], "--", label=f"{name} AP")
+    for name, own in table.groupby("estimate"):
+        axes.plot(own["epoch"], own["auroc"], label=f"{name} AUROC")
+        axes.plot(own["epoch"], own["average_precision"], "--", label=f"{name} AP")
     axes.set(xlabel="epoch", ylim=(0, 1.02), title="true pairs against false pairs")
     axes.legend(frameon=False)
-    header = ("epoch", "estimate", "auroc", "average_precision")
-    return _write(plots / "separation", figure, header, rows)
+    return _write(plots / "separation", figure, table)
 
 
 def _histograms(history: list[Epoch], plots: Path) -> list[Path]:
     last = next(entry for entry in reversed(history) if entry.diagnosis)
     figure, panels = _figure(len(last.diagnosis))
-    rows: list[tuple[object, ...]] = []
+    tables = {}
     for axes, (name, measures) in zip(panels, sorted(last.diagnosis.items()), strict=True):
         bins = measures.histogram
         edges = np.linspace(bins.low, bins.high, len(bins.true) + 1)
-        _stairs(axes, edges, {"true pairs": bins.true, "false pairs": bins.false})
+        counts = {"true pairs": bins.true, "false pairs": bins.false}
+        _stairs(axes, edges, counts)
+        tables[last.index, name] = _bins(edges, counts)
         shown = f"{SHOWN_AS[name]}: " if name in SHOWN_AS else ""
         axes.set(xlabel=name, ylabel="pairs", title=f"{shown}epoch {last.index}")
         axes.legend(frameon=False)
-        rows += [
-            (last.index, name, low, high, true, false)
-            for low, high, true, false in zip(edges[:-1], edges[1:], bins.true, bins.false, strict=True)
-        ]
-    header = ("epoch", "estimate", "low", "high", "true_pairs", "false_pairs")
-    return _write(plots / "histograms", figure, header, rows)
+    table = pd.concat(tables, names=["epoch", "estimate"]).reset_index(level=["epoch", "estimate"])
+    return _write(plots / "histograms", figure, table)
 
 
 def _figure(panels: int) -> tuple[Any, Any]:
@@ -280,9 +238,14 @@ def _stairs(axes: Any, edges: NDArray[np.floating], counts: Mapping[str, Any]) -
         axes.stairs(values, edges, fill=True, alpha=0.6, color=color, label=group)
 
 
-def _write(path: Path, figure: Any, header: Sequence[str], rows: Rows) -> list[Path]:
+def _bins(edges: NDArray[np.floating], counts: Mapping[str, Any]) -> pd.DataFrame:
+    columns = {group.replace(" ", "_"): each for group, each in counts.items()}
+    return pd.DataFrame({"low": edges[:-1], "high": edges[1:]}, dtype=float).assign(**columns)
+
+
+def _write(path: Path, figure: Any, table: pd.DataFrame) -> list[Path]:
     """Write a figure, and its numbers to plot it again."""
     csv, svg = path.with_suffix(".csv"), path.with_suffix(".svg")
-    write_text(csv, as_csv([header, *rows]))
+    write_text(csv, csv_of(table))
     save_figure(figure, svg)
     return [csv, svg]

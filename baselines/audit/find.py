@@ -43,7 +43,7 @@ from ncl_bench.data.pictures import check_picture
 from ncl_bench.decoding import decoded
 from ncl_bench.errors import DataError, NclBenchError, TrainingError, listed, named, shorten
 from ncl_bench.evaluation.pages import thumbnail
-from ncl_bench.files import sha256_of_file, sole_owner, write_text
+from ncl_bench.files import refuse_existing, sha256_of_file, sole_owner, write_text
 from ncl_bench.foreign import readable
 from ncl_bench.progress import Advance, Progress, live_bar
 
@@ -206,13 +206,12 @@ def _images_of(vectors: NDArray[np.floating]) -> Int64Array:
 
 
 def _refuse_other(folder: Path, key: str) -> None:
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        return
     record = folder / WORK / INPUT
-    if not record.is_file() or record.read_text(encoding="utf-8") != key:
+    if not record.is_file():
+        refuse_existing(folder)
+    elif record.read_text(encoding="utf-8") != key:
         raise TrainingError(
-            f"{folder} holds the audit of other pairs or settings, or something else; choose a new folder with "
-            f"{named('to')}"
+            f"{folder} holds the audit of other pairs or settings; choose a new folder with {named('to')}"
         )
 
 
@@ -443,34 +442,34 @@ class _Shown:
     pictures: Pictures
     arrays: Arrays | None
 
-    def _file(self, row: int) -> Path | None:
-        image = int(self.pictures.image_of[row])
-        return None if image < 0 else self._files[image]
-
     @cached_property
-    def _files(self) -> list[Path]:
-        return list(self.pictures.files.values())
+    def _files(self) -> list[Path | None]:
+        """File of each picture, and at the end none, for rows without a picture: their number is -1."""
+        return [*(file if file.is_file() else None for file in self.pictures.files.values()), None]
 
     @cached_property
     def names(self) -> list[str]:
         """Name of each row's image, by which labels find it again: a hash where the rows hold the pictures."""
         if self.user_pairs.image_column not in self.user_pairs.pictures:
             return self.user_pairs.images
-        hashes = [sha256_of_file(file)[:SHORT] if file.is_file() else "" for file in self._files]
-        return [hashes[image] if image >= 0 else "" for image in self.pictures.image_of.tolist()]
+        hashes = list(map(_hash_of, self._files))
+        return [hashes[image] for image in self.pictures.image_of.tolist()]
 
     def identity(self, row: int) -> str:
         """Hash of a row's picture, or of its two embeddings; empty without a picture."""
         if self.arrays is not None:
             content = b"".join(side[row].tobytes() for side in self.arrays)
             return hashlib.sha256(content).hexdigest()[:SHORT]
-        file = self._file(row)
-        return "" if file is None or not file.is_file() else sha256_of_file(file)[:SHORT]
+        return _hash_of(self._files[self.pictures.image_of[row]])
 
     def picture(self, row: int) -> str:
         """Thumbnail of a row's picture as a data URI; empty if there is none."""
-        file = self._file(row)
+        file = self._files[self.pictures.image_of[row]]
         return "" if file is None else thumbnail(file)
+
+
+def _hash_of(file: Path | None) -> str:
+    return "" if file is None else sha256_of_file(file)[:SHORT]
 
 
 def _source(

@@ -101,7 +101,7 @@ class _Measured:
         given: float32 ``(n, 4)``.
         planted: float32 ``(n, draws, 4)``, of each pair's image with captions of other images.
         better: as of :class:`Judged`, before the margin.
-        gain: float32 ``(n, 3)``, by how much their cosine is above that of the own caption; -inf where there are fewer.
+        gain: float32 ``(n, 3)``, by how much their cosine is above that of the own caption; -inf of the own image.
         fold: int64 ``(n,)``, number of each pair's fold.
     """
 
@@ -479,11 +479,10 @@ def _measured(
     sample = np.sort(random.permutation(n)[:SAMPLE])
     # small sets need more draws for an estimate of chance that is as smooth
     draws = max(1, min(MOST_DRAWS, CHANCE // n))
-    cosine = np.empty(n, np.float32)
+    cosine, number_of_fold = np.empty(n, np.float32), np.empty(n, np.int64)
     n_views = 4 if others is None else 5
     given, planted = np.empty((n, n_views), np.float32), np.empty((n, draws, n_views), np.float32)
-    better, number_of_fold = np.full((n, BETTER), -1, np.int64), np.empty(n, np.int64)
-    gain = np.full((n, BETTER), -np.inf, np.float32)
+    better, gain = np.empty((n, BETTER), np.int64), np.empty((n, BETTER), np.float32)
     for number, fold in enumerate(folds):
         number_of_fold[fold.rows] = number
         # of other folds, where no pair of this image can vouch for it
@@ -555,10 +554,4 @@ def _better(
     """The sampled pairs of other images whose captions are most similar, the best first, and what they gain."""
     fits[image_of[:, None] == sampled_image] = -np.inf
     best = np.argsort(-fits, axis=1, kind="stable")[:, :BETTER]
-    better, gain = (
-        np.full((len(fits), BETTER), -1, np.int64),
-        np.full((len(fits), BETTER), -np.inf, np.float32),
-    )
-    better[:, : best.shape[1]] = sample[best]
-    gain[:, : best.shape[1]] = np.take_along_axis(fits, best, axis=1) - own[:, None]
-    return better, gain
+    return sample[best], np.take_along_axis(fits, best, axis=1) - own[:, None]

@@ -209,29 +209,30 @@ def weighted_measures(
         Name of the measure to float64 ``(resamples,)``.
     """
     order = np.argsort(values, kind="stable")
-    last = np.flatnonzero(np.append(np.diff(values[order]) > 0, True))  # of the pairs with one value
-    counts, weights = drawn[:, order], (drawn * weight)[:, order]
-    n_called = counts.cumsum(axis=1)[:, last]
-    called = weights.cumsum(axis=1)[:, last]
-    wrong_called = (weights * wrong[order]).cumsum(axis=1)[:, last]
-    right_called = called - wrong_called
-    new_found, new_right = (np.diff(each, axis=1, prepend=0) for each in (wrong_called, right_called))
-    n_found, n_right = wrong_called[:, -1], right_called[:, -1]
-    later = n_right[:, None] - right_called  # matching pairs with a larger value
-    from_top, right_from_top = (
-        each[:, -1:] - each + np.diff(each, axis=1, prepend=0) for each in (called, right_called)
+    first = np.flatnonzero(np.append(True, np.diff(values[order]) > 0))  # of the pairs with one value
+    weights = drawn * weight
+    n, found, right = (
+        np.add.reduceat(each[:, order], first, axis=1) for each in (drawn, weights * wrong, weights * ~wrong)
     )
+    n_called, wrong_called = n.cumsum(axis=1), found.cumsum(axis=1)
+    right_called = right.cumsum(axis=1)
+    later = right_called[:, -1:] - right_called  # matching pairs with a larger value
     k = min(PRECISION_AT, len(values))
     at = [
         np.interp(k, np.append(0, n), np.append(0, f)) / np.interp(k, np.append(0, n), np.append(0, c))
-        for n, f, c in zip(n_called, wrong_called, called, strict=True)
+        for n, f, c in zip(n_called, wrong_called, wrong_called + right_called, strict=True)
     ]
-    with np.errstate(invalid="ignore"):  # nothing is called where the first values were not drawn
-        precision = np.nan_to_num(wrong_called / called)
-        precision_right = np.nan_to_num(right_from_top / from_top)
     return {
-        "auroc": (new_found * (later + new_right / 2)).sum(axis=1) / (n_found * n_right),
-        "average_precision": (new_right * precision_right).sum(axis=1) / n_right,
-        "average_precision_wrong": (new_found * precision).sum(axis=1) / n_found,
+        "auroc": (found * (later + right / 2)).sum(axis=1) / (found.sum(axis=1) * right.sum(axis=1)),
+        "average_precision": _average_precision(right[:, ::-1], found[:, ::-1]),
+        "average_precision_wrong": _average_precision(found, right),
         "precision_at_50": np.array(at),
     }
+
+
+def _average_precision(positive: Float64Array, others: Float64Array) -> Float64Array:
+    """Of each resample, from the weights of the pairs of each value, in the order in which they are called."""
+    with np.errstate(invalid="ignore"):  # nothing is called where the first values were not drawn
+        precision = np.nan_to_num(positive.cumsum(axis=1) / (positive + others).cumsum(axis=1))
+    average: Float64Array = (positive * precision).sum(axis=1) / positive.sum(axis=1)
+    return average

@@ -20,6 +20,7 @@ from rich.console import Console
 from baselines.audit.judge import BETTER, SAMPLE, Judged, judge_split, refuse_text_encoder
 from baselines.audit.lemon import LEMON, MOST_REFERENCE, lemon
 from baselines.kit.batches import TrainingBatches, derive_seed
+from baselines.kit.cca import unit
 from baselines.kit.distributed import device_for
 from baselines.kit.losses import matching_prediction, mean_triplet
 from baselines.kit.method import Method
@@ -32,7 +33,7 @@ from baselines.training.submit import check_alike, check_vocabulary, chosen_meth
 from ncl_bench.data.columns import Int64Array, taken
 from ncl_bench.data.load import refuse_damage
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.errors import TrainingError, named
+from ncl_bench.errors import TrainingError, named, refuse_difference
 from ncl_bench.progress import Advance, bar
 
 FIT, CROSS_FITTED = "fit", "cross_fitted"
@@ -120,40 +121,30 @@ def open_runs(
         TrainingError: a run is unfinished, or runs or data do not match.
         DataError: a file of the training split has changed since the dataset was prepared.
     """
-    finished = [FinishedRun.read(run, root) for run in runs]
+    finished = [_with_noise(FinishedRun.read(run, root), noise_file, keep) for run in runs]
     check_alike(finished)
-    finished = [_with_noise(run, noise_file, keep) for run in finished]
     first = finished[0]
     train = first.job.load("train")
     check_vocabulary(first, train)
-    for name, then, now in (
-        ("fingerprint", first.run.fingerprint, train.fingerprint),
-        ("noise", first.run.noise.sha256, train.noise.sha256),
-    ):
-        if then != now:
-            raise TrainingError(
-                f"{runs[0]} was trained on data with another {name} ({then[:16]} there, {now[:16]} here); give the "
-                f"{named('root' if name == 'fingerprint' else 'noise_file')} of the training"
-            )
+    here, trained = first.job.record(train), first.run
+    facts: dict[str, tuple[object, object]] = {
+        "fingerprint": (here.fingerprint, trained.fingerprint),
+        "noise": (here.noise.sha256, trained.noise.sha256),
+        "keep": tuple(each.keep and each.keep.sha256 for each in (here, trained)),
+    }
+    fix = f"give the {named('root')}, {named('noise_file')} and {named('keep')} that it was trained with"
+    refuse_difference(f"{runs[0]} was trained on other pairs", facts, fix, TrainingError)
     refuse_damage(train.name, root, "train", progress=bar)
     return AuditedRuns(finished, train, first.job.kept_rows(train))
 
 
 def _with_noise(finished: FinishedRun, noise_file: Path | None, keep: Path | None) -> FinishedRun:
     """The run, whose job gets the recorded noise."""
-    folder, noise = finished.folder, finished.run.noise
-    for name, needed, given in (
-        ("noise-file", noise.unit is not None and noise.seed is None, noise_file),
-        ("keep", finished.run.keep is not None, keep),
-    ):
-        if needed and given is None:
-            raise TrainingError(f"{folder.path} was trained with --{name}; give the same here")
-        if given is not None and not needed:
-            raise TrainingError(f"{folder.path} was trained without --{name}; leave {given} out")
-    job = replace(finished.job, noise_file=noise_file, keep=keep)
-    if noise.unit is not None:
-        ratio = noise.ratio if noise_file is None else None  # a noise file sets the ratio itself
-        job = replace(job, noise_ratio=ratio, noise_unit=noise.unit, noise_seed=noise.seed)
+    noise, job = finished.run.noise, replace(finished.job, noise_file=noise_file, keep=keep)
+    if noise_file is not None:
+        job = replace(job, noise_unit=noise.unit)
+    elif noise.seed is not None:  # other noise needs its file, and is missed by its hash
+        job = replace(job, noise_ratio=noise.ratio, noise_unit=noise.unit, noise_seed=noise.seed)
     return replace(finished, job=job)
 
 
@@ -176,11 +167,11 @@ def pair_table(
     sample = sample_of(rows, seed)
     n_images = len(np.unique(train.caption_to_image[rows]))
     with bar("audit", 2 * len(rows) + n_images, console) as advance:
-        loss, similarity, score, _ = _own(networks, batches, advance)
-        if not (np.isfinite(loss).all() and np.isfinite(score).all()):
+        own = _own(networks, batches, advance)
+        if not (np.isfinite(own["loss"]).all() and np.isfinite(own["score"]).all()):
             raise TrainingError(f"{first.folder.path} gives similarities that are not finite; train it again")
         scores_of = partial(score_rows, networks, train, device=chosen_device)
-        rank, better = among_others(scores_of, train, rows, score, sample, advance)
+        rank, better = among_others(scores_of, train, rows, own["score"], sample, advance)
         judged = judge_split(
             train,
             rows,
@@ -191,13 +182,13 @@ def pair_table(
         )
     cross_fitted = -judged.table["score"].to_numpy(np.float64)
     values = {
-        FIT: _fit(similarity, cross_fitted),
+        FIT: _fit(own["similarity"], cross_fitted),
         "probability": judged.table["probability"].to_numpy(np.float64),
         CROSS_FITTED: cross_fitted,
-        "similarity": similarity,
+        "similarity": own["similarity"],
         CLEAN_PROBABILITY: clean_probability(audited),
-        "loss": loss,
-        "posterior": _posterior(loss, derive_seed(seed, "audit", "mixture")),
+        "loss": own["loss"],
+        "posterior": _posterior(own["loss"], derive_seed(seed, "audit", "mixture")),
     }
     table = table_of(train, rows, values, rank, better)
     return table.assign(reason=judged.table["reason"].astype("string")), judged
@@ -290,20 +281,15 @@ def _opened(audited: AuditedRuns, device: torch.device) -> tuple[Networks, Train
     )
 
 
-def own_values(
-    audited: AuditedRuns, *, device: str = "auto", console: Console | None = None
-) -> dict[str, Float32Array]:
-    """``loss`` and ``similarity`` as in :func:`audit`, and ``prediction``: P of NCR's Eq. 5; float32 ``(n,)`` each."""
+def own_values(audited: AuditedRuns, *, device: str = "auto") -> dict[str, Float32Array]:
+    """``loss`` and ``similarity`` as in :func:`audit`, ``prediction``: P of NCR's Eq. 5, and ``score``, which ranks."""
     networks, batches = _opened(audited, device_for(device, audited.runs[0].job.precision))
-    with bar("compare pairs", len(audited.rows), console) as advance:
-        loss, similarity, _, prediction = _own(networks, batches, advance)
-    return {"loss": loss, "similarity": similarity, "prediction": prediction}
+    with bar("compare pairs", len(audited.rows)) as advance:
+        return _own(networks, batches, advance)
 
 
 @torch.no_grad()
-def _own(
-    networks: Networks, batches: TrainingBatches, advance: Advance
-) -> tuple[Float32Array, Float32Array, Float32Array, Float32Array]:
+def _own(networks: Networks, batches: TrainingBatches, advance: Advance) -> dict[str, Float32Array]:
     """Loss, similarity, ranking score and NCR's prediction of every pair, float32 ``(n,)``: means over the networks."""
     ids = batches.pair_ids.numpy()
     sums = np.zeros((4, len(ids)), np.float32)
@@ -321,8 +307,7 @@ def _own(
             )
             sums[:, places] += own.cpu().numpy()
         advance(len(batch))
-    loss, similarity, score, prediction = sums / len(networks)
-    return loss, similarity, score, prediction
+    return dict(zip(("loss", "similarity", "score", "prediction"), sums / len(networks), strict=True))
 
 
 def among_others(
@@ -352,12 +337,10 @@ def among_others(
     image_of = train.caption_to_image
     # the same score computed in another batch differs in its last bits
     tied = own - (1e-6 + 1e-5 * np.abs(own))
-    order = np.argsort(image_of[rows], kind="stable")
     for start in range(0, len(images), IMAGES_AT_ONCE):
         block = images[start : start + IMAGES_AT_ONCE]
         scores = scores_of(block, sample)
-        first, last = np.searchsorted(image_of[rows][order], [block[0], block[-1] + 1])
-        places = order[first:last]
+        places = np.flatnonzero((image_of[rows] >= block[0]) & (image_of[rows] <= block[-1]))
         of_block = np.searchsorted(block, image_of[rows[places]])
         others = sample != rows[places][:, None]
         rank[places] = 1 + ((scores[of_block] >= tied[places][:, None]) & others).sum(axis=1)
@@ -411,10 +394,7 @@ def lemon_table(
     reference = np.sort(random.permutation(len(rows))[:MOST_REFERENCE])
     with bar("audit", len(rows) + n_images, console) as advance:
         lemons = lemon(images, captions[rows], image_of, reference, device=device, advance=advance)
-        x, y = (
-            side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-12)
-            for side in (images, captions)
-        )
+        x, y = unit(images), unit(captions)
         similarity = (1 - lemons.distance).astype(np.float32)
 
         def scores_of(block: Int64Array, others: Int64Array) -> NDArray[np.float32]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from html import unescape
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from baselines.audit.junk import JUNK, KEYWORDS, cut_at_a_length, junk_of
@@ -299,9 +300,7 @@ def _near_equal(
     # every two pictures are compared, which grows with the square
     if len(used) > MOST_PICTURES:
         return marked
-    of_image: dict[int, set[str]] = {}
-    for image, text in zip(image_of.tolist(), plain, strict=True):
-        of_image.setdefault(image, set()).add(text)
+    of_image = pd.Series(plain).groupby(image_of).agg(set).to_dict()
     near = NearestNeighbors(metric="cosine", algorithm="brute").fit(np.asarray(images[used], np.float32))
     # in units of the set: drawings lie nearer to each other than photographs
     usual = np.median(near.kneighbors(n_neighbors=1)[0])

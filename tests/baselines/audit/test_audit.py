@@ -31,7 +31,7 @@ from baselines.training.submit import chosen_method
 from ncl_bench.data import DATASETS, true_correspondence
 from ncl_bench.data.load import load_dataset
 from ncl_bench.data.pictograms import WEB
-from ncl_bench.errors import TrainingError
+from ncl_bench.errors import NoiseError, TrainingError
 
 NCR = {"name": "ncr", "warmup_epochs": 1, "epochs": 1, "learning_rate": 0.002}
 TRIPLET = {"name": "triplet", "epochs": 1}
@@ -348,7 +348,7 @@ def test_a_run_resumes_with_the_pairs_that_it_began_with(audited, tmp_path):
 def test_runs_that_do_not_belong_together_or_data_that_moved_are_refused(runs, tmp_path, monkeypatch):
     with refused(TrainingError):
         audit([runs["ncr"], runs["other"]], device="cpu", console=QUIET)
-    with refused(TrainingError):
+    with refused(NoiseError):
         audit(runs["ncr"], noise_file=Path("noise.npy"), device="cpu", console=QUIET)
 
     def moved(name, **options):

@@ -93,18 +93,11 @@ class Comparison(Record):
         import pandas as pd
 
         rows = [
-            {
-                "measure": _title(protocol),
-                "first": between.values[0],
-                "second": between.values[1],
-                "difference": between.difference,
-                "low": between.interval[0],
-                "high": between.interval[1],
-                "verdict": between.verdict,
-            }
-            for protocol, between in self.differences.items()
+            (_title(name), *between.values, between.difference, *between.interval, between.verdict)
+            for name, between in self.differences.items()
         ]
-        return pd.DataFrame(rows)
+        columns = ["measure", "first", "second", "difference", "low", "high", "verdict"]
+        return pd.DataFrame(rows, columns=columns)
 
     def __rich__(self) -> "Table":
         return comparison_table(self)

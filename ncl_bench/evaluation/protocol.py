@@ -39,19 +39,14 @@ BEST_PUBLISHED = Path(__file__).parents[1] / "papers" / "published" / "best.json
 """Dataset and protocol to the highest rSum that a paper prints; ``tools/best_published.py`` writes it."""
 
 
-def selection_images(spec: DatasetSpec, split: str = "dev") -> int:
-    """Number of images used to choose a checkpoint: the first 1,000 of dev, or all if there are fewer.
-
-    Args:
-        spec: the dataset.
-        split: ``dev``.
-    """
-    return min(SELECTION_IMAGES, spec.images[split])
+def selection_images(spec: DatasetSpec) -> int:
+    """Number of images used to choose a checkpoint: the first 1,000 of dev, or all if there are fewer."""
+    return min(SELECTION_IMAGES, spec.images["dev"])
 
 
 def evaluated_images(spec: DatasetSpec, split: str) -> int:
     """Number of evaluated images: the whole test split, or the dev images used for selection."""
-    return spec.images[split] if split == "test" else selection_images(spec, split)
+    return spec.images[split] if split == "test" else selection_images(spec)
 
 
 def protocols_of(spec: DatasetSpec, split: str) -> tuple[str, ...]:
@@ -218,13 +213,13 @@ def check_matrix(
     if shape == expected:
         return
     hint = "give one row per image and one column per caption of the split, in its order"
-    if len(shape) == 2 and shape == expected[::-1]:
+    if shape == expected[::-1]:
         hint = "it is transposed: images are rows, captions are columns"
     elif len(shape) == 2 and np.isin(np.subtract(shape, expected), (0, 1)).all():
         hint = "it has a row or a column of names; with pandas, write to_csv(path, header=False, index=False)"
-    elif len(shape) == 2 and shape == (expected[1], expected[1]):
+    elif shape == (expected[1], expected[1]):
         hint = f"give each image once, not once per caption (take every {spec.captions_per_image}th row)"
-    elif len(shape) == 2 and shape == (expected[0], expected[0]):
+    elif shape == (expected[0], expected[0]):
         hint = f"every image has {spec.captions_per_image} captions, all of which are ranked: score every one"
     elif len(shape) == 2 and spec.all_captions.get(split) in shape:
         hint = (

@@ -145,27 +145,20 @@ class Evaluation(Record):
         titles = {"map_at_r": "mAP@R", "r_precision": "R-Precision", "r1": "R@1", "r5": "R@5", "r10": "R@10"}
         lines = []
         for name, values in (("ECCV Caption", self.eccv), ("CxC", self.cxc)):
-            sides = [
-                f"{side} "
-                + ", ".join(
-                    f"{title} {values[key]:.1f}"
-                    for own, title in titles.items()
-                    if (key := f"{side}_{own}") in values
-                )
-                for side in ("i2t", "t2i")
-            ]
+            sides: dict[str, list[str]] = {"i2t": [], "t2i": []}
+            for key, value in values.items():
+                sides[key[:3]].append(f"{titles[key[4:]]} {value:.1f}")
             if values:
-                lines.append(f"{name}: {'; '.join(sides)}")
-        names = {
-            "expert_tau_c": "tau-c",
-            "expert_auroc": "AUROC",
-            "crowd_tau_b": "tau-b",
-            "crowd_auroc": "AUROC",
-        }
+                shown = (f"{side} {', '.join(texts)}" for side, texts in sides.items())
+                lines.append(f"{name}: {'; '.join(shown)}")
         for kind, title in (("expert", "Experts"), ("crowd", "Crowd")):
-            own = {name: one for name, one in self.people.items() if name.startswith(kind)}
+            own = [
+                f"{'AUROC' if name.endswith('auroc') else name[-5:].replace('_', '-')} {one}"
+                for name, one in self.people.items()
+                if name.startswith(kind)
+            ]
             if own:
-                lines.append(f"{title}: " + ", ".join(f"{names[name]} {one}" for name, one in own.items()))
+                lines.append(f"{title}: {', '.join(own)}")
         return lines
 
     def to_dict(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import mmap
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, cast
@@ -91,21 +92,14 @@ def _read_safetensors(path: Path) -> NDArray[Any]:
         return np.asarray(file.get_tensor(_only(shapes, path)))
 
 
-def _read_npz(path: Path) -> NDArray[Any]:
-    return cast(
-        "NDArray[Any]", decode(array_of_npz, path, error=ScoresError, fix="write it with numpy.savez")
-    )
+def _decoded(array_of: Callable[[Path, str], NDArray[Any]], fix: str, path: Path) -> NDArray[Any]:
+    return cast("NDArray[Any]", decode(array_of, path, error=ScoresError, fix=fix))
 
 
 def array_of_npz(path: Path, _: str) -> NDArray[Any]:
     """The only array of an ``.npz`` file; called in a worker, since a few bytes may expand without end."""
     with np.load(path, allow_pickle=False) as archive:
         return np.asarray(archive[_only(dict.fromkeys(archive.files, ()), path)])
-
-
-def _read_matlab(path: Path) -> NDArray[Any]:
-    fix = "save the matrix alone with save -v7"
-    return cast("NDArray[Any]", decode(array_of_matlab, path, error=ScoresError, fix=fix))
 
 
 def array_of_matlab(path: Path, _: str) -> NDArray[Any]:
@@ -127,8 +121,7 @@ def _read_text(path: Path) -> NDArray[Any]:
 
 def _read_torch(path: Path) -> NDArray[Any]:
     require("baselines", "torch", needed_by=str(path))
-    fix = "save the tensor alone with torch.save"
-    return cast("NDArray[Any]", decode(array_of_torch, path, error=ScoresError, fix=fix))
+    return _decoded(array_of_torch, "save the tensor alone with torch.save", path)
 
 
 def array_of_torch(path: Path, _: str) -> NDArray[Any]:
@@ -152,8 +145,8 @@ _READERS: dict[str, Callable[[Path], NDArray[Any]]] = {
     ".safetensors": _read_safetensors,
     ".pt": _read_torch,
     ".pth": _read_torch,
-    ".npz": _read_npz,
-    ".mat": _read_matlab,
+    ".npz": partial(_decoded, array_of_npz, "write it with numpy.savez"),
+    ".mat": partial(_decoded, array_of_matlab, "save the matrix alone with save -v7"),
     **dict.fromkeys((".csv", ".tsv", ".txt"), _read_text),
 }
 

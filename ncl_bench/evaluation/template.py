@@ -95,10 +95,8 @@ def begin_submission(
             _copy(source, target)
         # FILL-IN for a file that is not there yet
         arrays = {
-            key: {"file": name, "sha256": sha256_of_file(folder / name)}
-            if (folder / name).is_file()
-            else {"file": name, "sha256": FILL_IN}
-            for key, name in files.items()
+            key: {"file": target.name, "sha256": sha256_of_file(target) if target.is_file() else FILL_IN}
+            for key, target in zip(files, targets, strict=True)
         }
         if all(target.is_file() for target in targets):
             filled_in["scores.test"] = f"sha256 of {' and '.join(files.values())}"

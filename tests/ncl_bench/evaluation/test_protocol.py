@@ -76,7 +76,7 @@ def test_coco_is_folded_and_whole_from_one_matrix(monkeypatch):
 
 
 def test_flickr30k_dev_is_its_first_1000_images():
-    assert selection_images(DATASETS["flickr30k"], "dev") == 1000
+    assert selection_images(DATASETS["flickr30k"]) == 1000
     assert expected_shape(DATASETS["flickr30k"], "dev") == (1000, 5000)
     assert expected_shape(DATASETS["coco"], "test") == (5000, 25000)
     assert expected_shape(DATASETS["digits"], "dev") == (200, 1000)

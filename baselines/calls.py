@@ -57,6 +57,7 @@ class Execution:
     history: bool = True
 
 
+@checked_fields
 @dataclass(frozen=True)
 class Run:
     """A training run in its folder.
@@ -74,11 +75,6 @@ class Run:
 
     path: Path
     root: Path | None = None
-
-    @checked_arguments()
-    def __init__(self, path: Path, root: Path | None = None) -> None:
-        object.__setattr__(self, "path", path)
-        object.__setattr__(self, "root", root)
 
     @property
     def _folder(self) -> "RunFolder":

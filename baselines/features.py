@@ -351,24 +351,24 @@ def _reused(
     known: Sequence[Path],
 ) -> dict[Path, list[str]]:
     """Chunks of the images whose features are known, written already."""
-    rows: dict[str, tuple[Path, int]] = {}
+    features_of: dict[str, NDArray[Any]] = {}  # by the hash of the picture; views of mapped files
     for folder in known:
         for split in _splits_of_same(folder, settings, options):
-            hashes = folder / f"{split}_sha256.txt"
-            lines = hashes.read_text(encoding="utf-8").split() if hashes.is_file() else []
-            for row, digest in enumerate(lines):
-                rows.setdefault(digest, (folder / f"{split}_ims.npy", row))
-    digests = {name: _sha256_if_there(images.file(name)) for name in images.names} if rows else {}
-    known_names = [name for name, digest in digests.items() if digest in rows]
+            hashes, features = folder / f"{split}_sha256.txt", folder / f"{split}_ims.npy"
+            if hashes.is_file():
+                rows = np.asarray(map_npy(features, read_header(features)))
+                digests = hashes.read_text(encoding="utf-8").split()
+                features_of = dict(zip(digests, rows, strict=True)) | features_of
+    digest_of = {name: _sha256_if_there(images.file(name)) for name in images.names} if features_of else {}
+    known_names = [name for name, digest in digest_of.items() if digest in features_of]
     chunks: dict[Path, list[str]] = {}
     for start in range(0, len(known_names), CHUNK):
         names = known_names[start : start + CHUNK]
-        own = [digests[name] for name in names]
+        own = [digest_of[name] for name in names]
         path = work / f"{_sha256([CONTENT, settings, names, own])}.npz"
-        arrays = {file: map_npy(file, read_header(file)) for file in {rows[digest][0] for digest in own}}
-        features = np.stack([arrays[file][row] for file, row in (rows[digest] for digest in own)])
         if not path.exists():
-            _write_chunk(path, features.astype(np.float32), [""] * len(names), own)
+            known_features = np.stack([features_of[digest] for digest in own]).astype(np.float32)
+            _write_chunk(path, known_features, [""] * len(names), own)
         chunks[path] = names
     return chunks
 

@@ -20,8 +20,7 @@ from ncl_bench.files import write_text
 PREFIX = "hub:"
 """Marks a run on the Hub where the path of a run is expected: ``hub:USER/NAME@REVISION``."""
 _NAME = re.compile(r"[\w.-]+/[\w.-]+")
-_NEEDED = ("run.json", "best.safetensors", OUTCOME_FILE)
-_FILES = (*_NEEDED, "history.json")
+_FILES = ("run.json", "best.safetensors", OUTCOME_FILE, "history.json")
 
 
 def push(run: Path, repository: str, *, result: Path | None = None) -> None:

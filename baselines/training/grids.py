@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar
 from pydantic import Field, model_validator
 
 from baselines.methods import METHODS
-from baselines.recipes import TABLES, Ablation, ablations, on_dataset, table_file, tuned_options
+from baselines.recipes import Ablation, ablations, on_dataset, table_file, tuned_options
 from baselines.training.recipe import Recipe, with_settings
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.spec import refuse_noise
@@ -120,11 +120,6 @@ class Grid(Record):
             if tuned_options(tuned):
                 chosen[tuned] = noises
         return chosen | self.controls
-
-
-def grid_names() -> list[str]:
-    """Names of the shipped tables, sorted, without those of ablations."""
-    return sorted({path.stem for path in TABLES.glob("*.yaml")} - ablations().keys())
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def corrected(
                 of_captions = _highest(np.concatenate([of_captions, nearest], axis=1))
         return whole, of_images, of_captions.T
 
-    on_dev = scored(dev, selection_images(spec, "dev"))
+    on_dev = scored(dev, selection_images(spec))
 
     def choose() -> tuple[float, int]:
         grid = product(WEIGHTS if weight == "auto" else (weight,), NEIGHBOURS)

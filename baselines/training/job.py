@@ -59,12 +59,8 @@ class TrainingJob:
         """Load a split in the form that the backbone reads; only train has noise."""
         noisy: dict[str, Any] = {}
         if split == "train":
-            noisy = {
-                "noise_ratio": self.noise_ratio,
-                "noise_unit": self.noise_unit,
-                "noise_seed": self.noise_seed,
-                "noise_file": self.noise_file,
-            }
+            names = ("noise_ratio", "noise_unit", "noise_seed", "noise_file")
+            noisy = {name: getattr(self, name) for name in names}
         recipe = self.recipe
         dataset = load_dataset(
             recipe.dataset,

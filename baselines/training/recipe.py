@@ -12,6 +12,7 @@ from pydantic import (
     Field,
     Tag,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -110,15 +111,11 @@ class Recipe(Record):
     method: dict[str, Any]
     search: dict[str, Values] = Field(default_factory=dict, exclude=True)
 
-    @field_validator("backbone")
+    @field_validator("backbone", "method")
     @classmethod
-    def _every_backbone_option(cls, options: dict[str, Any]) -> dict[str, Any]:
-        return _complete("backbone", options, BACKBONES)
-
-    @field_validator("method")
-    @classmethod
-    def _every_method_option(cls, options: dict[str, Any]) -> dict[str, Any]:
-        return _complete("method", options, METHODS)
+    def _every_option(cls, options: dict[str, Any], field: ValidationInfo) -> dict[str, Any]:
+        config = _config(str(field.field_name), options)
+        return {"name": options.get("name"), **config.model_dump(mode="json")}
 
     @model_validator(mode="after")
     def _knows_what_is_clean(self) -> Self:
@@ -167,12 +164,12 @@ class Recipe(Record):
     @property
     def backbone_config(self) -> Any:
         """Typed options of the backbone."""
-        return _config("backbone", self.backbone, BACKBONES)
+        return _config("backbone", self.backbone)
 
     @property
     def method_config(self) -> Any:
         """Typed options of the method."""
-        return _config("method", self.method, METHODS)
+        return _config("method", self.method)
 
     @classmethod
     def load(cls, source: str | Path) -> Self:
@@ -310,8 +307,9 @@ def _gives(name: str, recipe: Recipe, settings: Mapping[str, Any] | None) -> boo
         return False
 
 
-def _config(kind: str, options: dict[str, Any], registry: Mapping[str, Any]) -> Any:
-    """Validate options with the ``Config`` of the class that they name."""
+def _config(kind: str, options: dict[str, Any]) -> Any:
+    """Validate options with the ``Config`` of the class that they name, a method or a backbone."""
+    registry: Mapping[str, Any] = METHODS if kind == "method" else BACKBONES
     rest = dict(options)
     name = rest.pop("name", None)
     if name not in registry:
@@ -329,8 +327,3 @@ def _config(kind: str, options: dict[str, Any], registry: Mapping[str, Any]) -> 
                 f"{option} is {shorten(rest.get(option))}, expected a finite number of at most {LARGEST_OPTION:,}"
             )
     return config
-
-
-def _complete(kind: str, options: dict[str, Any], registry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options with defaults filled in, as plain values."""
-    return {"name": options.get("name"), **_config(kind, options, registry).model_dump(mode="json")}

@@ -10,7 +10,6 @@
 ``tensorboard/``        the same curves for TensorBoard
 """
 
-import hashlib
 import io
 import json
 import os
@@ -19,7 +18,6 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from io import BufferedWriter, FileIO
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -34,7 +32,7 @@ from baselines.training.measures import Epoch
 from baselines.training.recipe import Recipe
 from ncl_bench.data.encoding import Encoding
 from ncl_bench.data.keep import Kept
-from ncl_bench.errors import TrainingError, named, shorten
+from ncl_bench.errors import TrainingError, named, refuse_difference
 from ncl_bench.files import atomic_path, refuse_existing, sha256_of_file, write_bytes, write_text
 from ncl_bench.foreign import readable, reading
 from ncl_bench.noise.draw import Noise
@@ -42,6 +40,7 @@ from ncl_bench.npy import read_npz_array
 from ncl_bench.plugins import loaded
 from ncl_bench.schema import Precision, Record
 from ncl_bench.torch_files import load_torch
+from ncl_bench.yaml import leaves
 
 OUTCOME_FILE = "training.json"
 """File that marks a finished training."""
@@ -148,10 +147,8 @@ class RunRecord(Record):
 
     def identity(self) -> dict[str, Any]:
         """Return the entries that must match for a run to resume, causes before their consequences."""
-        names = ("recipe", "seed", "precision", "fingerprint", "vocabulary", "noise", "pretrained_encoder")
-        content = self.model_dump(mode="json")
-        kept = None if self.keep is None else self.keep.sha256
-        return {name: content[name] for name in names} | {"keep": kept}
+        names = {"recipe", "seed", "precision", "fingerprint", "vocabulary", "noise", "pretrained_encoder"}
+        return self.model_dump(mode="json", include=names) | {"keep": self.keep and self.keep.sha256}
 
 
 class Outcome(Record):
@@ -219,7 +216,7 @@ class RunFolder:
             refuse_existing(self.path)
             self.write_run(wanted)
 
-    def add_machine(self, machine: Machine, *, goes_on: bool) -> str:
+    def add_machine(self, machine: Machine, *, goes_on: bool) -> tuple[Machine, str]:
         """Record in ``run.json`` the torch version, device and plugins that train from now on.
 
         Args:
@@ -227,25 +224,24 @@ class RunFolder:
             goes_on: whether the run resumes. If its earlier machines are unknown, none is recorded.
 
         Returns:
-            A warning about plugins that changed since the run began; empty if none did.
+            The machine, on resuming with the budget that was recorded for the same device; and a warning about plugins
+            that changed since the run began, empty if none did.
         """
         run = self.read_run()
         machines = run.trained_on if goes_on else ()
+        for before in machines or ():
+            if before.device == machine.device and before.block_bytes is not None:
+                # another size of blocks would change the last bits
+                machine = machine.model_copy(update={"block_bytes": before.block_bytes})
         if machines is not None and machine not in machines:
             machines = (*machines, machine)
         now = [PluginFile(name=plugin.name, sha256=plugin.sha256) for plugin in loaded()]
         added = [plugin for plugin in now if plugin not in run.plugins]
         self.write_run(run.model_copy(update={"trained_on": machines, "plugins": (*run.plugins, *added)}))
-        before = {plugin.name for plugin in run.plugins}
-        changed = [plugin.name for plugin in added if plugin.name in before]
-        return f"{self.path} was started with another version of {', '.join(changed)}" if changed else ""
-
-    def recorded_machine(self, now: Machine) -> Machine:
-        """Return the machine that resumes the run, with the budget recorded for the same device, if there is one."""
-        for before in reversed(self.read_run().trained_on or ()):
-            if before.device == now.device and before.block_bytes is not None:
-                return now.model_copy(update={"block_bytes": before.block_bytes})
-        return now
+        names = {plugin.name for plugin in run.plugins}
+        changed = [plugin.name for plugin in added if plugin.name in names]
+        warning = f"{self.path} was started with another version of {', '.join(changed)}" if changed else ""
+        return machine, warning
 
     def refuse_another(self, **asked: Any) -> None:
         """Refuse a run with another recipe or other entries of its identity; a folder that is gone says nothing."""
@@ -259,13 +255,12 @@ class RunFolder:
                 f"{named('to')}"
             )
         before = recorded.identity()
-        for key in asked_for:
-            if before[key] != asked_for[key]:
-                name, there, asked = _difference(key, before[key], asked_for[key])
-                raise TrainingError(
-                    f"{self.path} holds a run with another {name} ({shorten(there)} there, "
-                    f"{shorten(asked)} requested); choose a new folder with {named('to')}"
-                )
+        there = dict(leaves({name: before[name] for name in asked_for}))
+        asked = dict(leaves(dict(asked_for)))
+        # in the order of the job, causes before their consequences
+        facts = {name: (there.get(name), asked.get(name)) for name in asked | there}
+        fix = f"choose a new folder with {named('to')}"
+        refuse_difference(f"{self.path} holds another run", facts, fix, TrainingError)
 
     def read_run(self) -> RunRecord:
         """Read ``run.json``."""
@@ -346,10 +341,14 @@ class RunFolder:
             Path of the file, whose name contains the epoch and the start of its sha256.
         """
         unnamed = self.checkpoints / f"epoch-{epoch:06d}.pt"
-        with atomic_path(unnamed) as temporary, _HashedFile(temporary) as file:
-            torch.save(state, file)
-            file.refuse_partial()
-        target = unnamed.with_suffix(f".{file.digest.hexdigest()[:16]}.pt")
+        with atomic_path(unnamed) as temporary:
+            try:
+                with temporary.open("wb") as file:
+                    torch.save(state, file)
+            except RuntimeError as error:  # of torch, which hides that the disk is full
+                raise (error.__context__ or error) from None
+            digest = sha256_of_file(temporary)
+        target = unnamed.with_suffix(f".{digest[:16]}.pt")
         # the name carries the hash, which is known only after writing
         os.replace(unnamed, target)
         # two checkpoints stay: the newest may turn out damaged
@@ -393,37 +392,3 @@ class RunFolder:
     def _write(self, name: str, content: Any) -> None:
         """Write JSON; non-finite numbers raise."""
         write_text(self.path / name, json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n")
-
-
-class _HashedFile(BufferedWriter):
-    """A file that is hashed while it is written, so that a large state needs no second copy in memory."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(FileIO(path, "w"))
-        self.digest = hashlib.sha256()
-        self._problem: OSError | None = None
-
-    def write(self, content: Any) -> int:
-        # hash what torch wanted to write, also after the disk refused
-        self.digest.update(content)
-        try:
-            if self._problem is None:
-                super().write(content)
-        except OSError as error:
-            self._problem = error
-        # torch would replace a write error by its own, so the error waits for refuse_partial
-        return memoryview(content).nbytes
-
-    def refuse_partial(self) -> None:
-        """Raise the first write error, such as a full disk, which torch would replace by an unrelated message."""
-        if self._problem is not None:
-            raise self._problem
-
-
-def _difference(key: str, there: Any, asked: Any) -> tuple[str, Any, Any]:
-    """Find the innermost entry that differs: its dotted name, the value there and the value requested."""
-    if isinstance(there, dict) and isinstance(asked, dict):
-        for inner in asked | there:  # in the order of the job, causes before their consequences
-            if there.get(inner) != asked.get(inner):
-                return _difference(f"{key}.{inner}", there.get(inner), asked.get(inner))
-    return key, there, asked

@@ -274,14 +274,12 @@ def _found(finished: FinishedRun) -> DetectedPairs | None:
         if folder.estimates_file(epoch).is_file()
     ]
     # a curve with gaps cannot be drawn over the steps
-    whole = by_epoch if len(by_epoch) == last + 1 else []
+    curves = zip(*by_epoch, strict=True) if len(by_epoch) == last + 1 else ()
     return DetectedPairs(
         **{name: round(value, 4) for name, value in detected.own.model_dump().items()},
         average_precision_wrong=round(detected.average_precision_wrong, 4),
         precision_at={k: round(share, 4) for k, share in detected.precision_at.items()},
-        noise_left=tuple(left for left, *_ in whole),
-        precision_by_epoch=tuple(precision for _, precision, _ in whole),
-        recall_by_epoch=tuple(recall for *_, recall in whole),
+        **dict(zip(("noise_left", "precision_by_epoch", "recall_by_epoch"), curves, strict=False)),
     )
 
 
@@ -296,9 +294,8 @@ def _division(
 
 
 def _curve(history: Sequence[Epoch]) -> TrainingCurve:
-    known = [entry.diagnosis.get(CLEAN_PROBABILITY) for entry in history]
-    known_epochs = [each for each in known if each is not None]
-    whole = known_epochs if len(known_epochs) == len(history) else []
+    known = [entry.diagnosis[CLEAN_PROBABILITY] for entry in history if CLEAN_PROBABILITY in entry.diagnosis]
+    whole = known if len(known) == len(history) else []
     return TrainingCurve(
         steps=tuple(round(fmean(entry.taken)) for entry in history),
         dev=tuple(round(entry.dev["r_sum"], 4) for entry in history),

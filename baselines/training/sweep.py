@@ -31,7 +31,7 @@ from baselines.training.slurm import job_pool
 from baselines.training.statement import stated_settings
 from baselines.training.submit import submit
 from baselines.training.train import Trainer, TrainingProgress
-from ncl_bench.errors import NclBenchError, named
+from ncl_bench.errors import NclBenchError, named, refuse_difference
 from ncl_bench.evaluation.evaluate import evaluate_submission, open_submission
 from ncl_bench.evaluation.results import write_result
 from ncl_bench.evaluation.submission import read_submission
@@ -130,18 +130,15 @@ def _refuse_other_training(job: Job) -> None:
     stated, asked = submission.training, [member.training for member in job.members]
     if stated is None:
         return
-    problem, first = "", asked[0]
-    if job.noise != "none" and (submission.noise.seed is None) != (job.noise_file is not None):
-        problem = f"on {'drawn noise' if job.noise_file else 'the noise of a file'}"
-    elif stated.precision != job.precision:
-        problem = f"in {stated.precision}, not in {job.precision}"
-    elif stated.budget != first.recipe.steps:
-        steps = stated.budget or "no given number of", first.recipe.steps or "the epochs of the plan"
-        problem = f"for {steps[0]} steps, not for {steps[1]}"
-    elif stated.settings != stated_settings(asked):
-        problem = f"with other settings ({stated.settings or 'none'})"
-    if problem:
-        raise NclBenchError(f"{job.submission} was trained {problem}; choose a new folder with {named('to')}")
+    noise = ["a file" if of_file else "drawn" for of_file in (submission.noise.seed is None, job.noise_file)]
+    facts: dict[str, tuple[object, object]] = {
+        "noise": (noise[0] if job.noise != "none" else noise[1], noise[1]),
+        "precision": (stated.precision, job.precision),
+        "steps": (stated.budget, asked[0].recipe.steps),
+        "settings": (stated.settings, stated_settings(asked)),
+    }
+    fix = f"choose a new folder with {named('to')}"
+    refuse_difference(f"{job.submission} was trained otherwise", facts, fix, NclBenchError)
     for member, wanted in zip(job.members, asked, strict=True):
         member.run.refuse_another(recipe=wanted.recipe.model_dump(mode="json"))
 

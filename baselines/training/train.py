@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -80,7 +79,6 @@ class TrainingProgress:
         self._bar = live_bar(self._console)
         self._task = self._bar.add_task("train", total=n_epochs, state="")
         self._done = 0.0
-        self._size = 1.0
         self._pairs = 0
         self._expected = 1
         # by phase: an epoch on divided pairs reads another number of them than a warm-up
@@ -95,9 +93,7 @@ class TrainingProgress:
         self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
     def skip(self, epochs: float) -> None:
@@ -126,18 +122,12 @@ class TrainingProgress:
         batches = max(self._batches, round(self._batches * self._expected / self._pairs))
         state = f"{self._title}  batch {self._batches:,} of {batches:,}"
         state += "" if loss is None else f"  loss {loss:.4g}"
-        done = self._done + share * self._size if self.position is None else self.position()
+        done = self._done + share if self.position is None else self.position()
         self._bar.update(self._task, completed=done, state=state)
 
-    def finish(self, line: str, size: float = 1.0) -> None:
-        """End an epoch.
-
-        Args:
-            line: summary of the epoch.
-            size: number of plan epochs that it covers; the next epoch is expected to cover the same number.
-        """
-        self._done += size
-        self._size = size
+    def finish(self, line: str) -> None:
+        """End an epoch, which the line sums up."""
+        self._done = self._done + 1 if self.position is None else self.position()
         self._last_pairs[self._phase] = self._pairs
         self._bar.update(self._task, completed=self._done, state=line)
         # a log keeps no bar, so every epoch leaves a line there
@@ -229,12 +219,10 @@ class Trainer:
             return from_first_rank(self._conclude)
 
     def _record_machine(self) -> Machine:
-        machine = machine_of(self.device).model_copy(update={"compiled": self.compiled})
-        if self.epochs:
-            # another size of blocks would change the last bits
-            machine = self.folder.recorded_machine(machine)
-        if changed := self.folder.add_machine(machine, goes_on=self.epochs > 0):
-            print(f"WARNING: {changed}", file=sys.stderr)
+        now = machine_of(self.device).model_copy(update={"compiled": self.compiled})
+        machine, warning = self.folder.add_machine(now, goes_on=self.epochs > 0)
+        if warning:
+            print(f"WARNING: {warning}", file=sys.stderr)
         if self.epochs:
             print(f"{self.folder.path} resumes after epoch {self.epochs}", file=sys.stderr)
         return machine
@@ -267,7 +255,7 @@ class Trainer:
         return plan, not entered
 
     def _epoch(self, index: int, batches: TrainingBatches, progress: TrainingProgress) -> None:
-        begun_at, taken, limited = self._epochs_of_plan, sum(self.budget.taken), self.budget.steps is not None
+        taken, limited = sum(self.budget.taken), self.budget.steps is not None
         plan, again = self._next_plan()
         self._prepare(index, plan)
         # the ranks add up gradients, so they must begin the epoch with the same bits
@@ -305,7 +293,7 @@ class Trainer:
             raise type(error)(f"{error} of epoch {index}; {good}") from None
         similarities, means = self._score_dev(), self.step.epoch_means()
         line = from_first_rank(lambda: self._record(index, plan, similarities, means))
-        progress.finish(line, self._epochs_of_plan - begun_at if limited else 1.0)
+        progress.finish(line)
 
     def _prepare(self, index: int, plan: EpochPlan) -> None:
         if plan.new_networks:
@@ -329,7 +317,7 @@ class Trainer:
 
     def _score_dev(self) -> NDArray[np.float32]:
         self.method.eval()
-        n_images = selection_images(dataset_spec(self.dev_split.name), "dev")
+        n_images = selection_images(dataset_spec(self.dev_split.name))
         return score(self.method.networks, self.dev_split, np.arange(n_images), device=self.device)
 
     def _record(

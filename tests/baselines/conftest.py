@@ -46,6 +46,6 @@ def unscored(monkeypatch):
     from ncl_bench.data import dataset_spec
     from ncl_bench.evaluation.protocol import selection_images
 
-    n = selection_images(dataset_spec("digits"), "dev")
+    n = selection_images(dataset_spec("digits"))
     noise = np.random.default_rng(0).random((n, 5 * n), np.float32)
     monkeypatch.setattr(Trainer, "_score_dev", lambda trainer: noise)

@@ -111,7 +111,7 @@ def test_a_checkpoint_of_another_run_is_one_sentence(state, tmp_path):
 def score_twenty(trainer):
     """Score twenty images of dev, and draw the other scores: attention compares every two slowly."""
     trainer.method.eval()
-    n = selection_images(dataset_spec("digits"), "dev")
+    n = selection_images(dataset_spec("digits"))
     scores = np.random.default_rng(0).random((n, 5 * n), np.float32)
     scores[:20, :100] = score(trainer.method.networks, trainer.dev_split, np.arange(20))
     return scores

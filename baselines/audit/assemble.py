@@ -29,8 +29,9 @@ class Source:
     """Rows of a user, or the training pairs of a run.
 
     Attributes:
-        table: a row for each, in order, with ``number`` (what people call it), ``image`` (its name), ``caption`` and
-            ``left_out`` (why it was not judged, or ""); further columns stay.
+        table: a row for each, in order, with ``number`` (what people call it), ``image`` (its name), ``caption``,
+            ``left_out`` (why it was not judged, or "") and ``copy_of`` (the first of equal pictures, or ""); further
+            columns stay.
         picture: row to the thumbnail of its picture as a data URI; empty if there is none.
         identity: row to a hash of its picture's content; empty if its name says which it is.
         facts: entries of :class:`~baselines.audit.result.AuditResult` that the source knows.
@@ -108,8 +109,7 @@ def assemble(source: Source, judged: "Judged", labels: Mapping[int, Label]) -> A
     suspicion = weigh(
         score, probability, (views[0], views[1]), judged.numbers, ticked, judged.lean, judged.named
     )
-    rank = np.empty(len(rows), np.int64)
-    rank[suspicion.order] = np.arange(1, len(rows) + 1)
+    rank = 1 + np.argsort(suspicion.order)
     reason = judged.table["reason"].to_numpy(object)
     ticked_label = np.array([ticked[k].label if k in ticked else "" for k in range(len(rows))], object)
     # too few pairs for a number: a fixed part, so that there is something to look at

@@ -500,11 +500,9 @@ def _source(
 
 def _written(user_pairs: UserPairs, audit: Audit) -> pd.DataFrame:
     """The user's columns, and those of the audit under names that are free."""
+    captions = dict(enumerate(user_pairs.captions))
     better = {
-        f"better_{number}": pd.array(
-            [None if pd.isna(row) or row < 0 else user_pairs.captions[row] for row in audit.table[name]],
-            "string",
-        )
+        f"better_{number}": audit.table[name].map(captions).astype("string")
         for number, name in enumerate(BETTER_ROWS, 1)
     }
     known = audit.table.rename(columns={"place": "rank"}).assign(**better)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from ncl_bench.data.scripts import LATIN, script_of, terms
@@ -315,7 +316,7 @@ def junk_of(
             or (spoken and _NOTHING.search(texts[row]))
         ),
         CODE: lambda row: _is_code(texts[row]) or (spoken and _NAME.search(texts[row]) is not None),
-        CREDIT: lambda row: _is_credit(texts[row], stops),
+        CREDIT: lambda row: _is_credit(texts[row]),
         PRODUCT: lambda row: (
             _is_product(texts[row], function[row]) if spoken else _MONEYED.search(texts[row]) is not None
         ),
@@ -331,14 +332,14 @@ def _is_code(text: str) -> bool:
     return many or _CODE.search(text) is not None
 
 
-def _is_credit(text: str, stops: frozenset[str]) -> bool:
+def _is_credit(text: str) -> bool:
     """Whether a date or a credit is all that a caption says: little is left without names and numbers."""
-    if not (_CREDIT.search(text) or _DATE.search(text)):
+    credited = _CREDIT.search(text) is not None
+    if not (credited or _DATE.search(text)):
         return False
     left = [
         word for word in re.findall(r"[^\W\d_]+", _DATE.sub(" ", _CREDIT.sub(" ", text))) if word.islower()
     ]
-    credited = _CREDIT.search(text) is not None
     return len(left) <= (4 if credited else 3)
 
 
@@ -463,8 +464,7 @@ def cut_at_a_length(texts: Sequence[str], plain: Sequence[str]) -> NDArray[np.bo
     """
     split = [each.split() for each in plain]
     # a caption that many pictures have is no cut
-    unique = np.zeros(len(texts), bool)
-    unique[np.unique(np.array(plain, object).astype(str), return_index=True)[1]] = True
+    unique = ~pd.Series(plain).duplicated().to_numpy()
     is_open = np.array([text.rstrip()[-1:].isalnum() for text in texts], bool) & unique
     is_cut = np.zeros(len(texts), bool)
     for lengths in (np.array([len(text.strip()) for text in texts]), np.array([len(each) for each in split])):

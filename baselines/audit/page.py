@@ -82,7 +82,7 @@ def write(folder: Path, audit: Audit, table: pd.DataFrame, name: str = "") -> No
         "slider": _slider(audit, values),
         "command": as_typed(f"ncl-bench audit apply {name or folder.name}"),
     }
-    copies = known[known["copy_of"] != ""] if result.doubled else known[:0]
+    copies = known[known["copy_of"] != ""]
     page = (
         environment(TEMPLATE.parent)
         .get_template(TEMPLATE.name)
@@ -96,9 +96,7 @@ def write(folder: Path, audit: Audit, table: pd.DataFrame, name: str = "") -> No
                 ]
                 for reason in result.left_out
             },
-            doubled=[*dict(zip(copies["image"], copies["copy_of"], strict=True)).items()][:OF_A_LIST]
-            if result.doubled
-            else [],
+            doubled=[*dict(zip(copies["image"], copies["copy_of"], strict=True)).items()][:OF_A_LIST],
             result_file=RESULT,
             n_wrong=int((~known["truth"]).sum()) if "truth" in known else None,
             n_first=min(SHOWN, result.n_judged),

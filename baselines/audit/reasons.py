@@ -186,38 +186,26 @@ def reasons_of(
     """
     texts = [_text(caption) for caption in captions]
     plain = [" ".join(words(text)) for text in texts]
-    kinds = np.unique(np.array(plain, object).astype(str), return_inverse=True)[1]
-    reason = np.full(len(captions), "", object)
-    # the first of REASONS is written last
-    reason[_near_equal(plain, image_of, images)] = NEAR_EQUAL
     main, language = languages(plain)
-    if main == "en":
-        reason[[_is_cut_off(text) for text in texts]] = CUT_OFF
     stops = frozenset(STOP_WORDS.get(main, "").split())
-    if stops:
-        reason[cut_at_a_length(texts, plain)] = CUT_OFF
     shown = [_URL.sub(" ", unescape(caption)) for caption in captions]
-    junk = junk_of(shown, [_TAG.sub(" ", each) for each in shown], plain, stops)
-    reason[junk[KEYWORDS]] = KEYWORDS
-    reason[[each not in ("", main) for each in language]] = LANGUAGE
-    reason[_repeated(image_of, kinds)] = REPEATED_PICTURE
-    reason[_repeated(kinds, image_of)] = REPEATED
-    for kind in reversed(JUNK[:-1]):
-        reason[junk[kind]] = kind
-    reason[[_is_boilerplate(caption, each) for caption, each in zip(captions, plain, strict=True)]] = (
-        BOILERPLATE
-    )
-    reason[[not terms(text) and not _URL.search(text) for text in texts]] = NO_WORDS
-    # the first row of an image with this caption is no copy
-    pairs = np.unique(
-        np.stack([image_of, np.unique(np.array(captions, object).astype(str), return_inverse=True)[1]]),
-        axis=1,
-        return_index=True,
-    )[1]
-    copies = np.ones(len(captions), bool)
-    copies[pairs] = False
-    reason[copies] = COPY
-    return reason
+    cut = np.array([main == "en" and _is_cut_off(text) for text in texts], bool)
+    if stops:
+        cut |= cut_at_a_length(texts, plain)
+    kinds = pd.factorize(np.array(plain, object))[0]
+    holds = junk_of(shown, [_TAG.sub(" ", each) for each in shown], plain, stops) | {
+        COPY: pd.DataFrame({"image": image_of, "caption": captions}).duplicated().to_numpy(),
+        NO_WORDS: np.array([not terms(text) and not _URL.search(text) for text in texts], bool),
+        BOILERPLATE: np.array(list(map(_is_boilerplate, captions, plain)), bool),
+        REPEATED: _repeated(kinds, image_of),
+        REPEATED_PICTURE: _repeated(image_of, kinds),
+        LANGUAGE: np.array([each not in ("", main) for each in language], bool),
+        CUT_OFF: cut,
+        NEAR_EQUAL: _near_equal(plain, image_of, images),
+    }
+    named = [reason for reason in REASONS if reason in holds]
+    reasons: NDArray[np.object_] = np.select([holds[reason] for reason in named], named, "").astype(object)
+    return reasons
 
 
 def _text(caption: str) -> str:

@@ -29,7 +29,6 @@ from baselines.audit.pairs import (
 )
 from baselines.audit.result import AuditedEpoch, AuditedRun, AuditResult, LemonRecord
 from baselines.kit.distributed import device_for
-from baselines.methods import METHODS
 from baselines.training.job import hidden_correspondence
 from baselines.training.scoring import embed
 from baselines.training.statement import CLEAN_PROBABILITY
@@ -239,6 +238,7 @@ def _write(
                 "image": table["image_id"],
                 "caption": [f"caption {pair}" if captions is None else str(captions[pair]) for pair in rows],
                 "left_out": "",
+                "copy_of": "",
             }
             | ({} if truth is None else {"truth": truth})
             | ({"curve": [*np.transpose(history)]} if len(history) > 1 else {})
@@ -278,11 +278,10 @@ def _weighed(
     table: pd.DataFrame, order: Int64Array, judged: Judged | None, row_of: Mapping[int, int]
 ) -> Judged:
     """A judgement in the order of the chosen column, as labels correct it; LEMoN only has an order."""
-    position = np.empty(len(table))
-    position[order] = np.arange(len(table))
-    better = table[[f"better_{number}" for number in range(1, BETTER + 1)]].to_numpy(object)
+    position = np.argsort(order)
+    better = table[[f"better_{number}" for number in range(1, BETTER + 1)]]
     # a more similar caption of a pair that was not audited has no row, and is not shown
-    rows = np.array([[row_of.get(pair, -1) for pair in line] for line in better.tolist()])
+    rows = better.apply(lambda pairs: pairs.map(row_of)).fillna(-1).to_numpy(np.int64)
     if judged is None:
         unknown = table.assign(score=-position, probability=np.nan, reason="")
         none = float("nan")
@@ -316,7 +315,7 @@ def _runs(audited: AuditedRuns) -> list[AuditedRun]:
     return [
         AuditedRun(
             folder=str(each.folder.path),
-            method=METHODS[each.run.recipe.method["name"]].title_of(each.run.recipe.method_config),
+            method=each.run.recipe.method_class.title_of(each.run.recipe.method_config),
             backbone=each.job.backbone.title_of(each.run.recipe.backbone_config),
             seed=each.run.seed,
             best_epoch=None if each.run.imported else each.outcome.best_epoch,

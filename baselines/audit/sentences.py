@@ -143,9 +143,7 @@ def sentence_vectors(captions: Sequence[str], name: str, *, device: str = "auto"
         block = order[start : start + CAPTIONS_AT_ONCE]
         with torch.inference_mode():
             parts.append(normalize(encode(different[block].tolist()).float(), eps=1e-12).cpu().numpy())
-    vectors = np.empty((len(different), parts[0].shape[1]), np.float32)
-    vectors[order] = np.concatenate(parts)
-    in_given_order: NDArray[np.float32] = vectors[number]
+    in_given_order: NDArray[np.float32] = np.concatenate(parts)[np.argsort(order)[number]]
     return in_given_order
 
 

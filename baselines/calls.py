@@ -181,8 +181,14 @@ class Run:
         from baselines.plot import plot_run
         from ncl_bench.progress import say
 
-        given = {"noise_file": as_path(noise_file), "keep": as_path(keep)}
-        return plot_run(self._folder, self.root, **given, device=device, say=say)
+        return plot_run(
+            self._folder,
+            self.root,
+            noise_file=as_path(noise_file),
+            keep=as_path(keep),
+            device=device,
+            say=say,
+        )
 
 
 def _formerly_train(recipe: Any, *, to: Any, execution: Any = None, **given: Any) -> Run:
@@ -239,7 +245,7 @@ def train(
     from baselines.training.run_folder import RunFolder
     from baselines.training.train import Trainer, TrainingProgress
     from ncl_bench.data import dataset_spec
-    from ncl_bench.noise.draw import in_words
+    from ncl_bench.evaluation.submission import noise_of
     from ncl_bench.progress import is_quiet, opening_line, say
 
     changed, differences = _changed(recipe, settings)
@@ -265,10 +271,8 @@ def train(
         compiled=execution.compile == "on",
     )
     if rank() == 0:
-        noise = trainer.train_split.noise
-        unit = "natural" if dataset_spec(changed.dataset).noise == "natural" else noise.unit
-        words = in_words(unit, noise.ratio, noise.seed, noise.realised_ratio)
-        say(opening_line(changed.dataset, words, job.title, str(trainer.device)))
+        noise = noise_of(trainer.train_split.noise, dataset_spec(changed.dataset))
+        say(opening_line(changed.dataset, noise.in_words, job.title, str(trainer.device)))
     console = Console(stderr=True, quiet=rank() > 0 or is_quiet())
     with TrainingProgress(len(trainer.plans), console) as progress:
         trainer.run(progress)
@@ -484,10 +488,14 @@ class Sweep(Planned):
         else:
             jobs = jobs_of(Path(to), names, noises, seeds or SEEDS, **options)
         jobs = of_paper(jobs, paper) if paper else jobs
-        drawn = [job.seed if draws and job.noise != "none" else None for job in jobs]
         made = [
-            replace(job, root=as_path(root), precision=precision, draw=draw)
-            for job, draw in zip(jobs, drawn, strict=True)
+            replace(
+                job,
+                root=as_path(root),
+                precision=precision,
+                draw=job.seed if draws and job.noise != "none" else None,
+            )
+            for job in jobs
         ]
         return cls(Path(to), made, table)
 

@@ -58,7 +58,7 @@ def opening_line(dataset: str, noise: str, method: str, device: str) -> str:
 
     Args:
         dataset: name of the dataset.
-        noise: of its training pairs, from :func:`ncl_bench.noise.draw.in_words`.
+        noise: of its training pairs, see :attr:`ncl_bench.evaluation.submission.StatedNoise.in_words`.
         method: name of the method.
         device: device that computes.
     """

@@ -100,7 +100,16 @@ class Comparison(Record):
         return pd.DataFrame(rows, columns=columns)
 
     def __rich__(self) -> "Table":
-        return comparison_table(self)
+        """A table of at most 80 columns: the sides are rows, so their names stay whole."""
+        from rich.table import Column, Table
+
+        table = Table("", Column("side", overflow="fold"), Column("value", justify="right", no_wrap=True))
+        for name, between in self.differences.items():
+            first, second, difference, interval = _texts(name, between)
+            table.add_row(_title(name), self.names[0], first)
+            table.add_row("", self.names[1], second)
+            table.add_row("", "difference\n95 % interval", f"{difference}\n{interval}", end_section=True)
+        return table
 
     def __str__(self) -> str:
         lines = [*self.lines(), *(f"note: {note}" for note in self.notes)]
@@ -115,19 +124,6 @@ class Comparison(Record):
 
 def _title(name: str) -> str:
     return name.replace("_", " ") if name in MEASURES else f"rSum, {name}"
-
-
-def comparison_table(comparison: Comparison) -> "Table":
-    """Build a rich table of at most 80 columns: the sides are rows, so their names stay whole."""
-    from rich.table import Column, Table
-
-    table = Table("", Column("side", overflow="fold"), Column("value", justify="right", no_wrap=True))
-    for name, between in comparison.differences.items():
-        first, second, difference, interval = _texts(name, between)
-        table.add_row(_title(name), comparison.names[0], first)
-        table.add_row("", comparison.names[1], second)
-        table.add_row("", "difference\n95 % interval", f"{difference}\n{interval}", end_section=True)
-    return table
 
 
 def _texts(name: str, between: Difference) -> tuple[str, str, str, str]:

@@ -1,7 +1,7 @@
 """Metrics of ranks, bootstrap intervals, and the correspondence track (docs/protocol.md, Numbers)."""
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, reduce
+from functools import lru_cache, partial, reduce
 from operator import add
 
 import numpy as np
@@ -57,9 +57,7 @@ def mean_rank(ranks: Int64Array) -> float:
 
 
 METRICS: dict[str, Callable[[Int64Array], float]] = {
-    "r1": lambda ranks: recall_at(ranks, 1),
-    "r5": lambda ranks: recall_at(ranks, 5),
-    "r10": lambda ranks: recall_at(ranks, 10),
+    **{f"r{k}": partial(recall_at, k=k) for k in CUTOFFS},
     "median_rank": median_rank,
     "mean_rank": mean_rank,
 }
@@ -164,20 +162,6 @@ def _drawn(random: np.random.RandomState, n: int) -> NDArray[np.uint32]:
     return bits.take(np.flatnonzero(bits < n))
 
 
-def recall_intervals(
-    hits: Int64Array, queries_per_image: Int64Array, images_per_fold: int
-) -> list[tuple[float, float]]:
-    """95 % interval of each recall and of their sum, of one model; see :func:`intervals_of_models`.
-
-    Args:
-        hits, queries_per_image, images_per_fold: as in :func:`bootstrap_recalls`.
-
-    Returns:
-        ``m`` intervals in percent, and one of the sum of the ``m`` recalls.
-    """
-    return intervals_of_models([hits], queries_per_image, images_per_fold)[0]
-
-
 def intervals_of_models(
     hits: Sequence[Int64Array], queries_per_image: Int64Array, images_per_fold: int
 ) -> list[list[tuple[float, float]]]:
@@ -191,7 +175,7 @@ def intervals_of_models(
         queries_per_image, images_per_fold: as in :func:`bootstrap_recalls`.
 
     Returns:
-        The intervals of each model, as in :func:`recall_intervals`.
+        Of each model ``m`` intervals in percent, and one of the sum of the ``m`` recalls.
     """
     # the resamples are the same for all models, and reading them takes longer than to multiply
     samples = bootstrap_recalls(np.hstack(hits), np.tile(queries_per_image, len(hits)), images_per_fold)

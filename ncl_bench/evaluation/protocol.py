@@ -23,9 +23,9 @@ from ncl_bench.evaluation.metrics import (
     METRICS,
     RECALLS,
     hits_per_image,
+    intervals_of_models,
     over_folds,
     recall_at,
-    recall_intervals,
     recalls_and_sum,
 )
 from ncl_bench.evaluation.ranks import Counted, OnRows, Ranks, count_ranks, per_direction
@@ -347,7 +347,7 @@ def protocol_result(ranks: Ranks, images_per_fold: int, *, intervals: bool) -> P
     interval_of: dict[str, tuple[float, float]] = {}
     if intervals:
         queries = np.array([1] * len(CUTOFFS) + [per_image] * len(CUTOFFS))
-        ends = recall_intervals(hits_per_image(ranks), queries, images_per_fold)
+        (ends,) = intervals_of_models([hits_per_image(ranks)], queries, images_per_fold)
         interval_of = dict(zip((*RECALLS, "r_sum"), ends, strict=True))
     i2t = _direction(ranks.i2t, ranks.i2t_optimistic, images_per_fold, interval_of, "i2t")
     t2i = _direction(ranks.t2i, ranks.t2i_optimistic, images_per_fold * per_image, interval_of, "t2i")

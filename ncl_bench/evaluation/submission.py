@@ -15,7 +15,7 @@ from ncl_bench.evaluation.training_record import Training
 from ncl_bench.files import write_text
 from ncl_bench.names import Link, LongText, Name, ShownText, Text
 from ncl_bench.noise import UNITS
-from ncl_bench.noise.draw import Noise, in_words
+from ncl_bench.noise.draw import Noise
 from ncl_bench.schema import Described, FileName, Matching, NotNegative, Sha256, checked
 from ncl_bench.yaml import leaves, read_yaml
 
@@ -87,8 +87,12 @@ class StatedNoise(Described):
 
     @property
     def in_words(self) -> str:
-        """See :func:`ncl_bench.noise.draw.in_words`."""
-        return in_words(self.unit, self.ratio, self.seed, self.realised_ratio)
+        """Such as ``caption noise of ratio 0.4 (seed 7, realised 0.3988)``, ``no noise`` or ``natural noise``."""
+        if not self.ratio:
+            return "no noise" if self.unit == "none" else f"{self.unit} noise"
+        origin = "from a file" if self.seed is None else f"seed {self.seed}"
+        realised = "" if self.realised_ratio is None else f", realised {self.realised_ratio:.4f}"
+        return f"{self.unit} noise of ratio {self.ratio:g} ({origin}{realised})"
 
 
 def noise_of(noise: Noise, spec: DatasetSpec) -> StatedNoise:

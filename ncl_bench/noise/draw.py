@@ -82,24 +82,6 @@ class Noise:
         return cls(unit.name, ratio, noise_seed) if ratio else cls(None, 0.0)
 
 
-def in_words(
-    unit: str | None, ratio: float | None, seed: int | None, realised_ratio: float | None = None
-) -> str:
-    """Say a noise, such as ``caption noise of ratio 0.4 (seed 7, realised 0.3988)`` or ``natural noise``.
-
-    Args:
-        unit: as for :class:`Noise`, or ``"none"`` or ``"natural"``.
-        ratio: nominal; 0 or None if nothing was drawn.
-        seed: None for a noise file.
-        realised_ratio: None if it is unknown.
-    """
-    if not ratio:
-        return "no noise" if unit in (None, "none") else f"{unit} noise"
-    origin = "from a file" if seed is None else f"seed {seed}"
-    realised = "" if realised_ratio is None else f", realised {realised_ratio:.4f}"
-    return f"{unit} noise of ratio {ratio:g} ({origin}{realised})"
-
-
 @checked_arguments(NoiseError)
 def inject_noise(
     caption_to_image: NDArray[np.int64],

@@ -180,6 +180,10 @@ def coverage(rate, n, each, together, find):
     return covered
 
 
+def of_one_model(hits, queries_per_image, images_per_fold):
+    return metrics.intervals_of_models([hits], queries_per_image, images_per_fold)[0]
+
+
 @pytest.mark.parametrize(
     ("each", "together", "rates"),
     [
@@ -190,7 +194,7 @@ def coverage(rate, n, each, together, find):
 )
 def test_intervals_cover_the_truth_near_0_and_100_percent_too(each, together, rates):
     for rate in rates:
-        assert coverage(rate, 200, each, together, metrics.recall_intervals) > 0.92
+        assert coverage(rate, 200, each, together, of_one_model) > 0.92
 
 
 def test_the_bootstrap_alone_degenerates():
@@ -216,7 +220,7 @@ def test_only_few_misses_or_hits_change_an_interval():
         hits = np.ones((200, 1), np.int64)
         hits[:missed] = 0
         given = (hits, np.array([1]), 200)
-        same = metrics.recall_intervals(*given)[0] == metrics.intervals(metrics.bootstrap_recalls(*given))[0]
+        same = of_one_model(*given)[0] == metrics.intervals(metrics.bootstrap_recalls(*given))[0]
         assert same == (5 <= missed <= 195)
         assert metrics.exact_interval(200 - missed, missed) == pytest.approx(
             tuple(100 * end for end in binomtest(200 - missed, 200).proportion_ci(method="exact"))

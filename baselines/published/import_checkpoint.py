@@ -71,7 +71,7 @@ def import_checkpoint(file: Path, statement: Provenance, to: Path) -> list[str]:
                 )
         job = _job(statement, backbones, states[0])
         train = job.load("train")
-        method = build_method(job, train, job.seed)
+        method = build_method(job, train)
         for network, state, backbone in zip(method.networks, states, backbones, strict=True):
             _check_sizes(file, state, train, METHODS[statement.method].extra_words)
             network.load_weights({**network.state_dict(), **_our_weights(state, backbone)})

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import Field, model_validator
 
-from baselines.methods import METHODS
 from baselines.recipes import Ablation, ablations, on_dataset, table_file, tuned_options
 from baselines.training.recipe import Recipe, with_settings
 from ncl_bench.data import dataset_spec
@@ -438,7 +437,7 @@ def image_noise_files(folder: Path, dataset: str, noises: Sequence[str]) -> dict
 def planned_steps(job: Job) -> int:
     """Count the gradient steps of all networks of a run, from the size of the dataset alone."""
     recipe, ratio = job.training.recipe, Noise.parse(job.noise).ratio
-    method = METHODS[recipe.method["name"]]
+    method = recipe.method_class
     # a schedule is stretched over the steps; a closed form takes none, whatever the recipe sets
     if recipe.steps is not None and not method.closed_form:
         return method.n_networks * recipe.steps

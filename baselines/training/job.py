@@ -10,11 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from baselines.backbones import BACKBONES
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import derive_seed
 from baselines.kit.method import EpochPlan, Method, Setting
-from baselines.methods import METHODS
 from baselines.training.recipe import Recipe
 from baselines.training.run_folder import Outcome, RunFolder, RunRecord
 from ncl_bench.data import dataset_spec, true_correspondence
@@ -75,12 +73,12 @@ class TrainingJob:
     @property
     def backbone(self) -> type[Backbone]:
         """Backbone class of the networks."""
-        return BACKBONES[self.recipe.backbone["name"]]
+        return self.recipe.backbone_class
 
     @property
     def title(self) -> str:
         """Name of the configured method in results."""
-        title = METHODS[self.recipe.method["name"]].title_of(self.recipe.method_config)
+        title = self.recipe.method_class.title_of(self.recipe.method_config)
         return f"{title} (clean pairs only)" if self.recipe.clean_only else title
 
     def record(self, train: PairedDataset) -> RunRecord:
@@ -117,10 +115,21 @@ class TrainingJob:
         if self.recipe.clean_only and correspondence is not None:
             # a control that knows the truth; no method reads it
             rows = rows[correspondence[rows]]
-        method = METHODS[self.recipe.method["name"]]
-        trusted = trusted_rows(method, self.recipe.method_config, train, self.seed)
         # the method gets these pairs apart, so they are not trained on twice
-        return np.setdiff1d(rows, trusted, assume_unique=True)
+        return np.setdiff1d(rows, self.trusted_rows(train), assume_unique=True)
+
+    def trusted_rows(self, train: PairedDataset) -> NDArray[np.int64]:
+        """Choose the pairs that the method gets as known to match, the same for every noise; ascending rows."""
+        method = self.recipe.method_class
+        n = method.extra_clean_data(self.recipe.method_config)
+        known = 0 if dataset_spec(train.name).noise == "natural" else len(train)
+        if n > known:
+            raise TrainingError(
+                f"{method.title} needs {n} pairs that are known to match, of which {train.name} has {known}; ask for "
+                "fewer, or train on a dataset with synthetic noise"
+            )
+        random = np.random.default_rng(derive_seed(self.seed, "trusted"))
+        return np.sort(random.choice(len(train), n, replace=False))
 
 
 @dataclass(frozen=True)
@@ -144,23 +153,22 @@ class FinishedRun:
         return cls(folder, run, outcome, job)
 
 
-def build_method(job: TrainingJob, train: PairedDataset, seed: int, *, pretrained: bool = True) -> Method:
+def build_method(job: TrainingJob, train: PairedDataset, *, pretrained: bool = True) -> Method:
     """Build a method and its untrained networks for a dataset.
 
     Args:
-        job: recipe, noise and precision.
+        job: recipe, precision, and seed of the initialisation and of the choice of trusted pairs.
         train: training split; its features are not read.
-        seed: seed of the initialisation and of the choice of trusted pairs.
         pretrained: load pre-trained weights; not needed if a checkpoint is loaded afterwards.
     """
     recipe = job.recipe
-    method = METHODS[recipe.method["name"]]
+    method = recipe.method_class
     vocabulary_size = train.vocabulary.size + method.extra_words
 
     def make_network() -> Backbone:
         return initial_network(job, train, vocabulary_size, pretrained=pretrained)
 
-    trusted = train.pair_ids[trusted_rows(method, recipe.method_config, train, seed)]
+    trusted = train.pair_ids[job.trusted_rows(train)]
     setting = Setting(
         len(train),
         train.n_regions,
@@ -171,7 +179,7 @@ def build_method(job: TrainingJob, train: PairedDataset, seed: int, *, pretraine
     )
     # the same networks for a seed, whatever the process drew before
     with torch.random.fork_rng():
-        torch.manual_seed(derive_seed(seed, "networks", 0))
+        torch.manual_seed(derive_seed(job.seed, "networks", 0))
         return method(recipe.method_config, setting)
 
 
@@ -239,20 +247,6 @@ def hidden_correspondence(
         return None
     known = true_correspondence(train)[rows]
     return known if known.any() and not known.all() else None
-
-
-def trusted_rows(method: type[Method], config: Any, train: PairedDataset, seed: int) -> NDArray[np.int64]:
-    """Choose the pairs that a method gets as known to match, the same for every noise; ascending rows of ``train``."""
-    n = method.extra_clean_data(config)
-    if n == 0:
-        return np.empty(0, np.int64)
-    known = 0 if dataset_spec(train.name).noise == "natural" else len(train)
-    if n > known:
-        raise TrainingError(
-            f"{method.title} needs {n} pairs that are known to match, of which {train.name} has {known}; ask for "
-            "fewer, or train on a dataset with synthetic noise"
-        )
-    return np.sort(np.random.default_rng(derive_seed(seed, "trusted")).choice(len(train), n, replace=False))
 
 
 def with_own_images(train: PairedDataset, rows: NDArray[np.int64]) -> PairedDataset:

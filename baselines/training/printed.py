@@ -10,8 +10,6 @@ from pathlib import Path
 
 import yaml
 
-from baselines.backbones import BACKBONES
-from baselines.methods import METHODS
 from baselines.recipes import recipe_names, written
 from baselines.training.grids import AND, Job
 from baselines.training.recipe import Recipe
@@ -126,7 +124,7 @@ def comments(name: str, recipe: Recipe, rows: Mapping[str, Sequence[Printed]], n
 
 
 def _title(recipe: Recipe) -> str:
-    title = METHODS[recipe.method["name"]].title_of(recipe.method_config)
+    title = recipe.method_class.title_of(recipe.method_config)
     if recipe.clean_only:
         title += " on truly clean pairs only (a control that knows the truth)"
     tokens = f" ({recipe.tokenizer} tokens)" if recipe.tokenizer else ""
@@ -138,7 +136,7 @@ def _title(recipe: Recipe) -> str:
 
 def _backbone(recipe: Recipe) -> str:
     """Name of the backbone in papers."""
-    return BACKBONES[recipe.backbone["name"]].title.replace("-infinity", "∞")
+    return recipe.backbone_class.title.replace("-infinity", "∞")
 
 
 def _best_rows(printed: Iterable[Printed]) -> list[Printed]:

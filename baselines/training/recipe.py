@@ -28,6 +28,7 @@ from ncl_bench.yaml import plain_value, read_yaml
 
 if TYPE_CHECKING:
     from baselines.kit.backbone import Backbone
+    from baselines.kit.method import Method
 
 LARGEST_OPTION = 10**7
 """Largest number that an option of a recipe may be: a plan of more epochs would fill the memory."""
@@ -129,7 +130,7 @@ class Recipe(Record):
     def _compares_as_the_method_does(self) -> Self:
         from baselines.kit.backbone import CosineBackbone
 
-        method, backbone = METHODS[self.method["name"]], BACKBONES[self.backbone["name"]]
+        method, backbone = self.method_class, self.backbone_class
         needs: dict[str, Callable[[type[Backbone]], bool]] = {
             "is fitted in closed form": lambda each: each.closed_form or not method.closed_form,
             "is trained by gradient steps": lambda each: method.closed_form or not each.closed_form,
@@ -160,6 +161,16 @@ class Recipe(Record):
                 except RecipeError as error:
                     raise ValueError(f"search: {error}") from None
         return self
+
+    @property
+    def backbone_class(self) -> "type[Backbone]":
+        """Class of the networks."""
+        return BACKBONES[self.backbone["name"]]
+
+    @property
+    def method_class(self) -> "type[Method]":
+        """Class of the method."""
+        return METHODS[self.method["name"]]
 
     @property
     def backbone_config(self) -> Any:

@@ -174,9 +174,6 @@ class Outcome(Record):
     best_sha256: str
 
 
-_RUN, _HISTORY, _OUTCOME = TypeAdapter(RunRecord), TypeAdapter(list[Epoch]), TypeAdapter(Outcome)
-
-
 @dataclass(frozen=True)
 class RunFolder:
     """The files of one run."""
@@ -264,15 +261,15 @@ class RunFolder:
 
     def read_run(self) -> RunRecord:
         """Read ``run.json``."""
-        return self._read(_RUN, "run.json")
+        return self._read(RunRecord, "run.json")
 
     def read_history(self) -> list[Epoch]:
         """Read every complete epoch, in order."""
-        return self._read(_HISTORY, "history.json")
+        return self._read(list[Epoch], "history.json")
 
     def read_outcome(self) -> Outcome:
         """Read ``training.json``."""
-        return self._read(_OUTCOME, OUTCOME_FILE)
+        return self._read(Outcome, OUTCOME_FILE)
 
     def estimates_file(self, epoch: int) -> Path:
         """Where an epoch's estimates lie, see :meth:`write_estimates`."""
@@ -383,11 +380,11 @@ class RunFolder:
             path for path in self.checkpoints.glob("epoch-*.pt") if _CHECKPOINT.fullmatch(path.name)
         )
 
-    def _read(self, adapter: TypeAdapter[Content], name: str) -> Content:
+    def _read(self, kind: type[Content], name: str) -> Content:
         expected = "that of a finished run of `ncl-bench train`"
         path = readable(self.path / name, TrainingError, expected, fix="train, or give another folder")
         with reading(path, TrainingError, fix="train again into a new folder"):
-            return adapter.validate_python(json.loads(path.read_bytes()))
+            return TypeAdapter(kind).validate_python(json.loads(path.read_bytes()))
 
     def _write(self, name: str, content: Any) -> None:
         """Write JSON; non-finite numbers raise."""

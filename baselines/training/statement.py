@@ -10,12 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baselines.kit.method import Method
-from baselines.methods import METHODS
 from baselines.training.job import (
     FinishedRun,
     TrainingJob,
     hidden_correspondence,
-    trusted_rows,
     with_own_images,
 )
 from baselines.training.measures import Epoch
@@ -66,7 +64,7 @@ def statement_of(
     # averaged runs are usually trained on the same list, which is then told once
     kept = list(dict.fromkeys(_choice(run.keep) for run in described if run.keep is not None))
     training = _training(finished, last_epoch)
-    method = METHODS[recipe.method["name"]]
+    method = recipe.method_class
     # networks of one kind are named once, an SGR and an SAF as papers do
     backbones = sorted({job.backbone.title_of(job.recipe.backbone_config) for job in jobs})
     return Submission(
@@ -259,13 +257,12 @@ def _found(finished: FinishedRun) -> DetectedPairs | None:
     kept = folder.read_estimates(last, len(train))
     if CLEAN_PROBABILITY not in kept:
         return None
-    method, config = METHODS[job.recipe.method["name"]], job.recipe.method_config
-    trusted = trusted_rows(method, config, train, job.seed)
+    trusted = job.trusted_rows(train)
     truth = hidden_correspondence(with_own_images(train, trusted) if len(trusted) else train)
     # noise of another version of the generator would judge other pairs
     if truth is None or train.noise.sha256 != noise.sha256:
         return None
-    threshold = getattr(config, "clean_threshold", OWN_THRESHOLD)
+    threshold = getattr(job.recipe.method_config, "clean_threshold", OWN_THRESHOLD)
     detected = detection(kept[CLEAN_PROBABILITY], truth, threshold)
     assert detected.own is not None  # it has a threshold
     by_epoch = [

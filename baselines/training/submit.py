@@ -23,7 +23,6 @@ from safetensors.torch import load
 from baselines.kit.batches import in_blocks
 from baselines.kit.distributed import device_for, from_first_rank, rank
 from baselines.kit.method import Method
-from baselines.methods import METHODS
 from baselines.training.hubs import corrected
 from baselines.training.job import FinishedRun, TrainingJob, build_method, initial_network
 from baselines.training.scoring import Float32Array, Networks, embed, score
@@ -141,7 +140,7 @@ def pair_estimates(
     recipe = finished[0].job.recipe
     train = pairs_to_judge(finished[0])
     # a method that is told some clean pairs trains on other pairs than these
-    if train is None or METHODS[recipe.method["name"]].extra_clean_data(recipe.method_config):
+    if train is None or recipe.method_class.extra_clean_data(recipe.method_config):
         return {}
     similarity, image_of = np.empty(len(train), np.float32), train.caption_to_image
     with bar("compare pairs", len(train), console) as advance:
@@ -323,7 +322,7 @@ def _written(
 def chosen_method(run: FinishedRun, device: torch.device) -> Method:
     """Load the method of a finished run with its best networks on dev, in evaluation mode."""
     # the training split gives the sizes of vocabulary and memories; its features are not read
-    method = build_method(run.job, run.job.load("train"), run.job.seed, pretrained=False)
+    method = build_method(run.job, run.job.load("train"), pretrained=False)
     best, stated = run.folder.best, run.outcome.best_sha256
     fix = "train or import it again"
     # a larger file cannot hold these networks, and is not read into memory

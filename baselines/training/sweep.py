@@ -40,7 +40,7 @@ from ncl_bench.foreign import whole_number
 from ncl_bench.papers import printed_sum, rows_by_recipe
 from ncl_bench.processes import worker_pool
 from ncl_bench.progress import is_quiet, live_bar
-from ncl_bench.tables import as_csv
+from ncl_bench.tables import csv_of
 
 Progress = Callable[[int], TrainingProgress]
 """Number of epochs to the progress of a training."""
@@ -303,8 +303,7 @@ def _write_table(path: Path, results: Mapping[Job, float]) -> None:
         # rows of earlier sweeps stay, unless the columns are others
         if [*before] == [*table]:
             table = pd.concat([before, table]).drop_duplicates(["recipe", "noise"], keep="last")
-    lines = table.sort_values(["recipe", "noise"]).to_numpy().tolist()
-    write_text(path, as_csv([MEANS_COLUMNS, *lines]))
+    write_text(path, csv_of(table.sort_values(["recipe", "noise"])))
 
 
 def table_to_print(means: pd.DataFrame) -> Table:

@@ -25,13 +25,11 @@ from baselines.kit.backbone import why_not_compiled
 from baselines.kit.batches import Features, TrainingBatches, derive_seed, recorded_budget
 from baselines.kit.distributed import copy_first_rank, device_for, from_first_rank, rank, world_size
 from baselines.kit.method import EpochPlan
-from baselines.methods import METHODS
 from baselines.training.job import (
     TrainingJob,
     build_method,
     hidden_correspondence,
     refuse_unselectable,
-    trusted_rows,
     with_own_images,
 )
 from baselines.training.measures import Curves, Epoch, checked_estimate, diagnose
@@ -170,9 +168,7 @@ class Trainer:
         self.compiled = compiled and _compiles(self.device)
         self.train_split, self.dev_split = job.load("train"), job.load("dev")
         recipe = job.recipe
-        trusted = trusted_rows(
-            METHODS[recipe.method["name"]], recipe.method_config, self.train_split, job.seed
-        )
+        trusted = job.trusted_rows(self.train_split)
         # the method knows that these pairs match, so noise must not change them
         if len(trusted):
             self.train_split = with_own_images(self.train_split, trusted)
@@ -180,7 +176,7 @@ class Trainer:
         # pairs that an audit or a control left out are not trained on, so they do not count as detected
         self.judged = self.rows if job.keep is not None or recipe.clean_only else slice(None)
         self.correspondence = hidden_correspondence(self.train_split, self.judged)
-        self.method = build_method(job, self.train_split, job.seed).to(self.device)
+        self.method = build_method(job, self.train_split).to(self.device)
         self.plans = list(self.method.plan())
         refuse_unselectable(job.recipe, self.plans, len(self.rows))
         # a closed form takes no steps: its plan is trained whole

@@ -229,7 +229,7 @@ def epochs(name):
     device_for("cpu", "32-true")
     train = own_job.load("train")
     train = renumbered(train.subset(np.argsort(train.tokens.lengths, kind="stable")[:48]))  # short captions
-    method = build_method(own_job, train, seed=0).double()
+    method = build_method(own_job, train).double()
     step = OptimiserStep(gradient_clip=2.0)
     step.optimizers = {module: method.make_optimizer(module, 0.01) for module in method.trained_modules()}
     others = np.setdiff1d(train.pair_ids, method.setting.trusted_ids)

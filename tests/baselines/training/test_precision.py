@@ -71,7 +71,7 @@ def terms_of_steps(name, backbone, precision, epochs):
     method = {"name": name, **CONSTANTS.get(name, {})}
     job = digits_job(method, recipe={"batch_size": 12, "backbone": backbone}, precision=precision)
     train = load_few("digits", split="train", noise_ratio=0.4).subset(np.arange(48))
-    built = build_method(job, train, seed=0)
+    built = build_method(job, train)
     assert all(network.mixed == (precision == "bf16-mixed") for network in built.networks)
     others = np.setdiff1d(train.pair_ids, built.setting.trusted_ids)
     batches, seen = TrainingBatches(train, batch_size=12, seed=0, pair_rows=others), []

@@ -20,7 +20,7 @@ from baselines.kit.backbone import Encoded
 from baselines.kit.batches import Batch, TrainingBatches, collate
 from baselines.kit.transport import partial_transport
 from baselines.methods import METHODS
-from baselines.training.job import TrainingJob, build_method, trusted_rows, with_own_images
+from baselines.training.job import TrainingJob, build_method, with_own_images
 from baselines.training.recipe import Recipe
 from baselines.training.step import READ_EVERY, OptimiserStep
 from ncl_bench.data.load import load_dataset
@@ -104,9 +104,9 @@ def test_a_step_of_a_method_waits_at_most_once(name, device):
     recipe = few_digits_recipe(name, **short, trusted_pairs=20, regularisation=0.07)
     method_options = {option: 10 if option == "batch_size" else x for option, x in recipe["method"].items()}
     job = TrainingJob(Recipe.from_dict(recipe | {"batch_size": BATCH_SIZE, "method": method_options}))
-    config, data = job.recipe.method_config, digits()
-    trusted = trusted_rows(METHODS[name], config, data, 0)
-    method = build_method(job, with_own_images(data, trusted), 0).to(DEVICE)
+    data = digits()
+    trusted = job.trusted_rows(data)
+    method = build_method(job, with_own_images(data, trusted)).to(DEVICE)
     rows = np.setdiff1d(np.arange(PAIRS), trusted)
     batches = TrainingBatches(data, batch_size=BATCH_SIZE, seed=0, device=DEVICE, pair_rows=rows)
     last_of_phase = {plan.phase: plan for plan in method.plan()}

@@ -4,14 +4,14 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
+from pydantic import PositiveInt
 from safetensors.torch import load
 from torch import Tensor
 
 from baselines.backbones.torchvision import import_beside
-from baselines.kit.options import Options
+from baselines.kit.options import Options, ShareAboveZero
 from ncl_bench.errors import TrainingError
 from ncl_bench.extras import require
 from ncl_bench.foreign import readable, reading
@@ -27,7 +27,7 @@ class Architecture(Options):
         quick_gelu: whether to use the activation of OpenAI's weights.
     """
 
-    embed_dim: Annotated[int, Field(ge=1)]
+    embed_dim: PositiveInt
     vision_cfg: dict[str, Any]
     text_cfg: dict[str, Any]
     quick_gelu: bool = False
@@ -50,7 +50,7 @@ class CLIPConfig(Options):
     model: str | Architecture = "ViT-B-32"
     pretrained: str = ""
     weights: str = ""
-    smallest_crop: Annotated[float, Field(gt=0, le=1)] = 0.9
+    smallest_crop: ShareAboveZero = 0.9
     gradient_checkpointing: bool = False
 
 

@@ -7,10 +7,10 @@ seen items (their Gram matrix).
 """
 
 from collections.abc import Callable
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import torch
-from pydantic import Field
+from pydantic import PositiveInt
 from torch import Tensor
 from torch.nn import functional
 
@@ -48,9 +48,9 @@ class CrossAttentionConfig(Options):
             rounding.
     """
 
-    embed_size: Annotated[int, Field(ge=1)] = 1024
-    word_dim: Annotated[int, Field(ge=1)] = 300
-    block_captions: Annotated[int, Field(ge=1)] | None = None
+    embed_size: PositiveInt = 1024
+    word_dim: PositiveInt = 300
+    block_captions: PositiveInt | None = None
 
 
 class Side(NamedTuple):

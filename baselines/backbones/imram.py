@@ -23,10 +23,10 @@ memory after the last look is never read, so it is not computed.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
-from pydantic import Field
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -57,8 +57,8 @@ class IMRAMConfig(CrossAttentionConfig):
     """
 
     mode: Literal["full", "text", "image"] = "full"
-    steps: Annotated[int, Field(ge=1)] = 3
-    attention_sharpness: Annotated[float, Field(gt=0)] = 9.0
+    steps: PositiveInt = 3
+    attention_sharpness: PositiveFloat = 9.0
     memory_norm: bool = False
 
 

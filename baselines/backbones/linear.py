@@ -4,11 +4,9 @@ An image is the mean of its regions, each number replaced by the signed square r
 weighted by TF-IDF (``1 + log tf``, and a smoothed ``idf``) and scaled to unit length. The similarity is a cosine.
 """
 
-from typing import Annotated
-
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import PositiveInt
 from torch import Tensor
 
 from baselines.backbones.encoders import unit_length
@@ -25,7 +23,7 @@ class LinearConfig(Options):
         embed_size: largest number of components; fewer fill the rest with zeros, which no cosine sees.
     """
 
-    embed_size: Annotated[int, Field(ge=1)] = 256
+    embed_size: PositiveInt = 256
 
 
 class Linear(CosineBackbone):

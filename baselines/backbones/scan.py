@@ -24,10 +24,10 @@ are compared together, and cosines follow from inner products (see ``cross_atten
 """
 
 import math
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
-from pydantic import Field
+from pydantic import PositiveFloat
 from torch import Tensor
 
 from baselines.backbones.cross_attention import (
@@ -62,8 +62,8 @@ class SCANConfig(CrossAttentionConfig):
 
     direction: Literal["t2i", "i2t"] = "t2i"
     aggregation: Literal["avg", "lse"] = "avg"
-    attention_sharpness: Annotated[float, Field(gt=0)] | None = None
-    lse_sharpness: Annotated[float, Field(gt=0)] | None = None
+    attention_sharpness: PositiveFloat | None = None
+    lse_sharpness: PositiveFloat | None = None
 
 
 def log_sum_exp(values: Tensor, valid: Tensor | None, sharpness: float) -> Tensor:

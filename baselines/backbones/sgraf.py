@@ -19,10 +19,9 @@ size images x captions x words x dim is kept, and terms that cancel out of the r
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Annotated
 
 import torch
-from pydantic import Field
+from pydantic import PositiveInt
 from torch import Tensor
 from torch.nn import functional
 
@@ -47,7 +46,7 @@ from baselines.backbones.squared_difference import (
 from baselines.kit.backbone import Backbone, Encoded, IntraModal
 from baselines.kit.batches import memory_budget, valid_items
 from baselines.kit.distributed import of_all_captions, own_strips, split_by_captions, summed_over_ranks
-from baselines.kit.options import Options
+from baselines.kit.options import Options, ShareBelowOne
 
 INTRA_MODAL_OFFSET = 1e-6
 
@@ -64,11 +63,11 @@ class SGRAFConfig(Options):
             by rounding.
     """
 
-    embed_size: Annotated[int, Field(ge=1)] = 1024
-    word_dim: Annotated[int, Field(ge=1)] = 300
-    sim_dim: Annotated[int, Field(ge=1)] = 256
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.4
-    block_captions: Annotated[int, Field(ge=1)] | None = None
+    embed_size: PositiveInt = 1024
+    word_dim: PositiveInt = 300
+    sim_dim: PositiveInt = 256
+    dropout: ShareBelowOne = 0.4
+    block_captions: PositiveInt | None = None
 
 
 class SGRAF(Backbone):
@@ -310,7 +309,7 @@ class SGRConfig(SGRAFConfig):
         sgr_steps: number of steps of graph reasoning (section 4.1: 3).
     """
 
-    sgr_steps: Annotated[int, Field(ge=1)] = 3
+    sgr_steps: PositiveInt = 3
 
 
 class SGR(SGRAF):

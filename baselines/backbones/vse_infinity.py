@@ -19,13 +19,13 @@ from typing import Annotated
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from baselines.backbones.encoders import WordEncoder, both_directions, on_gpu_path, unit_length, xavier_linear
 from baselines.kit.backbone import CosineBackbone, Encoded
 from baselines.kit.batches import to_device, valid_items
-from baselines.kit.options import Options
+from baselines.kit.options import Options, ShareBelowOne
 
 OUT_OF_RANGE = -10000.0
 MOMENTUM = 0.1
@@ -46,11 +46,11 @@ class VSEInfinityConfig(Options):
     """
 
     embed_size: Annotated[int, Field(ge=2)] = 1024
-    word_dim: Annotated[int, Field(ge=1)] = 300
+    word_dim: PositiveInt = 300
     position_dim: Annotated[int, Field(ge=2, multiple_of=2)] = 32
-    temperature: Annotated[float, Field(gt=0)] = 0.1
+    temperature: PositiveFloat = 0.1
     caption_mlp: bool = False
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    dropout: ShareBelowOne = 0.0
     centred: bool = False
 
 

@@ -34,14 +34,14 @@ computed for all words at once.
 from dataclasses import dataclass
 from typing import Annotated, Literal, cast
 
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 
 from baselines.backbones.captioner import Captioner
 from baselines.backbones.encoders import all_states, last_state, scaled, xavier_linear
 from baselines.kit.backbone import CosineBackbone, Encoded
 from baselines.kit.batches import Batch
-from baselines.kit.options import Options
+from baselines.kit.options import Options, ShareBelowOne
 
 
 class VSRNConfig(Options):
@@ -60,14 +60,14 @@ class VSRNConfig(Options):
             end with the end token (code: 60).
     """
 
-    embed_size: Annotated[int, Field(ge=1)] = 2048
-    word_dim: Annotated[int, Field(ge=1)] = 300
+    embed_size: PositiveInt = 2048
+    word_dim: PositiveInt = 300
     image_encoder: Literal["scaled", "batch_norm"] = "scaled"
-    graph_layers: Annotated[int, Field(ge=1)] = 4
-    caption_weight: Annotated[float, Field(ge=0)] = 1.0
-    caption_hidden: Annotated[int, Field(ge=1)] = 512
-    caption_word_dim: Annotated[int, Field(ge=1)] = 300
-    caption_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    graph_layers: PositiveInt = 4
+    caption_weight: NonNegativeFloat = 1.0
+    caption_hidden: PositiveInt = 512
+    caption_word_dim: PositiveInt = 300
+    caption_dropout: ShareBelowOne = 0.2
     caption_longest: Annotated[int, Field(ge=2)] = 60
 
 

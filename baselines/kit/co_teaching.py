@@ -6,10 +6,10 @@ A method provides its losses and the training of one network; it may override ev
 from abc import abstractmethod
 from collections.abc import Iterator
 from itertools import chain, repeat
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import Field
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from baselines.kit.backbone import Backbone
@@ -17,6 +17,7 @@ from baselines.kit.batches import Batch, TrainingBatches, derive_seed
 from baselines.kit.losses import info_nce, matching_probability
 from baselines.kit.method import EpochPlan, Method, Modules, PairMemory, Setting, Step, WarmUpThenStepDecay
 from baselines.kit.mixture import clean_posterior, is_clean
+from baselines.kit.options import ShareBelowOne
 
 Faults = Literal["repaired", "published"]
 
@@ -144,12 +145,12 @@ class ContrastiveConfig(WarmUpThenStepDecay):
         lr_decay: factor of a decay (code: 0.1).
     """
 
-    temperature: Annotated[float, Field(gt=0)] = 0.07
-    clean_threshold: Annotated[float, Field(ge=0, lt=1)] = 0.5
-    noisy_from_epoch: Annotated[int, Field(ge=0)] = 15
+    temperature: PositiveFloat = 0.07
+    clean_threshold: ShareBelowOne = 0.5
+    noisy_from_epoch: NonNegativeInt = 15
     faults: Faults = "repaired"
-    warmup_epochs: Annotated[int, Field(ge=0)] = 5
-    lr_update: Annotated[int, Field(ge=1)] = 10
+    warmup_epochs: NonNegativeInt = 5
+    lr_update: PositiveInt = 10
 
 
 class ContrastiveCoTeaching(CoTeaching):

@@ -6,17 +6,17 @@ without pre-trained weights trains on all pairs first; a method on such a backbo
 
 import math
 from abc import abstractmethod
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch, TrainingBatches
 from baselines.kit.losses import info_nce
 from baselines.kit.method import EpochPlan, Method, Setting, Step, adamw, cosine_rate
-from baselines.kit.options import Options
+from baselines.kit.options import Options, ShareBelowOne
 
 
 class FineTuningConfig(Options):
@@ -35,15 +35,15 @@ class FineTuningConfig(Options):
         faults: ``published`` keeps what the published code does against its paper.
     """
 
-    epochs: Annotated[int, Field(ge=1)] = 5
-    learning_rate: Annotated[float, Field(gt=0)] = 1e-5
-    rising_steps: Annotated[int, Field(ge=0)] = 500
-    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.98)
-    eps: Annotated[float, Field(gt=0)] = 1e-6
-    weight_decay: Annotated[float, Field(ge=0)] = 0.2
-    temperature: Annotated[float, Field(gt=0)] = 0.07
-    warmup_epochs: Annotated[int, Field(ge=0)] = 0
-    warmup_learning_rate: Annotated[float, Field(gt=0)] | None = None
+    epochs: PositiveInt = 5
+    learning_rate: PositiveFloat = 1e-5
+    rising_steps: NonNegativeInt = 500
+    betas: tuple[ShareBelowOne, ShareBelowOne] = (0.9, 0.98)
+    eps: PositiveFloat = 1e-6
+    weight_decay: NonNegativeFloat = 0.2
+    temperature: PositiveFloat = 0.07
+    warmup_epochs: NonNegativeInt = 0
+    warmup_learning_rate: PositiveFloat | None = None
     faults: Literal["repaired", "published"] = "repaired"
 
     def plan(self) -> list[EpochPlan]:

@@ -4,15 +4,15 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 import torch
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch, TrainingBatches
-from baselines.kit.options import Options
+from baselines.kit.options import Options, ShareAboveZero
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -151,10 +151,10 @@ class StepDecay(Options):
         lr_decay: factor of a decay.
     """
 
-    epochs: Annotated[int, Field(ge=1)] = 40
-    learning_rate: Annotated[float, Field(gt=0)] = 2e-4
-    lr_update: Annotated[int, Field(ge=1)] = 30
-    lr_decay: Annotated[float, Field(gt=0, le=1)] = 0.1
+    epochs: PositiveInt = 40
+    learning_rate: PositiveFloat = 2e-4
+    lr_update: PositiveInt = 30
+    lr_decay: ShareAboveZero = 0.1
 
     def plan(self) -> list[EpochPlan]:
         """Return every epoch, in order."""
@@ -170,8 +170,8 @@ class WarmUpThenStepDecay(StepDecay):
         warmup_learning_rate: learning rate of Adam in the warm-up; ``learning_rate`` by default.
     """
 
-    warmup_epochs: Annotated[int, Field(ge=0)] = 0
-    warmup_learning_rate: Annotated[float, Field(gt=0)] | None = None
+    warmup_epochs: NonNegativeInt = 0
+    warmup_learning_rate: PositiveFloat | None = None
 
     def plan(self) -> list[EpochPlan]:
         """Return every epoch, in order."""

@@ -1,6 +1,12 @@
-"""Base class of the options of backbones and methods."""
+"""Base class of the options of backbones and methods, and the types of their numbers."""
 
-from pydantic import BaseModel, ConfigDict
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Share = Annotated[float, Field(ge=0, le=1)]
+ShareBelowOne = Annotated[float, Field(ge=0, lt=1)]
+ShareAboveZero = Annotated[float, Field(gt=0, le=1)]
 
 
 class Options(BaseModel):

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from baselines.kit.backbone import Backbone, overall
@@ -28,6 +28,7 @@ from baselines.kit.distributed import fitted_once
 from baselines.kit.losses import Curve, hardest_triplet, mean_triplet, soft_margin
 from baselines.kit.method import EpochPlan, Step, WarmUpThenStepDecay
 from baselines.kit.mixture import BetaMixture, clean_posterior, fitted_for, is_clean, min_max_normalised
+from baselines.kit.options import ShareAboveZero, ShareBelowOne
 
 MIXTURE_UPDATES = 10
 DENSITY_FLOOR = 1e-12
@@ -54,19 +55,19 @@ class BiCroConfig(WarmUpThenStepDecay):
         lr_decay: factor of a decay (code: 0.1).
     """
 
-    margin: Annotated[float, Field(ge=0)] = 0.2
-    clean_threshold: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    margin: NonNegativeFloat = 0.2
+    clean_threshold: ShareBelowOne = 0.5
     mixture: Literal["beta", "gaussian"] = "beta"
-    label_threshold: Annotated[float, Field(ge=0, lt=1)] | None = 0.5
+    label_threshold: ShareBelowOne | None = 0.5
     curve: Curve = "exponential"
     curve_base: Annotated[float, Field(gt=1)] = 10.0
     label_shape: Literal["published", "paper"] = "published"
     faults: Faults = "repaired"
-    kept_share: Annotated[float, Field(gt=0, le=1)] = 0.3
-    warmup_epochs: Annotated[int, Field(ge=0)] = 10
-    learning_rate: Annotated[float, Field(gt=0)] = 2e-4
-    lr_update: Annotated[int, Field(ge=1)] = 30
-    lr_decay: Annotated[float, Field(gt=0, le=1)] = 0.1
+    kept_share: ShareAboveZero = 0.3
+    warmup_epochs: NonNegativeInt = 10
+    learning_rate: PositiveFloat = 2e-4
+    lr_update: PositiveInt = 30
+    lr_decay: ShareAboveZero = 0.1
 
 
 def smallest_losses(similarities: Tensor, margin: float, share: float) -> Tensor:

@@ -19,7 +19,7 @@ from typing import Annotated, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, PositiveFloat, PositiveInt
 from scipy.sparse import csr_array
 from torch import Tensor, nn
 
@@ -41,8 +41,8 @@ IMAGES_PER_COMPONENT = 5
 """Components are at most a fifth of the images."""
 MOST_DRAWS, CHANCE = 10, 20_000
 """Captions of other images for each image: at most 10, about 20,000 in all, one each at least."""
-Ridge = Annotated[float, Field(gt=0)]
-Components = Annotated[int, Field(ge=1)]
+Ridge = PositiveFloat
+Components = PositiveInt
 
 
 class CCAConfig(Options):
@@ -60,7 +60,7 @@ class CCAConfig(Options):
     word_ridges: Annotated[tuple[Ridge, ...], Field(min_length=1)] = (1.0, 2.0)
     components: Annotated[tuple[Components, ...], Field(min_length=1)] = (128, 256)
     judge: tuple[Ridge, Ridge, Components] = (1.0, 1.0, 128)
-    most_words: Annotated[int, Field(ge=1)] = 10_000
+    most_words: PositiveInt = 10_000
 
 
 class FilteredCCAConfig(CCAConfig):
@@ -70,7 +70,7 @@ class FilteredCCAConfig(CCAConfig):
         rounds: fits on the pairs that the fit before keeps; dev also chooses among them and the fit on all pairs.
     """
 
-    rounds: Annotated[int, Field(ge=1)] = 3
+    rounds: PositiveInt = 3
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,14 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import torch
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from baselines.kit.augmentation import augmented
 from baselines.kit.batches import Batch, TrainingBatches
 from baselines.kit.losses import matching_log_probabilities
 from baselines.kit.method import EpochPlan, Method, PairMemory, Selection, Setting, Step, stepwise
-from baselines.kit.options import Options
+from baselines.kit.options import Options, Share, ShareAboveZero
 
 
 class CRCLConfig(Options):
@@ -51,20 +51,20 @@ class CRCLConfig(Options):
         selection: ``best`` epoch of all rounds on dev, or of the last round only (``published``).
     """
 
-    temperature: Annotated[float, Field(gt=0)] = 0.05
-    complementary_weight: Annotated[float, Field(ge=0)] = 5.0
-    active_weight: Annotated[float, Field(ge=0)] = 1.0
-    exponent: Annotated[float, Field(ge=0, le=1)] | None = None
+    temperature: PositiveFloat = 0.05
+    complementary_weight: NonNegativeFloat = 5.0
+    active_weight: NonNegativeFloat = 1.0
+    exponent: Share | None = None
     self_refining: bool = True
-    momentum: Annotated[float, Field(ge=0, le=1)] = 0.8
-    rounds: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] = (7, 7, 7, 32)
-    freeze_epochs: Annotated[int, Field(ge=0)] = 2
-    confidence_threshold: Annotated[float, Field(ge=0, le=1)] = 0.1
-    word_change: Annotated[float, Field(ge=0, le=1)] = 0.2
-    region_change: Annotated[float, Field(ge=0, le=1)] = 0.2
-    learning_rate: Annotated[float, Field(gt=0)] = 5e-4
-    lr_update: Annotated[int, Field(ge=1)] = 15
-    lr_decay: Annotated[float, Field(gt=0, le=1)] = 0.1
+    momentum: Share = 0.8
+    rounds: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (7, 7, 7, 32)
+    freeze_epochs: NonNegativeInt = 2
+    confidence_threshold: Share = 0.1
+    word_change: Share = 0.2
+    region_change: Share = 0.2
+    learning_rate: PositiveFloat = 5e-4
+    lr_update: PositiveInt = 15
+    lr_decay: ShareAboveZero = 0.1
     selection: Selection = "best"
 
 

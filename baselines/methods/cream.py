@@ -20,10 +20,10 @@ its line:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
-from pydantic import Field
+from pydantic import NonNegativeInt
 from torch import Tensor
 
 from baselines.kit.backbone import Backbone
@@ -37,6 +37,7 @@ from baselines.kit.co_teaching import (
 )
 from baselines.kit.method import EpochPlan, Step
 from baselines.kit.mixture import exceeds
+from baselines.kit.options import Share
 
 SMALLEST_SUM = 1e-6
 
@@ -52,9 +53,9 @@ class CREAMConfig(ContrastiveConfig):
             Noisy batches never come before them.
     """
 
-    trusted_share: Annotated[float, Field(ge=0, le=1)] = 0.85
+    trusted_share: Share = 0.85
     negatives: Literal["mined", "even"] = "mined"
-    hard_from_epoch: Annotated[int, Field(ge=0)] = 10
+    hard_from_epoch: NonNegativeInt = 10
 
 
 @dataclass(frozen=True)

@@ -17,16 +17,17 @@ The posterior does not fall as the loss grows, and we keep it so. The log counts
 ``surest_refused``, the pair with the least loss is not clean, and ``worst_trusted``, the pair with the greatest is.
 """
 
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import torch
-from pydantic import Field
+from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch, TrainingBatches
 from baselines.kit.fine_tuning import FineTuning, FineTuningConfig
 from baselines.kit.method import Method, PairMemory, Setting, Step
+from baselines.kit.options import ShareBelowOne
 
 AWAY_FROM_ZERO = 1e-6
 DENSITY_FLOOR = 1e-12
@@ -47,12 +48,12 @@ class DCLConfig(FineTuningConfig):
         faults: ``published`` keeps the code's schedule, whose steps are pairs in place of batches.
     """
 
-    temperature: Annotated[float, Field(gt=0)] = 0.05
-    clean_threshold: Annotated[float, Field(ge=0, lt=1)] = 0.5
-    clean_weight: Annotated[float, Field(ge=0)] = 1.0
-    complementary_weight: Annotated[float, Field(ge=0)] = 1.0
+    temperature: PositiveFloat = 0.05
+    clean_threshold: ShareBelowOne = 0.5
+    clean_weight: NonNegativeFloat = 1.0
+    complementary_weight: NonNegativeFloat = 1.0
     mixture: bool = True
-    learning_rate: Annotated[float, Field(gt=0)] = 1e-6
+    learning_rate: PositiveFloat = 1e-6
 
 
 def matching(similarities: Tensor, temperature: float) -> tuple[Tensor, Tensor]:

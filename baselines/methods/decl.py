@@ -15,10 +15,8 @@ We follow the published code and the supplement; the paper's main text was not a
   * the published training script evaluates on test after every epoch; here test is not read.
 """
 
-from typing import Annotated
-
 import torch
-from pydantic import Field
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from baselines.kit.backbone import Backbone
@@ -46,14 +44,14 @@ class DECLConfig(WarmUpThenStepDecay):
         lr_decay: factor of a decay (code: 0.1).
     """
 
-    temperature: Annotated[float, Field(gt=0)] = 0.1
-    hinge_weight: Annotated[float, Field(ge=0)] = 0.8
-    divergence_weight: Annotated[float, Field(ge=0)] = 0.1
-    hardening: Annotated[float, Field(ge=0)] = 0.025
-    fewest_negatives: Annotated[int, Field(ge=1)] = 5
-    margin: Annotated[float, Field(ge=0)] = 0.2
-    warmup_epochs: Annotated[int, Field(ge=0)] = 5
-    lr_update: Annotated[int, Field(ge=1)] = 20
+    temperature: PositiveFloat = 0.1
+    hinge_weight: NonNegativeFloat = 0.8
+    divergence_weight: NonNegativeFloat = 0.1
+    hardening: NonNegativeFloat = 0.025
+    fewest_negatives: PositiveInt = 5
+    margin: NonNegativeFloat = 0.2
+    warmup_epochs: NonNegativeInt = 5
+    lr_update: PositiveInt = 20
 
 
 # Evidential learning (Sensoy et al., NeurIPS 2018, https://arxiv.org/abs/1806.01768): evidence plus one is the

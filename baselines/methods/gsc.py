@@ -18,11 +18,11 @@ Deviations between paper and published code, each at its line; we follow the cod
   * the published training script evaluates on test after every epoch; here test is not read.
 """
 
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import torch
 from numpy.random import RandomState
-from pydantic import Field
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from baselines.kit.backbone import IntraModal
@@ -30,6 +30,7 @@ from baselines.kit.batches import Batch, TrainingBatches, derive_seed
 from baselines.kit.losses import info_nce, matching_probability
 from baselines.kit.method import EpochPlan, Method, Modules, PairMemory, Setting, Step, StepDecay
 from baselines.kit.mixture import min_max_normalised, mixture_posterior
+from baselines.kit.options import Share, ShareAboveZero
 
 
 class GSCConfig(StepDecay):
@@ -49,16 +50,16 @@ class GSCConfig(StepDecay):
         lr_decay: factor of a decay (section 4.2: 0.2).
     """
 
-    cross_modal_temperature: Annotated[float, Field(gt=0)] = 0.07
-    intra_modal_temperature: Annotated[float, Field(gt=0)] = 1.0
-    intra_modal_weight: Annotated[float, Field(ge=0)] = 0.01
+    cross_modal_temperature: PositiveFloat = 0.07
+    intra_modal_temperature: PositiveFloat = 1.0
+    intra_modal_weight: NonNegativeFloat = 0.01
     intra_modal: bool = True
-    cross_modal_momentum: Annotated[float, Field(ge=0, le=1)] = 0.7
-    intra_modal_momentum: Annotated[float, Field(ge=0, le=1)] = 0.7
-    warmup_epochs: Annotated[int, Field(ge=1)] = 1
-    epochs: Annotated[int, Field(ge=1)] = 60
-    lr_update: Annotated[int, Field(ge=1)] = 15
-    lr_decay: Annotated[float, Field(gt=0, le=1)] = 0.2
+    cross_modal_momentum: Share = 0.7
+    intra_modal_momentum: Share = 0.7
+    warmup_epochs: PositiveInt = 1
+    epochs: PositiveInt = 60
+    lr_update: PositiveInt = 15
+    lr_decay: ShareAboveZero = 0.2
 
 
 def intra_modal_indicator(agreement: Tensor, random_state: RandomState | int) -> Tensor:

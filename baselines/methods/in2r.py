@@ -27,10 +27,10 @@ Deviations between paper and published code, each at its line; we follow the cod
 import math
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
-from pydantic import Field
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -41,6 +41,7 @@ from baselines.kit.batches import Batch, TrainingBatches
 from baselines.kit.co_teaching import CoTeaching, Faults
 from baselines.kit.losses import hardest_triplet, mean_triplet
 from baselines.kit.method import EpochPlan, Modules, Setting, Step, WarmUpThenStepDecay, adamw
+from baselines.kit.options import Share, ShareBelowOne
 from ncl_bench.errors import RecipeError
 
 SMALLEST_TARGET = 1e-7
@@ -77,24 +78,24 @@ class IN2RConfig(WarmUpThenStepDecay):
         lr_decay: factor of a decay (code: 0.1).
     """
 
-    temperature: Annotated[float, Field(gt=0)] = 0.05
-    margin: Annotated[float, Field(ge=0)] = 0.2
-    intra_margin: Annotated[float, Field(ge=0)] = 0.3
-    intra_weight: Annotated[float, Field(ge=0)] = 1.0
-    rectification_weight: Annotated[float, Field(ge=0)] = 1.0
+    temperature: PositiveFloat = 0.05
+    margin: NonNegativeFloat = 0.2
+    intra_margin: NonNegativeFloat = 0.3
+    intra_weight: NonNegativeFloat = 1.0
+    rectification_weight: NonNegativeFloat = 1.0
     rectification: Form = "published"
-    neighbours: Annotated[int, Field(ge=1)] = 5
-    heads: Annotated[int, Field(ge=1)] = 4
-    refiner_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    memory: Annotated[int, Field(ge=1)] = 65_536
-    clean_threshold: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    neighbours: PositiveInt = 5
+    heads: PositiveInt = 4
+    refiner_dropout: ShareBelowOne = 0.1
+    memory: PositiveInt = 65_536
+    clean_threshold: ShareBelowOne = 0.5
     faults: Faults = "repaired"
-    word_change: Annotated[float, Field(ge=0, le=1)] = 0.2
-    region_change: Annotated[float, Field(ge=0, le=1)] = 0.2
-    weight_decay: Annotated[float, Field(ge=0)] = 1e-4
-    warmup_epochs: Annotated[int, Field(ge=0)] = 5
-    learning_rate: Annotated[float, Field(gt=0)] = 5e-4
-    lr_update: Annotated[int, Field(ge=1)] = 15
+    word_change: Share = 0.2
+    region_change: Share = 0.2
+    weight_decay: NonNegativeFloat = 1e-4
+    warmup_epochs: NonNegativeInt = 5
+    learning_rate: PositiveFloat = 5e-4
+    lr_update: PositiveInt = 15
 
 
 def robust_loss(similarities: Tensor, temperature: float) -> Tensor:

@@ -3,9 +3,7 @@
 Every pair counts alike, so the loss trusts false pairs as much as true ones.
 """
 
-from typing import Annotated
-
-from pydantic import Field
+from pydantic import PositiveFloat
 
 from baselines.kit.batches import TrainingBatches
 from baselines.kit.losses import info_nce
@@ -19,7 +17,7 @@ class InfoNCEConfig(StepDecay):
         temperature: of the softmax over the batch, above 0.
     """
 
-    temperature: Annotated[float, Field(gt=0)] = 0.07
+    temperature: PositiveFloat = 0.07
 
 
 class InfoNCE(Method):

@@ -18,7 +18,7 @@ from typing import Annotated
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from baselines.kit.backbone import Backbone
@@ -35,6 +35,7 @@ from baselines.kit.mixture import (
     min_max_normalised,
     two_means,
 )
+from baselines.kit.options import ShareAboveZero, ShareBelowOne
 from baselines.kit.transport import partial_transport
 from ncl_bench.errors import TrainingError
 
@@ -62,18 +63,18 @@ class L2RMConfig(WarmUpThenStepDecay):
         lr_decay: factor of a decay (code: 0.1).
     """
 
-    temperature: Annotated[float, Field(gt=0)] = 0.05
-    margin: Annotated[float, Field(ge=0)] = 0.2
-    clean_threshold: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    temperature: PositiveFloat = 0.05
+    margin: NonNegativeFloat = 0.2
+    clean_threshold: ShareBelowOne = 0.5
     transported_mass: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    regularisation: Annotated[float, Field(gt=0)] = 0.01
+    regularisation: PositiveFloat = 0.01
     match_own_image: bool = False
-    queue_size: Annotated[int, Field(ge=1)] | None = None
-    known_share: Annotated[float, Field(gt=0, le=1)] = 0.1
-    warmup_epochs: Annotated[int, Field(ge=0)] = 5
-    epochs: Annotated[int, Field(ge=1)] = 35
-    cost_learning_rate: Annotated[float, Field(gt=0)] = 2e-6
-    lr_update: Annotated[int, Field(ge=1)] = 15
+    queue_size: PositiveInt | None = None
+    known_share: ShareAboveZero = 0.1
+    warmup_epochs: NonNegativeInt = 5
+    epochs: PositiveInt = 35
+    cost_learning_rate: PositiveFloat = 2e-6
+    lr_update: PositiveInt = 15
 
 
 def symmetric_cross_entropy(similarities: Tensor, temperature: float) -> Tensor:

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from numpy.random import RandomState
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
@@ -38,6 +38,7 @@ from baselines.kit.distributed import fitted_once
 from baselines.kit.losses import hardest_triplet, mean_triplet
 from baselines.kit.method import EpochPlan, Method, Modules, PairMemory, Setting, Step, WarmUpThenStepDecay
 from baselines.kit.mixture import by_moments, clamped, fitted
+from baselines.kit.options import ShareAboveZero, ShareBelowOne
 from ncl_bench.errors import TrainingError
 
 
@@ -62,16 +63,16 @@ class MSCNConfig(WarmUpThenStepDecay):
     """
 
     trusted_pairs: Annotated[int, Field(ge=2)] = 2900
-    hidden_size: Annotated[int, Field(ge=1)] = 64
-    margin: Annotated[float, Field(ge=0)] = 0.2
-    clean_threshold: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    hidden_size: PositiveInt = 64
+    margin: NonNegativeFloat = 0.2
+    clean_threshold: ShareBelowOne = 0.5
     virtual_gru: Literal["updated", "kept"] = "updated"
     batch_size: Annotated[int, Field(ge=2)] = 64
-    warmup_epochs: Annotated[int, Field(ge=0)] = 5
-    epochs: Annotated[int, Field(ge=1)] = 50
-    meta_learning_rate: Annotated[float, Field(gt=0)] = 1.7e-5
-    lr_update: Annotated[int, Field(ge=1)] = 30
-    lr_decay: Annotated[float, Field(gt=0, le=1)] = 0.1
+    warmup_epochs: NonNegativeInt = 5
+    epochs: PositiveInt = 50
+    meta_learning_rate: PositiveFloat = 1.7e-5
+    lr_update: PositiveInt = 30
+    lr_decay: ShareAboveZero = 0.1
 
 
 class MetaNetwork(nn.Module):

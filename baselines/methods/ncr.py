@@ -20,7 +20,7 @@ Deviations between paper and published code, each at its line; we follow the cod
 from typing import Annotated, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat, NonNegativeInt
 from torch import Tensor
 
 from baselines.kit.backbone import Backbone
@@ -28,6 +28,7 @@ from baselines.kit.batches import Batch, TrainingBatches
 from baselines.kit.co_teaching import CoTeaching
 from baselines.kit.losses import Curve, hardest_triplet, matching_prediction, mean_triplet, soft_margin
 from baselines.kit.method import EpochPlan, Step, WarmUpThenStepDecay
+from baselines.kit.options import ShareBelowOne
 
 
 class NCRConfig(WarmUpThenStepDecay):
@@ -49,14 +50,14 @@ class NCRConfig(WarmUpThenStepDecay):
         lr_decay: factor of a decay (code: 0.1).
     """
 
-    margin: Annotated[float, Field(ge=0)] = 0.2
-    clean_threshold: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    margin: NonNegativeFloat = 0.2
+    clean_threshold: ShareBelowOne = 0.5
     curve: Curve = "exponential"
     curve_base: Annotated[float, Field(gt=1)] = 10.0
     label_shape: Literal["published", "paper"] = "published"
     co_divide: bool = True
     co_rectify: bool = True
-    warmup_epochs: Annotated[int, Field(ge=0)] = 5
+    warmup_epochs: NonNegativeInt = 5
 
 
 def rectified_clean_label(clean_probability: Tensor, prediction: Tensor, shape: str) -> Tensor:

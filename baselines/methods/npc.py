@@ -20,11 +20,9 @@ what the code does against them. Deviations, each at its line:
 
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Annotated
 
 import torch
 from numpy.random import RandomState
-from pydantic import Field
 from torch import Tensor, nn
 
 from baselines.kit.backbone import Backbone
@@ -32,6 +30,7 @@ from baselines.kit.batches import Batch, TrainingBatches, derive_seed
 from baselines.kit.fine_tuning import FineTuning, FineTuningConfig
 from baselines.kit.method import PairMemory, Setting, Step
 from baselines.kit.mixture import mixture_posterior
+from baselines.kit.options import ShareBelowOne
 
 QUERIES_AT_ONCE = 1024
 
@@ -43,7 +42,7 @@ class NPCConfig(FineTuningConfig):
         clean_threshold: pairs with a clean probability above it may be entries, in [0, 1) (code: 0.9).
     """
 
-    clean_threshold: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    clean_threshold: ShareBelowOne = 0.9
 
 
 def clean_posterior(losses: Tensor, random_state: RandomState | int) -> Tensor:

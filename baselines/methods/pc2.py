@@ -22,13 +22,14 @@ Deviations between paper and published code, each at its line; we follow the cod
 from typing import Annotated, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 from torch import Tensor
 
 from baselines.kit.backbone import Encoded
 from baselines.kit.batches import Batch, TrainingBatches
 from baselines.kit.losses import Curve, hardest_triplet, mean_triplet, soft_margin
 from baselines.kit.method import EpochPlan, Selection, Step, WarmUpThenStepDecay
+from baselines.kit.options import Share, ShareBelowOne
 from baselines.kit.pseudo_classification import (
     FLOOR,
     PseudoClassified,
@@ -70,23 +71,23 @@ class PC2Config(WarmUpThenStepDecay):
         selection: ``best`` epoch of the run on dev, or since noisy batches began (``published``).
     """
 
-    margin: Annotated[float, Field(ge=0)] = 0.2
-    clean_threshold: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    margin: NonNegativeFloat = 0.2
+    clean_threshold: ShareBelowOne = 0.5
     classes: Annotated[int, Field(ge=2)] = 128
-    hidden_size: Annotated[int, Field(ge=1)] = 256
+    hidden_size: PositiveInt = 256
     borrow_by: Literal["prediction", "embedding"] = "prediction"
-    similarity_threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
+    similarity_threshold: Share = 0.5
     curve: Curve = "exponential"
     curve_base: Annotated[float, Field(gt=1)] = 10.0
     label_shape: Literal["published", "paper"] = "published"
     rectify: bool = True
-    noisy_weight: Annotated[float, Field(ge=0)] = 1.0
-    classification_weight: Annotated[float, Field(ge=0)] = 1.0
-    entropy_weight: Annotated[float, Field(ge=0)] = 10.0
+    noisy_weight: NonNegativeFloat = 1.0
+    classification_weight: NonNegativeFloat = 1.0
+    entropy_weight: NonNegativeFloat = 10.0
     warmup_pairs: Literal["all", "lowest"] = "all"
-    warmup_epochs: Annotated[int, Field(ge=0)] = 5
-    epochs: Annotated[int, Field(ge=1)] = 50
-    noisy_from_epoch: Annotated[int, Field(ge=0)] = 25
+    warmup_epochs: NonNegativeInt = 5
+    epochs: PositiveInt = 50
+    noisy_from_epoch: NonNegativeInt = 25
     selection: Selection = "best"
 
 

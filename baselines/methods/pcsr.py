@@ -28,7 +28,7 @@ from itertools import repeat
 from typing import Annotated, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from baselines.kit.backbone import Backbone, Encoded
@@ -36,6 +36,7 @@ from baselines.kit.batches import Batch, TrainingBatches, to_device
 from baselines.kit.co_teaching import Faults
 from baselines.kit.losses import hardest_triplet, info_nce, soft_margin
 from baselines.kit.method import EpochPlan, Modules, PairMemory, Selection, Setting, Step, WarmUpThenStepDecay
+from baselines.kit.options import Share, ShareAboveZero, ShareBelowOne
 from baselines.kit.pseudo_classification import (
     FLOOR,
     PseudoClassified,
@@ -78,23 +79,23 @@ class PCSRConfig(WarmUpThenStepDecay):
         selection: ``best`` epoch of the run on dev, or since ambiguous batches began (``published``).
     """
 
-    margin: Annotated[float, Field(ge=0)] = 0.2
-    temperature: Annotated[float, Field(gt=0)] = 0.05
-    clean_threshold: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    margin: NonNegativeFloat = 0.2
+    temperature: PositiveFloat = 0.05
+    clean_threshold: ShareBelowOne = 0.5
     classes: Annotated[int, Field(ge=2)] = 256
-    hidden_size: Annotated[int, Field(ge=1)] = 256
-    entropy_weight: Annotated[float, Field(ge=0)] = 10.0
-    similarity_threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
-    tolerance: Annotated[float, Field(gt=0, le=1)] = 0.7
-    first_share: Annotated[float, Field(ge=0, le=1)] = 0.4
-    last_share: Annotated[float, Field(ge=0, le=1)] = 0.9
-    share_step: Annotated[float, Field(ge=0)] = 0.2
-    smoothing: Annotated[float, Field(ge=0, le=1)] = 0.3
+    hidden_size: PositiveInt = 256
+    entropy_weight: NonNegativeFloat = 10.0
+    similarity_threshold: Share = 0.5
+    tolerance: ShareAboveZero = 0.7
+    first_share: Share = 0.4
+    last_share: Share = 0.9
+    share_step: NonNegativeFloat = 0.2
+    smoothing: Share = 0.3
     faults: Faults = "repaired"
-    warmup_epochs: Annotated[int, Field(ge=0)] = 5
-    epochs: Annotated[int, Field(ge=1)] = 50
-    noisy_from_epoch: Annotated[int, Field(ge=0)] = 25
-    hard_from_epoch: Annotated[int, Field(ge=0)] = 40
+    warmup_epochs: NonNegativeInt = 5
+    epochs: PositiveInt = 50
+    noisy_from_epoch: NonNegativeInt = 25
+    hard_from_epoch: NonNegativeInt = 40
     selection: Selection = "best"
 
 

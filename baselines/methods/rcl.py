@@ -19,14 +19,15 @@ Deviations and choices, most at their line; we follow the published code unless 
   * the published code fails if the last batch is a single pair; we skip that pair.
 """
 
-from typing import Annotated, Literal, get_args
+from typing import Literal, get_args
 
 import torch
-from pydantic import Field
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
 from baselines.kit.batches import TrainingBatches, derive_seed, to_device
 from baselines.kit.method import EpochPlan, Method, Step, StepDecay
+from baselines.kit.options import ShareAboveZero
 
 SUM_FLOOR = 1e-10
 LARGEST_EXPONENT = 80.0
@@ -50,12 +51,12 @@ class RCLConfig(StepDecay):
         lr_decay: factor of a decay (code: 0.1).
     """
 
-    temperature: Annotated[float, Field(gt=0)] = 0.05
+    temperature: PositiveFloat = 0.05
     penalty: Penalty = "log"
-    q: Annotated[float, Field(gt=0, le=1)] = 0.2
-    negative_ratio: Annotated[float, Field(gt=0, le=1)] = 1.0
-    epochs: Annotated[int, Field(ge=1)] = 30
-    lr_update: Annotated[int, Field(ge=1)] = 15
+    q: ShareAboveZero = 0.2
+    negative_ratio: ShareAboveZero = 1.0
+    epochs: PositiveInt = 30
+    lr_update: PositiveInt = 15
 
 
 def matching_probabilities(similarities: Tensor, temperature: float) -> Tensor:

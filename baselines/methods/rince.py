@@ -16,13 +16,13 @@ code is not published. This is our version, so its numbers may differ.
 """
 
 import math
-from typing import Annotated
 
-from pydantic import Field
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
 from baselines.kit.batches import TrainingBatches
 from baselines.kit.method import EpochPlan, Method, Step, StepDecay
+from baselines.kit.options import ShareAboveZero
 
 
 class RINCEConfig(StepDecay):
@@ -38,12 +38,12 @@ class RINCEConfig(StepDecay):
         lr_decay: factor of a decay (GSC: 0.2).
     """
 
-    exponent: Annotated[float, Field(gt=0, le=1)] = 0.1
-    density_weight: Annotated[float, Field(gt=0, le=1)] = 0.01
-    temperature: Annotated[float, Field(gt=0)] = 0.07
-    epochs: Annotated[int, Field(ge=1)] = 60
-    lr_update: Annotated[int, Field(ge=1)] = 15
-    lr_decay: Annotated[float, Field(gt=0, le=1)] = 0.2
+    exponent: ShareAboveZero = 0.1
+    density_weight: ShareAboveZero = 0.01
+    temperature: PositiveFloat = 0.07
+    epochs: PositiveInt = 60
+    lr_update: PositiveInt = 15
+    lr_decay: ShareAboveZero = 0.2
 
 
 def robust_info_nce(own: Tensor, candidates: Tensor, exponent: float, density_weight: float) -> Tensor:

@@ -19,10 +19,8 @@ its line:
     words.
 """
 
-from typing import Annotated
-
 import torch
-from pydantic import Field
+from pydantic import NonNegativeFloat, NonNegativeInt
 from torch import Tensor
 
 from baselines.kit.backbone import Backbone, overall
@@ -37,6 +35,7 @@ from baselines.kit.co_teaching import (
 from baselines.kit.losses import matching_probability
 from baselines.kit.method import EpochPlan, Step
 from baselines.kit.mixture import exceeds
+from baselines.kit.options import Share, ShareBelowOne
 
 SMALLEST_PRODUCT = 1e-8
 
@@ -52,11 +51,11 @@ class SPSConfig(ContrastiveConfig):
         clean_from_epoch: first epoch after the warm-up with clean batches (code: 10).
     """
 
-    strict_threshold: Annotated[float, Field(ge=0, lt=1)] = 0.6
-    label_threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
-    symmetry_weight: Annotated[float, Field(ge=0)] = 25.0
-    geometry_weight: Annotated[float, Field(ge=0)] = 25.0
-    clean_from_epoch: Annotated[int, Field(ge=0)] = 10
+    strict_threshold: ShareBelowOne = 0.6
+    label_threshold: Share = 0.5
+    symmetry_weight: NonNegativeFloat = 25.0
+    geometry_weight: NonNegativeFloat = 25.0
+    clean_from_epoch: NonNegativeInt = 10
 
 
 def three_sets(

@@ -5,9 +5,9 @@
 recipe's ``clean_only`` SGR-C.
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field
+from pydantic import NonNegativeFloat
 
 from baselines.kit.batches import TrainingBatches
 from baselines.kit.losses import hardest_triplet, mean_triplet
@@ -22,7 +22,7 @@ class TripletConfig(WarmUpThenStepDecay):
         negatives: ``hardest`` in the batch, or ``mean`` over the batch. The warm-up always uses the mean.
     """
 
-    margin: Annotated[float, Field(ge=0)] = 0.2
+    margin: NonNegativeFloat = 0.2
     negatives: Literal["hardest", "mean"] = "hardest"
 
 

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import RecipeError
@@ -206,7 +206,7 @@ class Ablation(Record):
 
     title: Text
     source: Text
-    steps: Annotated[int, Field(ge=1)]
+    steps: PositiveInt
     recipe: str
     noise: str
     seeds: Annotated[tuple[int, ...], Field(min_length=1)]

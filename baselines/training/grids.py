@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from baselines.recipes import Ablation, ablations, on_dataset, table_file, tuned_options
 from baselines.training.recipe import Recipe, with_settings
@@ -57,9 +57,9 @@ class Tuning(Record):
         seed: seed of the trainings and of the drawn options.
     """
 
-    trials: Annotated[int, Field(ge=1)] = 12
+    trials: PositiveInt = 12
     noise: str = "caption-60"
-    seed: Annotated[int, Field(ge=0)] = 1000
+    seed: NonNegativeInt = 1000
 
 
 class Grid(Record):
@@ -76,7 +76,7 @@ class Grid(Record):
     """
 
     title: Text
-    steps: Annotated[int, Field(ge=1)] | None = None
+    steps: PositiveInt | None = None
     recipes: Annotated[dict[str, Noises], Field(min_length=1)]
     controls: dict[str, Noises] = Field(default_factory=dict)
     seeds: Annotated[tuple[int, ...], Field(min_length=1)]

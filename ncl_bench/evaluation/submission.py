@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, PositiveInt, field_validator, model_validator
 
 from ncl_bench.data import DATASETS
 from ncl_bench.data.spec import DatasetSpec
@@ -110,9 +110,9 @@ class CorrectionSetup(Described):
 
     name: Literal["csls"]
     """Cross-domain similarity local scaling, see ncl_bench.without_hubs."""
-    captions: Annotated[int, Field(ge=1)]
+    captions: PositiveInt
     """Training captions in the bank."""
-    images: Annotated[int, Field(ge=1)]
+    images: PositiveInt
     """Training images in the bank."""
     given_weight: NotNegative | None = None
     """Weight, if it was given; null if it was chosen on dev."""
@@ -123,7 +123,7 @@ class CorrectionChoice(Described):
 
     weight: NotNegative
     """0 for none, 1 for the usual one."""
-    neighbours: Annotated[int, Field(ge=1)]
+    neighbours: PositiveInt
     """Highest similarities to the bank that are averaged."""
 
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from ncl_bench.evaluation.detection import Division, Share
 from ncl_bench.names import ShownText, Text
@@ -18,7 +18,7 @@ SettingName = Annotated[
 class TrainingCurve(Described):
     """Measurements after each epoch of a run; they choose nothing except the best epoch on dev."""
 
-    steps: tuple[Annotated[int, Field(ge=0)], ...]
+    steps: tuple[NonNegativeInt, ...]
     """Gradient steps so far, averaged over networks."""
     dev: tuple[RSum, ...]
     """rSum on dev."""
@@ -65,7 +65,7 @@ class TrainingSetup(Described):
     """Overridden recipe options, such as method.epochs: 10."""
     plugins: Annotated[tuple[Text, ...], Field(max_length=20)] = ()
     """Names of the files given with --plugin, which register a user's method or dataset."""
-    budget: Annotated[int, Field(ge=1)] | None = None
+    budget: PositiveInt | None = None
     """Gradient steps that the recipe sets, averaged over networks; null if its epochs decide."""
 
 
@@ -76,7 +76,7 @@ class TrainingRecord(Described):
     """Version of torch, "2.13.0, compiled" for compiled networks; several are joined by " + "."""
     device: Text
     """Name of the GPU, or "CPU, 2 threads"; several are joined by " + "."""
-    steps: Annotated[int, Field(ge=0)] | None = None
+    steps: NonNegativeInt | None = None
     """Gradient steps, averaged over networks, the maximum over runs; null if not counted."""
     pairs_seen: NotNegative | None = None
     """Captions that each network encoded in training, with or without gradient."""

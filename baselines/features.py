@@ -56,15 +56,13 @@ from ncl_bench.files import (
     write_text,
 )
 from ncl_bench.foreign import normalized, readable, text_lines
-from ncl_bench.npy import map_npy, read_header
+from ncl_bench.npy import Float32Array, Float64Array, FloatArray, Int64Array, map_npy, read_header
 from ncl_bench.progress import Advance, Progress, silent
 
 CHUNK = 1000
 """Images per chunk, rounded down to whole batches."""
 CONTENT = "features, damaged, sha256"
 """What a chunk holds; a chunk of other content is made again."""
-
-Float32Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -542,7 +540,7 @@ def _features(encoder: Encoder, pictures: Sequence[NDArray[np.uint8]], grid: int
 
 def _rows(
     chunks: Mapping[Path, Sequence[str]], wanted: Sequence[str]
-) -> Iterator[tuple[NDArray[np.int64], Float32Array, list[str]]]:
+) -> Iterator[tuple[Int64Array, Float32Array, list[str]]]:
     """Iterate over chunks: positions in ``wanted``, and the features and hashes of those images."""
     row_of = {name: row for row, name in enumerate(wanted)}
     for path, names in chunks.items():
@@ -556,8 +554,8 @@ def _rows(
 class _Pca:
     """Mean ``(dim,)``, principal components as columns ``(dim, kept)``, and their record."""
 
-    mean: NDArray[np.float64]
-    components: NDArray[np.float64]
+    mean: Float64Array
+    components: Float64Array
     record: Projection
 
 
@@ -597,7 +595,7 @@ def _write(
     dim = 0
     for split, names in splits.items():
         write_text(folder / f"{split}_ids.txt", "".join(f"{name}\n" for name in names))
-        rows: NDArray[np.floating] | None = None
+        rows: FloatArray | None = None
         hashes = np.full(len(names), "", object)
         with progress(f"writing {split}", len(names)) as advance:
             for places, block, own in _rows(chunks, names):

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from baselines.audit.pairs import AuditedRuns, open_runs, own_values
 from baselines.kit.batches import derive_seed
@@ -23,9 +22,9 @@ from baselines.training.statement import CLEAN_PROBABILITY
 from ncl_bench.errors import NclBenchError
 from ncl_bench.evaluation.pages import new_figure, save_figure
 from ncl_bench.files import sole_owner, write_text
+from ncl_bench.npy import BoolArray, Float32Array, Float64Array, FloatArray
 from ncl_bench.tables import csv_of
 
-Values = NDArray[np.float32]
 BINS = 40
 TRUE, FALSE = "#2b8a3e", "#e8590c"
 SHOWN_AS = {
@@ -127,14 +126,14 @@ def _of_pairs(audited: AuditedRuns, device: str, plots: Path) -> list[Path]:
 
 
 def _pair_histogram(
-    groups: Mapping[str, NDArray[np.bool_]],
+    groups: Mapping[str, BoolArray],
     epoch: str,
     path: Path,
     label: str,
     paper: str,
-    values: Values,
+    values: Float32Array,
     *,
-    chosen: NDArray[np.bool_] | None = None,
+    chosen: BoolArray | None = None,
     mixture: int | None = None,
 ) -> list[Path]:
     """A histogram of one value of all or the chosen pairs; with the seed of a fit, its two components as well."""
@@ -156,7 +155,7 @@ def _pair_histogram(
     return _write(path, figure, table)
 
 
-def _components(values: Values, at: NDArray[np.float64], seed: int) -> list[NDArray[np.float64]]:
+def _components(values: Float32Array, at: Float64Array, seed: int) -> list[Float64Array]:
     """Weighted densities of the two components that the methods fit, the one with the smaller mean first."""
     fit, low, span = fitted_mixture(min_max_normalised(values), seed), values.min(), np.ptp(values)
     densities = []
@@ -232,13 +231,13 @@ def _figure(panels: int) -> tuple[Any, Any]:
     return new_figure(4.2 * panels, 3.2, panels)
 
 
-def _stairs(axes: Any, edges: NDArray[np.floating], counts: Mapping[str, Any]) -> None:
+def _stairs(axes: Any, edges: FloatArray, counts: Mapping[str, Any]) -> None:
     """Draw the histograms of true and of false pairs, by their name."""
     for color, (group, values) in zip((TRUE, FALSE), counts.items(), strict=False):
         axes.stairs(values, edges, fill=True, alpha=0.6, color=color, label=group)
 
 
-def _bins(edges: NDArray[np.floating], counts: Mapping[str, Any]) -> pd.DataFrame:
+def _bins(edges: FloatArray, counts: Mapping[str, Any]) -> pd.DataFrame:
     columns = {group.replace(" ", "_"): each for group, each in counts.items()}
     return pd.DataFrame({"low": edges[:-1], "high": edges[1:]}, dtype=float).assign(**columns)
 

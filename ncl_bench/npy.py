@@ -22,6 +22,9 @@ from numpy.typing import NDArray
 from ncl_bench.errors import NclBenchError, ScoresError, shown
 from ncl_bench.foreign import reading
 
+Int64Array, BoolArray = NDArray[np.int64], NDArray[np.bool_]
+FloatArray, Float32Array, Float64Array = NDArray[np.floating], NDArray[np.float32], NDArray[np.float64]
+
 _REMEDY = "write it with numpy.save from plain numbers, one array per file"
 _READERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
 LONGEST_HEADER = 10_000

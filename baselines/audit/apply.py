@@ -4,11 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from baselines.audit.lists import write_lists
 from baselines.audit.result import PAIRS, AuditResult, column_of_audit
-from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.keep import Kept, read_pair_ids, write_keep
 from ncl_bench.data.pairs.columns import read_pairs
 from ncl_bench.data.pairs.kept import KEPT, read_kept, write_kept
@@ -16,6 +14,7 @@ from ncl_bench.errors import TrainingError
 from ncl_bench.files import atomic_folder, refuse_existing
 from ncl_bench.foreign import readable, reading
 from ncl_bench.noise.draw import noise_sha256
+from ncl_bench.npy import BoolArray, Int64Array
 from ncl_bench.tables import read_table
 
 MOST_REMOVED = 0.25
@@ -38,7 +37,7 @@ def read_table_of(audit: Path, result: AuditResult) -> pd.DataFrame:
     return table[table["left_out"] == ""] if result.dataset is None else table
 
 
-def write_own(audit: Path, to: Path, table: pd.DataFrame, removed: NDArray[np.bool_]) -> None:
+def write_own(audit: Path, to: Path, table: pd.DataFrame, removed: BoolArray) -> None:
     """Write the lists of own pairs, read again from where the audit read them."""
     if not (audit / KEPT).is_file():
         raise TrainingError(
@@ -80,7 +79,7 @@ def write_kept_pairs(
     return record
 
 
-def removes(removed: NDArray[np.bool_], table: pd.DataFrame, result: AuditResult) -> str:
+def removes(removed: BoolArray, table: pd.DataFrame, result: AuditResult) -> str:
     """How many pairs are removed, and how many of these are wrong by the estimate."""
     said = f"removes {removed.sum():,} of {len(removed):,} pairs ({removed.mean():.1%})"
     if result.wrong is None or not removed.any():

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from baselines.audit.labels import Label, weigh
 from baselines.audit.result import AuditResult, counts
-from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pair_labels import LABELS
+from ncl_bench.npy import BoolArray, Int64Array
 
 if TYPE_CHECKING:
     from baselines.audit.judge import Judged
@@ -74,9 +73,9 @@ class Audit:
         return np.flatnonzero(self.table["left_out"] == "")
 
     @property
-    def suspect(self) -> NDArray[np.bool_]:
+    def suspect(self) -> BoolArray:
         """Whether each judged row is one to look at."""
-        suspect: NDArray[np.bool_] = self.table["suspect"].to_numpy()[self.rows].astype(bool)
+        suspect: BoolArray = self.table["suspect"].to_numpy()[self.rows].astype(bool)
         return suspect
 
     def remarked(self, *sentences: str) -> "Audit":

@@ -9,17 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.numpy import save_file
 from scipy.sparse import csr_array
 
-from baselines.kit.cca import ROWS_AT_ONCE, Float64Array, Moments, Projections, Vectors, signed_root
-from ncl_bench.data.columns import Int64Array
+from baselines.kit.cca import ROWS_AT_ONCE, Moments, Projections, Vectors, signed_root
 from ncl_bench.data.scripts import terms
 from ncl_bench.errors import TrainingError
 from ncl_bench.files import atomic_path
 from ncl_bench.foreign import reading
+from ncl_bench.npy import Float32Array, Float64Array, FloatArray, Int64Array
 
 FOLDS = 10
 COMPONENTS = 60
@@ -78,7 +77,7 @@ def caption_vectors(captions: Sequence[str]) -> csr_array:
 
 
 def cross_fitted(
-    images: NDArray[np.floating],
+    images: FloatArray,
     image_of: Int64Array,
     captions: Vectors,
     *,
@@ -137,7 +136,7 @@ def read_projections(file: Path, encoders: Mapping[str, str]) -> Projections:
     return fitted
 
 
-def pooled(features: NDArray[np.floating], to: Path) -> NDArray[np.float32]:
+def pooled(features: FloatArray, to: Path) -> Float32Array:
     """Average the regions of each image, and take the root and keep the sign, which tames large activations.
 
     Args:
@@ -153,5 +152,5 @@ def pooled(features: NDArray[np.floating], to: Path) -> NDArray[np.float32]:
             block = np.asarray(features[start : start + ROWS_AT_ONCE], np.float32)
             out[start : start + len(block)] = signed_root(block.mean(axis=1))
         out.flush()
-    mapped: NDArray[np.float32] = np.load(to, mmap_mode="r", allow_pickle=False)
+    mapped: Float32Array = np.load(to, mmap_mode="r", allow_pickle=False)
     return mapped

@@ -4,18 +4,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from baselines.kit.cca import ROWS_AT_ONCE
 from ncl_bench.data.pairs.listing import Parts, natural, refuse_other_parts
 from ncl_bench.errors import DataError, named
 from ncl_bench.evaluation.scores import as_array, check_embeddings, read_array
 from ncl_bench.foreign import reading
+from ncl_bench.npy import FloatArray
 
-Array = NDArray[np.floating]
 
-
-def read_embeddings(images: Any, captions: Any) -> tuple[Array, Array, Parts]:
+def read_embeddings(images: Any, captions: Any) -> tuple[FloatArray, FloatArray, Parts]:
     """Both sides, checked: as many of each, of one length, finite and not zero; and their files with their rows.
 
     A ``.npy`` file is mapped. A folder is one array, whose parts are its ``.npy`` files in natural order.
@@ -24,7 +22,7 @@ def read_embeddings(images: Any, captions: Any) -> tuple[Array, Array, Parts]:
         raise DataError(
             f"embeddings of one side are given; give both {named('image_embeddings')} and {named('caption_embeddings')}"
         )
-    sides: list[Array] = []
+    sides: list[FloatArray] = []
     parts: list[Parts] = []
     for given, name in ((images, "image embeddings"), (captions, "caption embeddings")):
         label = str(given) if isinstance(given, str | Path) else name
@@ -71,7 +69,7 @@ def read_embeddings(images: Any, captions: Any) -> tuple[Array, Array, Parts]:
     return x, y, parts[0]
 
 
-def _along(x: Array, y: Array) -> bool:
+def _along(x: FloatArray, y: FloatArray) -> bool:
     """Whether every row of one array is a positive or negative multiple of the other's, up to half precision."""
     if x.shape[1] == 1:
         return False  # in one dimension all vectors are

@@ -32,7 +32,6 @@ from baselines.audit.page import write
 from baselines.audit.reasons import other_script
 from baselines.audit.result import counts, free_name
 from ncl_bench.arguments import AnyPath
-from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pairs.columns import read_pairs
 from ncl_bench.data.pairs.kept import KeptRows, write_kept
 from ncl_bench.data.pairs.listing import Parts, refuse_other_parts
@@ -45,6 +44,7 @@ from ncl_bench.errors import DataError, NclBenchError, TrainingError, listed, na
 from ncl_bench.evaluation.pages import thumbnail
 from ncl_bench.files import refuse_existing, sha256_of_file, sole_owner, write_text
 from ncl_bench.foreign import readable
+from ncl_bench.npy import FloatArray, Int64Array
 from ncl_bench.progress import Advance, Progress, live_bar
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ WORK, JUDGE, INPUT, PICTURES = "work", "judge", "input.sha256", "pictures.sha256
 ENCODING, JUDGING, WRITING = "encoding pictures", "judging pairs", "writing the page"
 SECONDS_PER_PICTURE, SECONDS_PER_PAIR, SECONDS_OF_JUDGING, SECONDS_OF_PAGE = 0.06, 0.007, 10.0, 5.0
 """What the bar starts from; it corrects itself. Judging has a fixed part: models of ten folds, and resamples."""
-Arrays = tuple[NDArray[np.floating], NDArray[np.floating]]
+Arrays = tuple[FloatArray, FloatArray]
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ def _key(user_pairs: UserPairs, arrays: Arrays | None, by: Encoders, seed: int) 
     return digest.hexdigest()
 
 
-def _images_of(vectors: NDArray[np.floating]) -> Int64Array:
+def _images_of(vectors: FloatArray) -> Int64Array:
     """A number for each pair's image, int64 ``(n,)``: equal vectors are one image."""
     digests = (hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in vectors)
     # numbers in order of appearance are small, unlike the hashes

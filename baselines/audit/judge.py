@@ -37,11 +37,12 @@ from baselines.audit.sentences import TFIDF, advice, default_encoder, require_en
 from baselines.encoders import CLIP
 from baselines.kit.cca import ROWS_AT_ONCE, Moments, Vectors, unit
 from baselines.kit.share import share_of_wrong, suspicion, told_apart
-from ncl_bench.data.columns import Int64Array, taken
+from ncl_bench.data.columns import taken
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError, named
 from ncl_bench.evaluation.hubs import mean_of_highest
 from ncl_bench.files import atomic_path
+from ncl_bench.npy import BoolArray, Float32Array, FloatArray, Int64Array
 from ncl_bench.progress import Advance
 
 MOST_OTHERS = 5_000
@@ -105,11 +106,11 @@ class _Measured:
         fold: int64 ``(n,)``, number of each pair's fold.
     """
 
-    cosine: NDArray[np.float32]
-    given: NDArray[np.float32]
-    planted: NDArray[np.float32]
+    cosine: Float32Array
+    given: Float32Array
+    planted: Float32Array
     better: Int64Array
-    gain: NDArray[np.float32]
+    gain: Float32Array
     fold: Int64Array
 
 
@@ -141,7 +142,7 @@ class Others:
         of_image = csr_array((np.ones(n), (number, np.arange(n))), (len(counts), n))
         return cls(units, number, of_image @ units, counts)
 
-    def agree(self, pairs: Int64Array, captions: Int64Array) -> NDArray[np.float32]:
+    def agree(self, pairs: Int64Array, captions: Int64Array) -> Float32Array:
         """Mean cosine of captions with those of a pair's picture but for the pair's own; 0 where it has no other."""
         image = self.image_of[pairs]
         others = self.sums[image] - self.captions[pairs]
@@ -206,9 +207,9 @@ class Judged:
         return not np.isnan(self.share)
 
     @property
-    def named(self) -> NDArray[np.bool_]:
+    def named(self) -> BoolArray:
         """Pairs whose caption describes no picture, as a rule says, whatever its similarity."""
-        described: NDArray[np.bool_] = self.table["reason"].isin(DESCRIBES_NONE).to_numpy()
+        described: BoolArray = self.table["reason"].isin(DESCRIBES_NONE).to_numpy()
         return described
 
     @property
@@ -224,7 +225,7 @@ class Judged:
 
 
 def judge_pairs(
-    features: NDArray[np.floating],
+    features: FloatArray,
     image_of: Int64Array,
     captions: Sequence[str],
     *,
@@ -296,9 +297,7 @@ def _texts(captions: Sequence[str], encoder: str, kept: Path, device: str) -> Ve
     return vectors_of_captions
 
 
-def _fitted(
-    images: NDArray[np.floating], image_of: Int64Array, texts: Vectors, seed: int, offset: int
-) -> list[Fold]:
+def _fitted(images: FloatArray, image_of: Int64Array, texts: Vectors, seed: int, offset: int) -> list[Fold]:
     n_folds = FOLDS_OF_OFFSETS if offset else FOLDS
     return cross_fitted(images, image_of, texts, seed=seed, offset=offset, n_folds=n_folds)
 
@@ -362,8 +361,8 @@ def refuse_text_encoder(name: str | None, train: PairedDataset) -> None:
 
 
 def judge_embeddings(
-    images: NDArray[np.floating],
-    captions: NDArray[np.floating],
+    images: FloatArray,
+    captions: FloatArray,
     image_of: Int64Array,
     *,
     seed: int = 0,
@@ -387,9 +386,7 @@ def judge_embeddings(
     return _judged(fitted, image_of, others, np.full(len(image_of), "", object), seed, advance)
 
 
-def _as_they_are(
-    images: NDArray[np.floating], captions: NDArray[np.floating], image_of: Int64Array, seed: int
-) -> Fits:
+def _as_they_are(images: FloatArray, captions: FloatArray, image_of: Int64Array, seed: int) -> Fits:
     """Vectors of one space as they are, whatever the offset."""
     sides = [lambda pairs, side=side: np.asarray(side[pairs], np.float64) for side in (images, captions)]
     folds = [Fold(*each, *sides) for each in folds_of(image_of, seed)]
@@ -545,12 +542,12 @@ def _foreign(
 
 
 def _better(
-    fits: NDArray[np.float32],
-    own: NDArray[np.float32],
+    fits: Float32Array,
+    own: Float32Array,
     image_of: Int64Array,
     sampled_image: Int64Array,
     sample: Int64Array,
-) -> tuple[Int64Array, NDArray[np.float32]]:
+) -> tuple[Int64Array, Float32Array]:
     """The sampled pairs of other images whose captions are most similar, the best first, and what they gain."""
     fits[image_of[:, None] == sampled_image] = -np.inf
     best = np.argsort(-fits, axis=1, kind="stable")[:, :BETTER]

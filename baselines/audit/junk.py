@@ -15,6 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ncl_bench.data.scripts import LATIN, script_of, terms
+from ncl_bench.npy import BoolArray
 
 REFUSAL, PRODUCT, CODE, CREDIT = "refusal of a model", "price or number", "code", "date or credit"
 KEYWORDS, TEMPLATE, LOOP = "keyword list", "template error", "loop"
@@ -288,7 +289,7 @@ SELDOM = 0.12
 
 def junk_of(
     captions: Sequence[str], texts: Sequence[str], plain: Sequence[str], stops: frozenset[str]
-) -> dict[str, NDArray[np.bool_]]:
+) -> dict[str, BoolArray]:
     """Kind to whether each caption is of it.
 
     Args:
@@ -457,7 +458,7 @@ def _is_list(text: str, words: Sequence[str], stops: frozenset[str], usage: _Usa
     return bare and not text.rstrip().endswith(".") and not usage.is_sentence(words)
 
 
-def cut_at_a_length(texts: Sequence[str], plain: Sequence[str]) -> NDArray[np.bool_]:
+def cut_at_a_length(texts: Sequence[str], plain: Sequence[str]) -> BoolArray:
     """Captions that end at a length at which suspiciously many end, in a word that seldom ends one.
 
     Lengths are counted in letters, and in words. A cut word occurs nowhere else, or is one that goes on elsewhere.
@@ -484,9 +485,7 @@ def cut_at_a_length(texts: Sequence[str], plain: Sequence[str]) -> NDArray[np.bo
     return is_cut
 
 
-def _torn(
-    split: Sequence[Sequence[str]], among: NDArray[np.bool_], rows: NDArray[np.intp]
-) -> NDArray[np.bool_]:
+def _torn(split: Sequence[Sequence[str]], among: BoolArray, rows: NDArray[np.intp]) -> BoolArray:
     """Whether the last word of each row is one that goes on in the other captions, or the beginning of another word."""
     every, last = Counter[str](), Counter[str]()
     for each, inside in zip(split, among.tolist(), strict=True):

@@ -21,11 +21,11 @@ from ncl_bench.data.pair_labels import FEWEST, LABELS, read_pair_labels, strata
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError, named
 from ncl_bench.evaluation.metrics import RESAMPLES
+from ncl_bench.npy import BoolArray, Float64Array, Int64Array
 from ncl_bench.schema import Record
 
 FIRST = (50, 100, 200, 500, 1_000)
 PRECISION_AT = 50
-Float64Array = NDArray[np.float64]
 
 
 class Estimate(Record):
@@ -159,7 +159,7 @@ def labelled_pairs(
     )
 
 
-def _groups(train: PairedDataset, ids: NDArray[np.int64]) -> NDArray[np.object_]:
+def _groups(train: PairedDataset, ids: Int64Array) -> NDArray[np.object_]:
     """Stratum of each audited pair; all are of one where captions have no text."""
     if train.captions is None:
         return np.full(len(ids), "all", object)
@@ -169,7 +169,7 @@ def _groups(train: PairedDataset, ids: NDArray[np.int64]) -> NDArray[np.object_]
 
 def _detection(
     values: Float64Array,
-    wrong: NDArray[np.bool_],
+    wrong: BoolArray,
     weight: Float64Array,
     group: NDArray[np.object_],
     seed: int,
@@ -195,7 +195,7 @@ def _detection(
 
 
 def weighted_measures(
-    values: Float64Array, wrong: NDArray[np.bool_], weight: Float64Array, drawn: Float64Array
+    values: Float64Array, wrong: BoolArray, weight: Float64Array, drawn: Float64Array
 ) -> dict[str, Float64Array]:
     """The measures of :class:`Estimates` for several resamples at once.
 

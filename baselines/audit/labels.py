@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ncl_bench.arguments import AnyPath
-from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pair_labels import LABELS
 from ncl_bench.errors import DataError, shorten, shown
+from ncl_bench.npy import BoolArray, Float64Array, Int64Array
 from ncl_bench.tables import read_table
 
 VERSION = 2
@@ -33,7 +32,6 @@ MOST_ODDS = 8.0
 NAMED = 0.99
 """Probability that a pair is wrong which a rule names."""
 _ROUNDED = re.compile(r"[0-9][0-9.,]*E\+?[0-9]+")
-Float64Array = NDArray[np.float64]
 
 
 class Label(NamedTuple):
@@ -126,7 +124,7 @@ def weigh(
     numbers: tuple[float, float, float],
     labels: Mapping[int, Label],
     lean: float = 0.0,
-    named: NDArray[np.bool_] | None = None,
+    named: BoolArray | None = None,
 ) -> Suspicion:
     """Correct a judgement by labels.
 

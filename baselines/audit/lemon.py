@@ -11,12 +11,11 @@ from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from ncl_bench.data.columns import Int64Array
 from ncl_bench.errors import TrainingError
+from ncl_bench.npy import FloatArray, Int64Array
 from ncl_bench.progress import Advance
 from ncl_bench.schema import Record
 
@@ -66,17 +65,17 @@ class LemonScores:
         neighbours: int64 ``(2, n, k)``, pairs of the reference with the nearest images and captions, nearest first.
     """
 
-    distance: NDArray[np.floating]
-    image_term: NDArray[np.floating]
-    caption_term: NDArray[np.floating]
-    score: NDArray[np.floating]
+    distance: FloatArray
+    image_term: FloatArray
+    caption_term: FloatArray
+    score: FloatArray
     neighbours: Int64Array
 
 
 @torch.no_grad()
 def lemon(
-    images: NDArray[np.floating],
-    captions: NDArray[np.floating],
+    images: FloatArray,
+    captions: FloatArray,
     image_of: Int64Array,
     reference: Int64Array,
     setting: LemonSetting = FIXED,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pairs.rows import UserPairs
 from ncl_bench.data.pairs.write import save
+from ncl_bench.npy import Int64Array
 
 if TYPE_CHECKING:
     from baselines.audit.order import OrderFault

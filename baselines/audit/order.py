@@ -8,11 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from baselines.audit.cca import Fold
 from baselines.kit.cca import ROWS_AT_ONCE, unit
-from ncl_bench.data.columns import Int64Array
+from ncl_bench.npy import Float32Array, Float64Array, Int64Array
 
 FARTHEST, FARTHEST_WHOLE = 10, 5
 """Rows by which a block, and by which a whole file, may have moved."""
@@ -22,7 +21,6 @@ LEAST_FIT, LEAST_ROWS = 0.5, 5
 """Rows of a fault gain at its offset at least half of the usual fit, and are 5 at least."""
 HARDLY = 0.5
 """Mean fit, in standard deviations of chance, below which a file may have moved as a whole and no block can be told."""
-Float64Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ def find_order_faults(
     return segments(fits, base, image_of, np.random.default_rng(seed))
 
 
-def neighbour_fits(folds: Sequence[Fold], image_of: Int64Array) -> NDArray[np.float32]:
+def neighbour_fits(folds: Sequence[Fold], image_of: Int64Array) -> Float32Array:
     """Cosine of each row's image with the captions of rows nearby, in standard deviations of chance.
 
     Returns:
@@ -98,7 +96,7 @@ def neighbour_fits(folds: Sequence[Fold], image_of: Int64Array) -> NDArray[np.fl
 
 
 def segments(
-    fits: NDArray[np.float32], base: int, image_of: Int64Array, random: np.random.Generator
+    fits: Float32Array, base: int, image_of: Int64Array, random: np.random.Generator
 ) -> tuple[OrderFault, ...]:
     """Give each row the offset with the largest sum of fits, where leaving the base offset has a price.
 

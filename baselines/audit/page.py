@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from baselines.audit.assemble import BETTER_ROWS, Audit
 from baselines.audit.labels import (
@@ -22,6 +21,7 @@ from baselines.audit.labels import (
 from baselines.audit.result import RESULT, write_table
 from ncl_bench.files import write_text
 from ncl_bench.html import environment
+from ncl_bench.npy import Float32Array, Float64Array
 from ncl_bench.progress import as_typed
 
 PAGE, MORE, TEMPLATE = "index.html", "more", Path(__file__).parent / "page.html.j2"
@@ -175,7 +175,7 @@ def _facts(audit: Audit, known: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [*shown, ("rank of its caption", f"{known['rank']:,} of {among:,}")]
 
 
-def _curve(values: NDArray[np.float32]) -> str:
+def _curve(values: Float32Array) -> str:
     """Points of an SVG polyline: the clean probability over the epochs."""
     if np.isnan(values).any():
         return ""
@@ -210,7 +210,7 @@ def _rounded(value: float) -> float | None:
     return None if pd.isna(value) else round(float(value), 5)
 
 
-def _slider(audit: Audit, values: NDArray[np.float32]) -> dict[str, Any]:
+def _slider(audit: Audit, values: Float32Array) -> dict[str, Any]:
     """How many pairs each threshold removes, and how many of these are wrong if that is known."""
     threshold, judged = audit.result.threshold, values[audit.rows]
     by_rank = audit.result.chosen_by.endswith("rank")
@@ -235,7 +235,7 @@ def _slider(audit: Audit, values: NDArray[np.float32]) -> dict[str, Any]:
     }
 
 
-def _at_most(values: NDArray[np.float32], limits: NDArray[np.float64]) -> list[int]:
+def _at_most(values: Float32Array, limits: Float64Array) -> list[int]:
     """Number of values at most each limit; NaN never counts."""
     counts = np.searchsorted(np.sort(values), limits.astype(np.float32), side="right")
     return [int(count) for count in counts]

@@ -30,17 +30,17 @@ from baselines.training.scoring import Networks
 from baselines.training.scoring import score as score_rows
 from baselines.training.statement import CLEAN_PROBABILITY
 from baselines.training.submit import check_alike, check_vocabulary, chosen_method
-from ncl_bench.data.columns import Int64Array, taken
+from ncl_bench.data.columns import taken
 from ncl_bench.data.load import refuse_damage
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError, named, refuse_difference
+from ncl_bench.npy import Float32Array, Float64Array, FloatArray, Int64Array
 from ncl_bench.progress import Advance, bar
 
 FIT, CROSS_FITTED = "fit", "cross_fitted"
 MARGIN = 0.2
 """Threshold of NCR's division (section 4.2)."""
 IMAGES_AT_ONCE = 1_024
-Float32Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -194,11 +194,11 @@ def pair_table(
     return table.assign(reason=judged.table["reason"].astype("string")), judged
 
 
-def _fit(*views: NDArray[np.floating]) -> NDArray[np.float64]:
+def _fit(*views: FloatArray) -> Float64Array:
     """Share of pairs whose mean rank is at most a pair's own, in (0, 1]."""
     from scipy.stats import rankdata
 
-    shares: NDArray[np.float64] = rankdata(sum(map(rankdata, views)), "max") / len(views[0])
+    shares: Float64Array = rankdata(sum(map(rankdata, views)), "max") / len(views[0])
     return shares
 
 
@@ -211,7 +211,7 @@ def sample_of(rows: Int64Array, seed: int) -> Int64Array:
 def table_of(
     train: PairedDataset,
     rows: Int64Array,
-    values: Mapping[str, NDArray[np.floating]],
+    values: Mapping[str, FloatArray],
     rank: Int64Array,
     better: NDArray[np.object_],
 ) -> pd.DataFrame:
@@ -363,8 +363,8 @@ def lemon_table(
     train: PairedDataset,
     rows: Int64Array,
     seed: int,
-    images: NDArray[np.floating],
-    captions: NDArray[np.floating],
+    images: FloatArray,
+    captions: FloatArray,
     *,
     device: torch.device,
     console: Console | None = None,
@@ -397,8 +397,8 @@ def lemon_table(
         x, y = unit(images), unit(captions)
         similarity = (1 - lemons.distance).astype(np.float32)
 
-        def scores_of(block: Int64Array, others: Int64Array) -> NDArray[np.float32]:
-            scores: NDArray[np.float32] = (x[block] @ y[others].T).astype(np.float32)
+        def scores_of(block: Int64Array, others: Int64Array) -> Float32Array:
+            scores: Float32Array = (x[block] @ y[others].T).astype(np.float32)
             return scores
 
         rank, better = among_others(scores_of, train, rows, similarity, sample_of(rows, seed), advance)

@@ -11,8 +11,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from baselines.audit.junk import JUNK, KEYWORDS, cut_at_a_length, junk_of
-from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.scripts import LATIN, marks, script_of, terms
+from ncl_bench.npy import BoolArray, FloatArray, Int64Array
 
 ORDER, REPEATED, BOILERPLATE, LANGUAGE = "order", "repeated caption", "boilerplate", "language"
 CUT_OFF, NEAR_EQUAL, COPY = "cut off", "near-equal pictures", "copy"
@@ -174,9 +174,7 @@ def other_script(captions: Sequence[str]) -> NDArray[np.object_]:
     return np.array([f"a caption in {each} among others" if each in rare else "" for each in scripts], object)
 
 
-def reasons_of(
-    captions: Sequence[str], image_of: Int64Array, images: NDArray[np.floating]
-) -> NDArray[np.object_]:
+def reasons_of(captions: Sequence[str], image_of: Int64Array, images: FloatArray) -> NDArray[np.object_]:
     """Name the reason of each pair, "" where no rule holds.
 
     Args:
@@ -223,7 +221,7 @@ def _is_boilerplate(caption: str, plain: str) -> bool:
     return not plain or plain in _GENERIC or bool(_FILE.fullmatch(bare) or _OF_A_PAGE.search(bare))
 
 
-def _repeated(kinds: Int64Array, partners: Int64Array) -> NDArray[np.bool_]:
+def _repeated(kinds: Int64Array, partners: Int64Array) -> BoolArray:
     """Captions on many different pictures, far more than others of the set, or pictures with many captions.
 
     Args:
@@ -235,7 +233,7 @@ def _repeated(kinds: Int64Array, partners: Int64Array) -> NDArray[np.bool_]:
     # a large set has more captions that are equal by chance
     least = max(FEWEST_PARTNERS, LEAST_PART * len(np.unique(partners)))
     usual = np.quantile(of_each[of_each > 0], 0.95, method="lower")
-    many: NDArray[np.bool_] = (of_each >= np.maximum(least, OVER_USUAL * usual))[kinds]
+    many: BoolArray = (of_each >= np.maximum(least, OVER_USUAL * usual))[kinds]
     return many
 
 
@@ -277,9 +275,7 @@ def languages(plain: Sequence[str]) -> tuple[str, list[str]]:
     return main, foreign
 
 
-def _near_equal(
-    plain: Sequence[str], image_of: Int64Array, images: NDArray[np.floating]
-) -> NDArray[np.bool_]:
+def _near_equal(plain: Sequence[str], image_of: Int64Array, images: FloatArray) -> BoolArray:
     """Pairs whose picture nearly equals another one that has none of its captions."""
     from sklearn.neighbors import NearestNeighbors
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from rich.console import Console
 
 from baselines.audit.assemble import Source, assemble
@@ -33,7 +32,6 @@ from baselines.training.job import hidden_correspondence
 from baselines.training.scoring import embed
 from baselines.training.statement import CLEAN_PROBABILITY
 from ncl_bench.data import dataset_spec
-from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.load import refuse_damage
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import ScoresError, TrainingError, named
@@ -41,6 +39,7 @@ from ncl_bench.evaluation.detection import Detection, detection
 from ncl_bench.evaluation.pages import Gallery
 from ncl_bench.evaluation.scores import check_embeddings, read_array
 from ncl_bench.files import atomic_folder, refuse_existing, sole_owner
+from ncl_bench.npy import BoolArray, Float32Array, Int64Array
 from ncl_bench.progress import bar
 
 SUSPICIOUS = 200
@@ -129,7 +128,7 @@ def write_lemon(
         return _write(to, train, table, LEMON_THRESHOLDS, known, SEED, facts)
 
 
-def _embeddings(files: tuple[Path, Path], train: PairedDataset) -> list[NDArray[np.float32]]:
+def _embeddings(files: tuple[Path, Path], train: PairedDataset) -> list[Float32Array]:
     """Read the vectors of a split's images and of its captions."""
     arrays = [read_array(file) for file in files]
     for array, file, n in zip(arrays, files, (train.n_images, len(train)), strict=True):
@@ -184,7 +183,7 @@ def _write(
     facts: dict[str, Any],
     judged: Judged | None = None,
     remarks: Sequence[str] = (),
-    history: NDArray[np.float32] | tuple[()] = (),
+    history: Float32Array | tuple[()] = (),
 ) -> AuditResult:
     """Hold a table of pairs against what is known of them, correct it by labels, and write the folder.
 
@@ -301,9 +300,7 @@ def _weighed(
     )
 
 
-def detection_of(
-    values: NDArray[np.float32], truth: NDArray[np.bool_], threshold: float | None
-) -> Detection | None:
+def detection_of(values: Float32Array, truth: BoolArray, threshold: float | None) -> Detection | None:
     """Of the pairs that have a value; None where these are all true or all wrong."""
     known = ~np.isnan(values)
     if not truth[known].any() or truth[known].all():

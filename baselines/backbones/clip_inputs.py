@@ -14,6 +14,7 @@ from torch import Tensor
 from baselines.kit.batches import Ids
 from ncl_bench.data.columns import TableColumn, row_numbers
 from ncl_bench.data.pictures import open_picture, with_8_bits
+from ncl_bench.npy import FloatArray
 
 WORKERS = min(8, os.cpu_count() or 1)
 """Threads that decode the images of a batch; Pillow releases the interpreter lock meanwhile."""
@@ -68,16 +69,16 @@ class ImagePatches:
         return np.dtype(np.float32)
 
     @overload
-    def __getitem__(self, rows: Ids, /) -> NDArray[np.floating]: ...
+    def __getitem__(self, rows: Ids, /) -> FloatArray: ...
     @overload
     def __getitem__(self, rows: slice, /) -> "ImagePatches": ...
-    def __getitem__(self, rows: Ids | slice, /) -> "NDArray[np.floating] | ImagePatches":
+    def __getitem__(self, rows: Ids | slice, /) -> "FloatArray | ImagePatches":
         """Return chosen images as for evaluation, in the given order; a slice is not decoded yet."""
         if isinstance(rows, slice):
             return replace(self, files=self.files[rows], image_ids=self.image_ids[rows])
         return self._decoded([(row, None) for row in row_numbers(rows, self.shape[0]).tolist()])
 
-    def augmented(self, rows: Ids, seeds: Sequence[Sequence[int]]) -> NDArray[np.floating]:
+    def augmented(self, rows: Ids, seeds: Sequence[Sequence[int]]) -> FloatArray:
         """Return chosen images, each with a random crop given by its seed.
 
         Args:
@@ -88,7 +89,7 @@ class ImagePatches:
             return self[rows]
         return self._decoded(list(zip(rows.tolist(), seeds, strict=True)))
 
-    def _decoded(self, wanted: Sequence[tuple[int, Sequence[int] | None]]) -> NDArray[np.floating]:
+    def _decoded(self, wanted: Sequence[tuple[int, Sequence[int] | None]]) -> FloatArray:
         with ThreadPoolExecutor(WORKERS, thread_name_prefix="decode") as workers:
             pixels = torch.stack(list(workers.map(self._pixels, *zip(*wanted, strict=True))))
         return patches_of(pixels, self.patch).numpy()

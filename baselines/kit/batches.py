@@ -14,17 +14,16 @@ from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from ncl_bench.arguments import Features as Features
-from ncl_bench.data.columns import FloatArray
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError, as_size, named
+from ncl_bench.npy import FloatArray, Int64Array
 from ncl_bench.processes import ctrl_c_ignored
 
-Ids = NDArray[np.int64]
+Ids = Int64Array
 Wanted = tuple[Ids, int | None]
 """Rows of a batch, and the seed of its image augmentation; None applies none."""
 

@@ -8,21 +8,19 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import eigh, solve_triangular
 from scipy.sparse import csr_array
 
-from ncl_bench.data.columns import Int64Array
+from ncl_bench.npy import Float32Array, Float64Array, FloatArray, Int64Array
 
 ROWS_AT_ONCE = 4_096
-Float64Array = NDArray[np.float64]
 Vectors: TypeAlias = csr_array | Float64Array
 """Captions, ``(n, t)``: sparse weights of words, or the vectors of a sentence encoder."""
 
 
-def signed_root(vectors: NDArray[np.floating]) -> NDArray[np.floating]:
+def signed_root(vectors: FloatArray) -> FloatArray:
     """Take the square root of the absolute values and keep the signs, which tames large activations."""
-    rooted: NDArray[np.floating] = np.sign(vectors) * np.sqrt(np.abs(vectors))
+    rooted: FloatArray = np.sign(vectors) * np.sqrt(np.abs(vectors))
     return rooted
 
 
@@ -42,15 +40,15 @@ class Projections:
     captions: Float64Array
     correlations: Float64Array
 
-    def of_images(self, images: NDArray[np.floating]) -> NDArray[np.float32]:
+    def of_images(self, images: FloatArray) -> Float32Array:
         """Unit vectors ``(n, k)`` of images ``(n, d)``."""
         return unit(self.place_images(images))
 
-    def of_captions(self, captions: Vectors) -> NDArray[np.float32]:
+    def of_captions(self, captions: Vectors) -> Float32Array:
         """Unit vectors ``(n, k)`` of captions ``(n, t)``."""
         return unit(self.place_captions(captions))
 
-    def place_images(self, images: NDArray[np.floating]) -> Float64Array:
+    def place_images(self, images: FloatArray) -> Float64Array:
         """Vectors ``(n, k)`` of images ``(n, d)``; short ones have little of what the captions name."""
         placed: Float64Array = (images - self.image_mean) @ self.images
         return placed
@@ -61,10 +59,10 @@ class Projections:
         return placed
 
 
-def unit(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
+def unit(vectors: FloatArray) -> Float32Array:
     """Scale vectors ``(n, k)`` to length one; zeros stay."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    scaled: NDArray[np.float32] = (vectors / np.maximum(lengths, 1e-12)).astype(np.float32)
+    scaled: Float32Array = (vectors / np.maximum(lengths, 1e-12)).astype(np.float32)
     return scaled
 
 
@@ -80,7 +78,7 @@ class Moments:
     xy: Float64Array
 
     @classmethod
-    def of(cls, images: NDArray[np.floating], image_of: Int64Array, captions: Vectors) -> "Moments":
+    def of(cls, images: FloatArray, image_of: Int64Array, captions: Vectors) -> "Moments":
         """Sum over pairs in blocks: ``images[image_of[i]]`` goes with row i of ``captions``."""
         d, t = images.shape[1], captions.shape[1]
         sums = cls(0, np.zeros(d), np.zeros(t), np.zeros((d, d)), np.zeros((t, t)), np.zeros((d, t)))

@@ -15,13 +15,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.random import RandomState
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Beta
 
 from baselines.kit.distributed import fitted_once
-
-FloatArray = NDArray[np.floating]
+from ncl_bench.npy import FloatArray
 
 
 def min_max_normalised(values: FloatArray) -> FloatArray:

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ncl_bench.data.columns import Int64Array
+from ncl_bench.npy import BoolArray, Float64Array, FloatArray, Int64Array
 
 PARTS = np.arange(0.2, 0.81, 0.05)
 """Parts of the planted pairs, the most suspicious ones, from which the share may be read off. In smaller parts planted
@@ -22,7 +21,6 @@ MODEL_ERROR = 0.1, 0.002
 wrong quite as the planted ones are. docs/audit-judge.md measures the ranges."""
 SURE = 0.95
 """The largest probability that is stated: where half of the pairs were wrong, that many of the surest ones were."""
-Float64Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -40,9 +38,7 @@ class Share:
     probability: Float64Array
 
 
-def suspicion(
-    given: NDArray[np.floating], planted: NDArray[np.floating], fold: Int64Array
-) -> tuple[Float64Array, Float64Array]:
+def suspicion(given: FloatArray, planted: FloatArray, fold: Int64Array) -> tuple[Float64Array, Float64Array]:
     """Score pairs by logarithmic odds of being planted.
 
     Args:
@@ -85,7 +81,7 @@ def folds_by_number(fold: Int64Array) -> Iterator[tuple[Int64Array, Int64Array]]
 
 
 def share_of_wrong(
-    scores: Float64Array, planted: Float64Array, image_of: Int64Array, counted: NDArray[np.bool_]
+    scores: Float64Array, planted: Float64Array, image_of: Int64Array, counted: BoolArray
 ) -> Share:
     """Read off the share, and calibrate the scores.
 

@@ -18,7 +18,6 @@ from typing import Annotated, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field, PositiveFloat, PositiveInt
 from scipy.sparse import csr_array
 from torch import Tensor, nn
@@ -29,8 +28,8 @@ from baselines.kit.cca import Moments, Projections
 from baselines.kit.method import EpochPlan, Method, PairMemory, Setting, Step
 from baselines.kit.options import Options
 from baselines.kit.share import share_of_wrong, suspicion
-from ncl_bench.data.columns import Int64Array
 from ncl_bench.errors import TrainingError
+from ncl_bench.npy import Float32Array, Int64Array
 
 FOLDS_OF_A_FIT = 3
 FIRST_EPOCH = 0, "fit", 0
@@ -86,7 +85,7 @@ class PairFeatures:
     """
 
     ids: Tensor
-    images: NDArray[np.float32]
+    images: Float32Array
     image_of: Int64Array
     captions: csr_array
     words: Tensor
@@ -180,7 +179,7 @@ class CCA(Method):
         """Read every pair once, and weight the words."""
         network, n = self.network, self.setting.n_pairs
         image_rows = batches.shown_images
-        images: NDArray[np.float32] | None = None
+        images: Float32Array | None = None
         read = []
         # a resumed run reads in the order of the first epoch too, so that the last bits of the weights agree
         batches.epoch_key = FIRST_EPOCH

@@ -25,7 +25,6 @@ from typing import Annotated, Literal, cast
 import numpy as np
 import torch
 from numpy.random import RandomState
-from numpy.typing import NDArray
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -40,6 +39,7 @@ from baselines.kit.method import EpochPlan, Method, Modules, PairMemory, Setting
 from baselines.kit.mixture import by_moments, clamped, fitted
 from baselines.kit.options import ShareAboveZero, ShareBelowOne
 from ncl_bench.errors import TrainingError
+from ncl_bench.npy import Int64Array
 
 
 class MSCNConfig(WarmUpThenStepDecay):
@@ -115,7 +115,7 @@ def meta_loss(logits: Tensor, labels: Tensor) -> Tensor:
 
 def mismatched(
     n: int, n_captions: int, n_images: int, captions_per_image: int, random: RandomState
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[Int64Array, Int64Array]:
     """Draw distinct captions with images that are not theirs, both int64 ``(n,)``; redraw until no pair is true.
 
     Args:

@@ -15,12 +15,13 @@ from rich.console import Console
 from baselines.kit.batches import in_blocks
 from baselines.kit.distributed import from_first_rank, rank
 from baselines.training.job import TrainingJob
-from baselines.training.scoring import Float32Array, Networks, score
+from baselines.training.scoring import Networks, score
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.evaluation.hubs import without_hubs
 from ncl_bench.evaluation.protocol import recalls_of, selection_images
 from ncl_bench.evaluation.submission import Correction
+from ncl_bench.npy import Float32Array
 from ncl_bench.progress import bar
 
 WEIGHTS = (0.0, 0.5, 1.0, 1.5)

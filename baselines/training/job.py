@@ -8,7 +8,6 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import derive_seed
@@ -22,6 +21,7 @@ from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.spec import SplitName
 from ncl_bench.errors import TrainingError, named
 from ncl_bench.noise.draw import NoiseUnit
+from ncl_bench.npy import BoolArray, Int64Array
 from ncl_bench.schema import Precision
 
 
@@ -100,11 +100,11 @@ class TrainingJob:
             keep=None if self.keep is None else read_keep(self.keep, train)[1],
         )
 
-    def kept_rows(self, train: PairedDataset) -> NDArray[np.int64]:
+    def kept_rows(self, train: PairedDataset) -> Int64Array:
         """The pairs that ``keep`` leaves, ascending rows of the whole split."""
         return np.arange(len(train)) if self.keep is None else read_keep(self.keep, train)[0]
 
-    def rows(self, train: PairedDataset) -> NDArray[np.int64]:
+    def rows(self, train: PairedDataset) -> Int64Array:
         """The pairs that are trained on, ascending rows of the whole split, which memories hold values of.
 
         Args:
@@ -118,7 +118,7 @@ class TrainingJob:
         # the method gets these pairs apart, so they are not trained on twice
         return np.setdiff1d(rows, self.trusted_rows(train), assume_unique=True)
 
-    def trusted_rows(self, train: PairedDataset) -> NDArray[np.int64]:
+    def trusted_rows(self, train: PairedDataset) -> Int64Array:
         """Choose the pairs that the method gets as known to match, the same for every noise; ascending rows."""
         method = self.recipe.method_class
         n = method.extra_clean_data(self.recipe.method_config)
@@ -234,9 +234,7 @@ def _reaches_selection(plans: Sequence[EpochPlan], steps: int, per_epoch: int) -
     return any(plan.select for plan in entries)
 
 
-def hidden_correspondence(
-    train: PairedDataset, rows: NDArray[np.int64] | slice = slice(None)
-) -> NDArray[np.bool_] | None:
+def hidden_correspondence(train: PairedDataset, rows: Int64Array | slice = slice(None)) -> BoolArray | None:
     """Return which training pairs are true, bool ``(n,)``; None if that is unknown, or all or none of them are.
 
     Args:
@@ -249,7 +247,7 @@ def hidden_correspondence(
     return known if known.any() and not known.all() else None
 
 
-def with_own_images(train: PairedDataset, rows: NDArray[np.int64]) -> PairedDataset:
+def with_own_images(train: PairedDataset, rows: Int64Array) -> PairedDataset:
     """Return the training split with the true images of these rows."""
     caption_to_image = train.caption_to_image.copy()
     # captions of an image are consecutive: pair k is caption k of image k // captions_per_image

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
 from ncl_bench.errors import TrainingError
 from ncl_bench.evaluation.detection import Separation, separation
+from ncl_bench.npy import BoolArray, Float32Array
 from ncl_bench.schema import Record
 
 SEPARATION_BINS = 20
@@ -65,9 +65,9 @@ class Epoch(Record):
     diagnosis: dict[str, Diagnosis] = Field(default_factory=dict)
 
 
-def checked_estimate(estimate: Tensor, n_pairs: int) -> NDArray[np.float32]:
+def checked_estimate(estimate: Tensor, n_pairs: int) -> Float32Array:
     """One of a method's estimates as float32 ``(n_pairs,)``."""
-    values: NDArray[np.float32] = estimate.detach().float().cpu().numpy()
+    values: Float32Array = estimate.detach().float().cpu().numpy()
     # methods of users write estimates too
     if values.shape != (n_pairs,) or not np.isfinite(values).all():
         raise TrainingError(
@@ -77,7 +77,7 @@ def checked_estimate(estimate: Tensor, n_pairs: int) -> NDArray[np.float32]:
     return values
 
 
-def diagnose(values: NDArray[np.float32], correspondence: NDArray[np.bool_]) -> Diagnosis:
+def diagnose(values: Float32Array, correspondence: BoolArray) -> Diagnosis:
     """Compare an estimate with the true correspondence.
 
     Args:

@@ -23,7 +23,6 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter
 
 from baselines.kit.batches import memory_budget
@@ -36,7 +35,7 @@ from ncl_bench.errors import TrainingError, named, refuse_difference
 from ncl_bench.files import atomic_path, refuse_existing, sha256_of_file, write_bytes, write_text
 from ncl_bench.foreign import readable, reading
 from ncl_bench.noise.draw import Noise
-from ncl_bench.npy import read_npz_array
+from ncl_bench.npy import Float32Array, read_npz_array
 from ncl_bench.plugins import loaded
 from ncl_bench.schema import Precision, Record
 from ncl_bench.torch_files import load_torch
@@ -275,7 +274,7 @@ class RunFolder:
         """Where an epoch's estimates lie, see :meth:`write_estimates`."""
         return self.path / "estimates" / f"epoch-{epoch:06d}.npz"
 
-    def read_estimates(self, epoch: int, n_pairs: int) -> dict[str, NDArray[np.float32]]:
+    def read_estimates(self, epoch: int, n_pairs: int) -> dict[str, Float32Array]:
         """What the method believed after an epoch: estimates by name, float32 ``(n_pairs,)``; empty if none were kept.
 
         Args:
@@ -296,7 +295,7 @@ class RunFolder:
                 for member in archive.infolist()
             }
 
-    def write_estimates(self, epoch: int, estimates: Mapping[str, NDArray[np.float32]]) -> None:
+    def write_estimates(self, epoch: int, estimates: Mapping[str, Float32Array]) -> None:
         """Keep what the method believes after an epoch, with 16 bits a number: about 1 MB for Flickr30K.
 
         Args:

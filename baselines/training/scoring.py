@@ -8,13 +8,13 @@ from typing import cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from baselines.kit.backbone import Backbone, Encoded
 from baselines.kit.batches import Ids, in_blocks
 from baselines.kit.distributed import gathered_on_first, rank, world_size
 from ncl_bench.data.paired import PairedDataset
+from ncl_bench.npy import Float32Array
 from ncl_bench.progress import Advance
 
 CAPTION_BLOCK = 256
@@ -26,7 +26,6 @@ RankingScores = Callable[[Tensor], Tensor]
 """Maps similarities to the scores that rank, see :meth:`baselines.kit.method.Method.ranking_scores`."""
 Networks = Sequence[tuple[nn.Module, RankingScores]]
 """Networks in evaluation mode, each with its map from similarities to ranking scores."""
-Float32Array = NDArray[np.float32]
 
 
 @torch.no_grad()

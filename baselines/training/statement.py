@@ -6,9 +6,6 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from baselines.kit.method import Method
 from baselines.training.job import (
     FinishedRun,
@@ -32,6 +29,7 @@ from ncl_bench.evaluation.submission import (
     noise_of,
 )
 from ncl_bench.evaluation.training_record import DetectedPairs, Training, TrainingCurve
+from ncl_bench.npy import BoolArray, Float32Array
 
 CLEAN_PROBABILITY = "clean_probability"
 """Estimate that measured tables compare."""
@@ -280,9 +278,7 @@ def _found(finished: FinishedRun) -> DetectedPairs | None:
     )
 
 
-def _division(
-    values: NDArray[np.float32], truth: NDArray[np.bool_], threshold: float
-) -> tuple[float, float, float]:
+def _division(values: Float32Array, truth: BoolArray, threshold: float) -> tuple[float, float, float]:
     """Noise left among the pairs called clean, precision and recall of an epoch's division."""
     called_clean = values > threshold
     left = float((called_clean & ~truth).sum()) / max(1, int(called_clean.sum()))

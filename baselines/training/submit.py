@@ -25,7 +25,7 @@ from baselines.kit.distributed import device_for, from_first_rank, rank
 from baselines.kit.method import Method
 from baselines.training.hubs import corrected
 from baselines.training.job import FinishedRun, TrainingJob, build_method, initial_network
-from baselines.training.scoring import Float32Array, Networks, embed, score
+from baselines.training.scoring import Networks, embed, score
 from baselines.training.statement import (
     CLEAN_PROBABILITY,
     pairs_to_judge,
@@ -49,6 +49,7 @@ from ncl_bench.evaluation.submission import (
 )
 from ncl_bench.files import atomic_folder, refuse_existing, sha256_of_file, sole_owner
 from ncl_bench.foreign import read_limited, reading
+from ncl_bench.npy import Float32Array
 from ncl_bench.progress import bar, opening_line
 
 LARGEST_HEADER = 1_000_000

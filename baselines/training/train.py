@@ -17,7 +17,6 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from rich.console import Console
 from safetensors.torch import save
 
@@ -40,6 +39,7 @@ from ncl_bench.data import dataset_spec
 from ncl_bench.errors import TrainingError, named
 from ncl_bench.evaluation.protocol import recalls_of, selection_images
 from ncl_bench.files import sole_owner, write_bytes
+from ncl_bench.npy import Float32Array
 from ncl_bench.progress import is_live, live_bar
 
 
@@ -311,13 +311,13 @@ class Trainer:
             for module in self.method.trained_modules()
         }
 
-    def _score_dev(self) -> NDArray[np.float32]:
+    def _score_dev(self) -> Float32Array:
         self.method.eval()
         n_images = selection_images(dataset_spec(self.dev_split.name))
         return score(self.method.networks, self.dev_split, np.arange(n_images), device=self.device)
 
     def _record(
-        self, index: int, plan: EpochPlan, similarities: NDArray[np.float32], means: dict[str, float]
+        self, index: int, plan: EpochPlan, similarities: Float32Array, means: dict[str, float]
     ) -> str:
         """Write the results of an epoch, and return a line that summarises them."""
         estimates = {
@@ -349,9 +349,9 @@ class Trainer:
         self,
         index: int,
         plan: EpochPlan,
-        similarities: NDArray[np.float32],
+        similarities: Float32Array,
         means: dict[str, float],
-        estimates: dict[str, NDArray[np.float32]],
+        estimates: dict[str, Float32Array],
     ) -> Epoch:
         dev = recalls_of(similarities, dataset_spec(self.dev_split.name), "dev")
         if plan.forget_best:

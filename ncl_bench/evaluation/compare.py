@@ -10,7 +10,7 @@ from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import SubmissionError, known_name, refuse_difference
 from ncl_bench.evaluation.difference import Hits, difference_interval
 from ncl_bench.evaluation.evaluate import Opened, open_submission
-from ncl_bench.evaluation.metrics import CUTOFFS, Float64Array, bootstrap_recalls, hits_per_image, intervals
+from ncl_bench.evaluation.metrics import CUTOFFS, bootstrap_recalls, hits_per_image, intervals
 from ncl_bench.evaluation.pages import check_picture, plot_difference, plot_runs
 from ncl_bench.evaluation.people import MEASURES, Agreement, agreement_interval, agreements, judged_scores
 from ncl_bench.evaluation.protocol import (
@@ -27,6 +27,7 @@ from ncl_bench.evaluation.submission import Split
 from ncl_bench.extras import require
 from ncl_bench.files import AnyPath
 from ncl_bench.html import html_lines, html_table
+from ncl_bench.npy import Float64Array
 from ncl_bench.progress import Progress, plain_text
 from ncl_bench.schema import Record
 

@@ -7,9 +7,9 @@ import math
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from ncl_bench.npy import BoolArray, FloatArray
 from ncl_bench.schema import Record
 
 FIRST_PAIRS = (10, 50, 100, 200, 500, 1_000, 5_000, 10_000)
@@ -65,7 +65,7 @@ class Detection(Record):
     precision_at: dict[int, float]
 
 
-def separation(values: NDArray[np.floating], correspondence: NDArray[np.bool_]) -> Separation:
+def separation(values: FloatArray, correspondence: BoolArray) -> Separation:
     """Measure how well an estimate separates true from wrong pairs.
 
     Args:
@@ -86,7 +86,7 @@ def separation(values: NDArray[np.floating], correspondence: NDArray[np.bool_]) 
     )
 
 
-def division(values: NDArray[np.floating], correspondence: NDArray[np.bool_], threshold: float) -> Division:
+def division(values: FloatArray, correspondence: BoolArray, threshold: float) -> Division:
     """Call the pairs wrong whose estimate is at most the threshold, and count how many are."""
     called, wrong = values <= threshold, ~correspondence
     n_wrong_called = int((called & wrong).sum())
@@ -99,9 +99,7 @@ def division(values: NDArray[np.floating], correspondence: NDArray[np.bool_], th
     )
 
 
-def detection(
-    values: NDArray[np.floating], correspondence: NDArray[np.bool_], threshold: float | None
-) -> Detection:
+def detection(values: FloatArray, correspondence: BoolArray, threshold: float | None) -> Detection:
     """Measure how well an estimate finds the wrong pairs.
 
     Args:

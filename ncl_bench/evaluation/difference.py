@@ -26,10 +26,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ncl_bench.evaluation.metrics import CONFIDENCE, CUTOFFS, Float64Array
-from ncl_bench.evaluation.ranks import Int64Array
+from ncl_bench.evaluation.metrics import CONFIDENCE, CUTOFFS
+from ncl_bench.npy import BoolArray, Float64Array, Int64Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,7 +190,7 @@ def pair_variances(
 
 def significant_pairs(
     groups: Sequence[Float64Array], images_per_fold: int, of_one: Sequence[OfOneRun] = ()
-) -> NDArray[np.bool_]:
+) -> BoolArray:
     """Apply :func:`significantly_different` to every pair of groups; bool ``(n, n)``.
 
     Most pairs are decided at once; those too close for the rounding are tested one by one. Results are identical.
@@ -218,7 +217,7 @@ def significant_pairs(
     for i, j in np.argwhere(np.tril(~(above | below), -1)).tolist():
         known = (of_one[i], of_one[j]) if of_one else (FIXED, FIXED)
         above[i, j] = significantly_different(groups[i], groups[j], images_per_fold, known)
-    apart: NDArray[np.bool_] = np.tril(above, -1)
+    apart: BoolArray = np.tril(above, -1)
     return apart | apart.T
 
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from ncl_bench.data.spec import Labels, Matches
 from ncl_bench.evaluation.metrics import CUTOFFS
-from ncl_bench.evaluation.ranks import Int64Array
 from ncl_bench.evaluation.scores import BLOCK, Rows
+from ncl_bench.npy import Int64Array
 
 
 def places_in_rows(scores: Rows, i2t: Matches, t2i: Matches) -> tuple[Int64Array, Int64Array]:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ncl_bench import __version__
 from ncl_bench.arguments import AnyPath, as_path
@@ -41,7 +40,7 @@ from ncl_bench.foreign import readable
 from ncl_bench.noise import unit_of
 from ncl_bench.noise.draw import Noise, clean_pairing
 from ncl_bench.noise.files import find_known_noise, read_noise_file
-from ncl_bench.npy import map_npy, read_header
+from ncl_bench.npy import BoolArray, FloatArray, Int64Array, map_npy, read_header
 from ncl_bench.progress import Progress, opening_line
 
 RATIO_TOLERANCE = 1e-6
@@ -66,8 +65,8 @@ class Opened:
     submission: Submission
     spec: DatasetSpec
     sources: dict[str, Sides]
-    probabilities: NDArray[np.floating] | None
-    correspondence: NDArray[np.bool_] | None
+    probabilities: FloatArray | None
+    correspondence: BoolArray | None
     notes: tuple[str, ...]
     root: Path | None = None
 
@@ -124,7 +123,7 @@ def _compare_sha256(path: Path, entry: ArrayFile) -> None:
     refuse_difference(path, {"sha256": (sha256_of_file(path), entry.sha256)}, fix, SubmissionError)
 
 
-def _open_probabilities(folder: Path, entry: ArrayFile, spec: DatasetSpec) -> NDArray[np.floating]:
+def _open_probabilities(folder: Path, entry: ArrayFile, spec: DatasetSpec) -> FloatArray:
     path = _inside(folder, entry)
     header, expected = read_header(path), (spec.n_captions("train"),)
     if header.dtype.kind != "f" or header.dtype.itemsize > 8 or header.shape != expected:
@@ -133,7 +132,7 @@ def _open_probabilities(folder: Path, entry: ArrayFile, spec: DatasetSpec) -> ND
             f"{expected}"
         )
     _compare_sha256(path, entry)
-    probabilities: NDArray[np.floating] = map_npy(path, header)
+    probabilities: FloatArray = map_npy(path, header)
     outside = np.flatnonzero(~((probabilities >= 0) & (probabilities <= 1)))
     if len(outside):
         raise ScoresError(
@@ -257,9 +256,7 @@ def check_order(submission: Submission, spec: DatasetSpec, root: Path | None) ->
     return notes
 
 
-def check_noise(
-    folder: Path, noise: StatedNoise, spec: DatasetSpec
-) -> tuple[NDArray[np.bool_] | None, list[str]]:
+def check_noise(folder: Path, noise: StatedNoise, spec: DatasetSpec) -> tuple[BoolArray | None, list[str]]:
     """Recompute the stated noise and compare its hash.
 
     Args:
@@ -323,7 +320,7 @@ def _check_published_name(noise: StatedNoise, spec: DatasetSpec) -> None:
         )
 
 
-def _drawn(folder: Path, noise: StatedNoise, spec: DatasetSpec) -> tuple[NDArray[np.int64], Noise] | None:
+def _drawn(folder: Path, noise: StatedNoise, spec: DatasetSpec) -> tuple[Int64Array, Noise] | None:
     """Return the noise as its file or its seed gives it; None if neither is at hand."""
     assert noise.ratio is not None
     if noise.index is not None:

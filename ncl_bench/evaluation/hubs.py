@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ncl_bench.arguments import Count, checked_arguments
 from ncl_bench.errors import ScoresError
 from ncl_bench.evaluation.scores import as_array
+from ncl_bench.npy import Float64Array, FloatArray
 
 ROWS_AT_ONCE = 256
 
@@ -25,7 +26,7 @@ def without_hubs(
     to_bank_of_images: Any,
     weight: float = 1.0,
     neighbours: Count = 10,
-) -> NDArray[np.floating]:
+) -> FloatArray:
     """Subtract from each similarity how near its image and its caption are to a bank of training items (CSLS).
 
     The result is ``S(i, c) - weight / 2 * r(i) - weight / 2 * r(c)``, where ``r(i)`` is the mean of the ``neighbours``
@@ -63,7 +64,7 @@ def without_hubs(
     return result
 
 
-def mean_of_highest(similarities: NDArray[Any], neighbours: int) -> NDArray[np.float64]:
+def mean_of_highest(similarities: NDArray[Any], neighbours: int) -> Float64Array:
     """Mean of the highest values of each row, float64 ``(n,)``.
 
     Args:

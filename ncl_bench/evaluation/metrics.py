@@ -7,7 +7,9 @@ from operator import add
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.evaluation.ranks import Int64Array, Ranks
+from ncl_bench.evaluation.ranks import Ranks
+from ncl_bench.npy import Float32Array, Int64Array
+from ncl_bench.npy import Float64Array as Float64Array
 
 CUTOFFS = (1, 5, 10)
 RESAMPLES = 1_000
@@ -17,8 +19,6 @@ DRAWN_AT_ONCE = 20
 """Random numbers drawn at once, per image; the resamples do not depend on it."""
 FEWEST_IMAGES = 5
 """Images with a missed and with an answered query that a bootstrap interval needs."""
-
-Float64Array = NDArray[np.float64]
 
 
 def recall_at(ranks: Int64Array, k: int) -> float:
@@ -135,7 +135,7 @@ def bootstrap_recalls(hits: Int64Array, queries_per_image: Int64Array, images_pe
 
 
 @lru_cache(maxsize=2)
-def resamples(n_images: int, images_per_fold: int, resamples: int) -> tuple[NDArray[np.float32], ...]:
+def resamples(n_images: int, images_per_fold: int, resamples: int) -> tuple[Float32Array, ...]:
     """Counts of each image of a fold in each resample, ``(resamples, images_per_fold)``; the same for every model."""
     # the frozen stream, and the same resamples for every model, so that two of them can be compared image by
     # image

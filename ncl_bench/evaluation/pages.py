@@ -16,12 +16,12 @@ from ncl_bench.data.pictures import read_thumbnail
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.decoding import decoded
 from ncl_bench.errors import DataError, NclBenchError, named
-from ncl_bench.evaluation.metrics import Float64Array
 from ncl_bench.evaluation.protocol import Sides, local_split, protocols_of, ranks_under
 from ncl_bench.evaluation.ranks import Counted, Ranks
 from ncl_bench.extras import require
 from ncl_bench.files import atomic_path, write_text
 from ncl_bench.html import environment
+from ncl_bench.npy import Float64Array
 
 SHOWN = 5
 THUMBNAIL = 240

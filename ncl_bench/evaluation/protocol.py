@@ -31,6 +31,7 @@ from ncl_bench.evaluation.metrics import (
 from ncl_bench.evaluation.ranks import Counted, OnRows, Ranks, count_ranks, per_direction
 from ncl_bench.evaluation.results import DirectionResult, Evaluation, ProtocolResult
 from ncl_bench.evaluation.scores import ArrayRows, EmbeddingRows, Rows, Similarity, as_array
+from ncl_bench.npy import Int64Array
 
 PROTOCOL_VERSION = 2
 SELECTION_IMAGES = 1_000
@@ -365,8 +366,8 @@ def protocol_result(ranks: Ranks, images_per_fold: int, *, intervals: bool) -> P
 
 
 def _direction(
-    ranks: NDArray[np.int64],
-    optimistic: NDArray[np.int64] | None,
+    ranks: Int64Array,
+    optimistic: Int64Array | None,
     queries_per_fold: int,
     intervals: dict[str, tuple[float, float]],
     name: str,

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.errors import ScoresError
-from ncl_bench.evaluation.scores import BLOCK, FloatArray, Rows
+from ncl_bench.evaluation.scores import BLOCK, Rows
+from ncl_bench.npy import BoolArray, FloatArray, Int64Array
 
-Int64Array = NDArray[np.int64]
 OnRows = Callable[[int], None]
 
 LARGEST_BLOCK = 255
@@ -53,8 +53,8 @@ class Unscored:
 
     value: float
     pairs: int
-    i2t: NDArray[np.bool_]
-    t2i: NDArray[np.bool_]
+    i2t: BoolArray
+    t2i: BoolArray
 
 
 @dataclass(frozen=True, eq=False)

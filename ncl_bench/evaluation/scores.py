@@ -21,10 +21,8 @@ from ncl_bench.errors import ScoresError
 from ncl_bench.extras import require
 from ncl_bench.files import AnyPath, atomic_path
 from ncl_bench.foreign import readable, reading
-from ncl_bench.npy import map_npy, read_header
+from ncl_bench.npy import Float64Array, FloatArray, map_npy, read_header
 from ncl_bench.torch_files import check_sums, opened
-
-FloatArray = NDArray[np.floating]
 
 BLOCK = 50
 """Rows read per block."""
@@ -375,7 +373,7 @@ class EmbeddingRows:
                 result[:, start : start + TILE_CAPTIONS] = images @ captions.T
         return result
 
-    def _unit(self, vectors: NDArray[Any], start: int, stop: int) -> NDArray[np.float64]:
+    def _unit(self, vectors: NDArray[Any], start: int, stop: int) -> Float64Array:
         """Return some vectors in float64, normalised for the cosine."""
         # float64, rounded to float32 once at the end, so that machines agree
         some = vectors[start:stop].astype(np.float64)

@@ -130,7 +130,7 @@ def open_runs(
     facts: dict[str, tuple[object, object]] = {
         "fingerprint": (here.fingerprint, trained.fingerprint),
         "noise": (here.noise.sha256, trained.noise.sha256),
-        "keep": tuple(each.keep and each.keep.sha256 for each in (here, trained)),
+        "keep": (here.keep and here.keep.sha256, trained.keep and trained.keep.sha256),
     }
     fix = f"give the {named('root')}, {named('noise_file')} and {named('keep')} that it was trained with"
     refuse_difference(f"{runs[0]} was trained on other pairs", facts, fix, TrainingError)

@@ -269,12 +269,16 @@ def _found(finished: FinishedRun) -> DetectedPairs | None:
         if folder.estimates_file(epoch).is_file()
     ]
     # a curve with gaps cannot be drawn over the steps
-    curves = zip(*by_epoch, strict=True) if len(by_epoch) == last + 1 else ()
+    curves: list[tuple[float, ...]] = [(), (), ()]
+    if len(by_epoch) == last + 1:
+        curves = list(zip(*by_epoch, strict=True))
     return DetectedPairs(
         **{name: round(value, 4) for name, value in detected.own.model_dump().items()},
         average_precision_wrong=round(detected.average_precision_wrong, 4),
         precision_at={k: round(share, 4) for k, share in detected.precision_at.items()},
-        **dict(zip(("noise_left", "precision_by_epoch", "recall_by_epoch"), curves, strict=False)),
+        noise_left=curves[0],
+        precision_by_epoch=curves[1],
+        recall_by_epoch=curves[2],
     )
 
 

@@ -22,8 +22,11 @@ from numpy.typing import NDArray
 from ncl_bench.errors import NclBenchError, ScoresError, shown
 from ncl_bench.foreign import reading
 
-Int64Array, BoolArray = NDArray[np.int64], NDArray[np.bool_]
-FloatArray, Float32Array, Float64Array = NDArray[np.floating], NDArray[np.float32], NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+Int64Array = NDArray[np.int64]
+FloatArray = NDArray[np.floating]
+Float32Array = NDArray[np.float32]
+Float64Array = NDArray[np.float64]
 
 _REMEDY = "write it with numpy.save from plain numbers, one array per file"
 _READERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}

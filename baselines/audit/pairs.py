@@ -7,7 +7,7 @@ which have seen every pair and may have memorised wrong ones; and the cross-fitt
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -121,7 +121,7 @@ def open_runs(
         TrainingError: a run is unfinished, or runs or data do not match.
         DataError: a file of the training split has changed since the dataset was prepared.
     """
-    finished = [_with_noise(FinishedRun.read(run, root), noise_file, keep) for run in runs]
+    finished = [FinishedRun.read(run, root).with_noise(noise_file, keep) for run in runs]
     check_alike(finished)
     first = finished[0]
     train = first.job.load("train")
@@ -136,16 +136,6 @@ def open_runs(
     refuse_difference(f"{runs[0]} was trained on other pairs", facts, fix, TrainingError)
     refuse_damage(train.name, root, "train", progress=bar)
     return AuditedRuns(finished, train, first.job.kept_rows(train))
-
-
-def _with_noise(finished: FinishedRun, noise_file: Path | None, keep: Path | None) -> FinishedRun:
-    """The run, whose job gets the recorded noise."""
-    noise, job = finished.run.noise, replace(finished.job, noise_file=noise_file, keep=keep)
-    if noise_file is not None:
-        job = replace(job, noise_unit=noise.unit)
-    elif noise.seed is not None:  # other noise needs its file, and is missed by its hash
-        job = replace(job, noise_ratio=noise.ratio, noise_unit=noise.unit, noise_seed=noise.seed)
-    return replace(finished, job=job)
 
 
 def pair_table(

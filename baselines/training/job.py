@@ -152,6 +152,15 @@ class FinishedRun:
         )
         return cls(folder, run, outcome, job)
 
+    def with_noise(self, noise_file: Path | None = None, keep: Path | None = None) -> Self:
+        """The run, whose job gets the recorded noise; it needs the file of noise that no seed draws."""
+        noise, job = self.run.noise, replace(self.job, noise_file=noise_file, keep=keep)
+        if noise_file is not None:
+            job = replace(job, noise_unit=noise.unit)
+        elif noise.seed is not None:
+            job = replace(job, noise_ratio=noise.ratio, noise_unit=noise.unit, noise_seed=noise.seed)
+        return replace(self, job=job)
+
 
 def build_method(job: TrainingJob, train: PairedDataset, *, pretrained: bool = True) -> Method:
     """Build a method and its untrained networks for a dataset.

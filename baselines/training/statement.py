@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -242,7 +241,7 @@ def pairs_to_judge(finished: FinishedRun) -> PairedDataset | None:
     # pairs that were left out keep the estimate that they began with
     if finished.run.keep is not None or job.recipe.clean_only:
         return None
-    return replace(job, noise_ratio=noise.ratio, noise_unit=noise.unit, noise_seed=noise.seed).load("train")
+    return finished.with_noise().job.load("train")
 
 
 def _found(finished: FinishedRun) -> DetectedPairs | None:

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from ncl_bench.data.captions import ScanLayout
-from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.spec import KnownFile, Labels, LabelSource, Matches, Origin
 from ncl_bench.errors import ScoresError
 from ncl_bench.noise.files import files_shared_by
+from ncl_bench.npy import Int64Array
 
 LABELS_PACKAGE = "eccv_caption"
 

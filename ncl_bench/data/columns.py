@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from ncl_bench.errors import RowError, shorten
 from ncl_bench.extras import require
 from ncl_bench.foreign import reading
-from ncl_bench.npy import FloatArray as FloatArray
-from ncl_bench.npy import Int64Array as Int64Array
+from ncl_bench.npy import BoolArray, FloatArray, Int64Array
 
-Rows = NDArray[np.integer] | NDArray[np.bool_] | Sequence[int] | slice
+Rows = NDArray[np.integer] | BoolArray | Sequence[int] | slice
 """Rows of a dataset: numbers, a mask or a slice."""
 
 Value = TypeVar("Value")

@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ncl_bench.data.columns import FloatArray
 from ncl_bench.data.embedded import EmbeddedDataset, MadeImages, frozen
 from ncl_bench.data.spec import SPLITS, Origin, Split
+from ncl_bench.npy import Float32Array, FloatArray, Int64Array
 
 HANDWRITTEN = Path(__file__).with_name("digits.npz")
 GRID = 4
@@ -195,7 +194,7 @@ def digits_split(split: str) -> DigitsSplit:
 
 def _compose(
     split: str, random: np.random.RandomState
-) -> tuple[tuple[tuple[Placed, ...], ...], NDArray[np.float32]]:
+) -> tuple[tuple[tuple[Placed, ...], ...], Float32Array]:
     pixels, classes, pool = *_handwritten(), _pool(split)
     features = np.empty((SPEC.images[split], SPEC.n_regions, SPEC.feature_dim), np.float32)
     rows, columns = np.divmod(np.arange(SPEC.n_regions), GRID)
@@ -217,14 +216,14 @@ def _compose(
     return tuple(scenes), features
 
 
-def _shuffled(n: int, random: np.random.RandomState) -> NDArray[np.int64]:
+def _shuffled(n: int, random: np.random.RandomState) -> Int64Array:
     # int64 everywhere: the default integer of some systems has 32 bits, and its draws differ
     order = np.arange(n, dtype=np.int64)
     random.shuffle(order)
     return order
 
 
-def _pool(split: str) -> NDArray[np.int64]:
+def _pool(split: str) -> Int64Array:
     """Rows of the handwritten digits that belong to a split."""
     # the same order for every split, cut into three: no handwritten digit is in two of them
     order = _shuffled(sum(POOLS.values()), np.random.RandomState(CONTENT_SEED))
@@ -232,7 +231,7 @@ def _pool(split: str) -> NDArray[np.int64]:
     return np.split(order, ends[:-1])[SPLITS.index(split)]
 
 
-def _handwritten() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _handwritten() -> tuple[Int64Array, Int64Array]:
     """Pixels ``(1797, 64)`` from 0 to 256, and classes ``(1797,)``, as scikit-learn's ``load_digits`` gives them."""
     with np.load(HANDWRITTEN, allow_pickle=False) as digits:
         return digits["pixels"].astype(np.int64) * 16, digits["classes"].astype(np.int64)

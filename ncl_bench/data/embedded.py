@@ -18,6 +18,7 @@ from ncl_bench.data.tokenize import counted, tokenize_captions, with_ids
 from ncl_bench.data.vocabulary import Vocabulary, build_vocabulary, vocabulary_json
 from ncl_bench.errors import known_name
 from ncl_bench.noise.draw import clean_pairing, clean_record
+from ncl_bench.npy import Float32Array
 
 TOKENIZERS_WITHOUT_FILE = ("word", "word-punkt", "jieba")
 
@@ -25,7 +26,7 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 def embedded_split(
-    image_features: NDArray[np.float32], image_ids: Sequence[str], captions: Mapping[str, tuple[str, ...]]
+    image_features: Float32Array, image_ids: Sequence[str], captions: Mapping[str, tuple[str, ...]]
 ) -> Split:
     """Make a split of an embedded dataset; its features become read-only.
 

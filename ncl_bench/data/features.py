@@ -7,12 +7,11 @@ from typing import IO, Any
 
 import numpy as np
 
-from ncl_bench.data.columns import FloatArray
 from ncl_bench.data.download import DOWNLOAD_AGAIN, Download, require
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import DataError, named
 from ncl_bench.foreign import reading
-from ncl_bench.npy import header_of
+from ncl_bench.npy import FloatArray, header_of
 from ncl_bench.progress import Advance
 
 SCAN_ROWS = 60

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ncl_bench.extras import require
 from ncl_bench.foreign import reading
+from ncl_bench.npy import BoolArray, Float64Array, Int64Array
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,27 +33,27 @@ class Judgements:
     """
 
     kind: str
-    rows: NDArray[np.int64]
+    rows: Int64Array
     captions_per_image: int
 
     @property
-    def image(self) -> NDArray[np.int64]:
+    def image(self) -> Int64Array:
         """Row of each pair's image, int64 ``(n,)``."""
         return self.rows[:, 0]
 
     @property
-    def caption(self) -> NDArray[np.int64]:
+    def caption(self) -> Int64Array:
         """Row of each pair's caption, int64 ``(n,)``."""
         return self.rows[:, 1]
 
     @property
-    def own(self) -> NDArray[np.bool_]:
+    def own(self) -> BoolArray:
         """Whether the caption was written for the image, bool ``(n,)``."""
-        own: NDArray[np.bool_] = self.caption // self.captions_per_image == self.image
+        own: BoolArray = self.caption // self.captions_per_image == self.image
         return own
 
     @cached_property
-    def judged(self) -> NDArray[np.float64]:
+    def judged(self) -> Float64Array:
         """Ratings ``(n, 3)``, or the share of Yes among the crowd's answers ``(n, 1)``, in [0, 1]."""
         said = self.rows[:, 2:].astype(np.float64)
         return said if self.kind == "expert" else said[:, :1] / said.sum(axis=1, keepdims=True)

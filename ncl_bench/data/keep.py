@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import DataError, NclBenchError, refuse_difference, shorten
 from ncl_bench.files import atomic_folder, refuse_existing, write_text
 from ncl_bench.foreign import readable, reading, whole_number
 from ncl_bench.noise.draw import Noise, noise_sha256
+from ncl_bench.npy import Int64Array
 from ncl_bench.schema import Record
 from ncl_bench.tables import as_csv, read_table
 

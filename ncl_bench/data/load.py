@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from ncl_bench.arguments import checked_arguments
 from ncl_bench.data import ROOT_VARIABLE, dataset_spec
-from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.spec import DatasetSpec, SplitName, refuse_noise
 from ncl_bench.errors import DataError, NoiseError, named
@@ -17,6 +16,7 @@ from ncl_bench.files import AnyPath
 from ncl_bench.noise import unit_of
 from ncl_bench.noise.draw import Noise, NoiseUnit
 from ncl_bench.noise.files import read_noise_file
+from ncl_bench.npy import Int64Array
 from ncl_bench.progress import Progress, silent
 
 if TYPE_CHECKING:

@@ -18,7 +18,6 @@ from numpy.lib.format import open_memmap
 from ncl_bench.arguments import AnyPath
 from ncl_bench.data import DATASETS, register
 from ncl_bench.data.captions import ScanLayout
-from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.encoding import ENCODING_FILE
 from ncl_bench.data.languages import language_name, language_tag
 from ncl_bench.data.own_features import FeatureArrays, feature_arrays, files_of_splits
@@ -35,6 +34,7 @@ from ncl_bench.errors import DataError, NclBenchError, known_name, listed, named
 from ncl_bench.extras import require
 from ncl_bench.files import sole_owner, write_text
 from ncl_bench.foreign import readable
+from ncl_bench.npy import Int64Array
 from ncl_bench.options import Columns, PictureEncoding, SplitDraw, Words
 from ncl_bench.progress import Progress
 

@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.data.captions import read_lines, unique_ids
-from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.own_tables import CaptionTable, Splits
 from ncl_bench.data.pairs.pictures import ENDINGS, FileIndex, refuse_shared
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError, listed, named
 from ncl_bench.foreign import told_apart
-from ncl_bench.npy import map_npy, read_header
+from ncl_bench.npy import Int64Array, map_npy, read_header
 
 ROWS_PER_READ = 256
 """Images read per block."""

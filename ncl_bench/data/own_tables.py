@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.languages import language_tag
 from ncl_bench.data.pairs.columns import image_column_of, pairs_of, text_cells
 from ncl_bench.data.pairs.names import SPLIT_OF, column, known_columns, plain, settled, split_of
@@ -23,6 +22,7 @@ from ncl_bench.data.scripts import LANGUAGE_OF, LATIN, script_of_most
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError, listed, named, shorten, shown
 from ncl_bench.foreign import told_apart
+from ncl_bench.npy import Int64Array
 from ncl_bench.progress import Progress, silent
 
 SEEN = 1_000

@@ -13,16 +13,7 @@ from numpy.typing import NDArray
 
 from ncl_bench import plugins
 from ncl_bench.arguments import Count, Index, Seed, as_list, checked_arguments
-from ncl_bench.data.columns import (
-    CaptionTokens,
-    FloatArray,
-    ImageFeatures,
-    Int64Array,
-    Rows,
-    TableColumn,
-    row_numbers,
-    taken,
-)
+from ncl_bench.data.columns import CaptionTokens, ImageFeatures, Rows, TableColumn, row_numbers, taken
 from ncl_bench.data.judgements import JUDGEMENT_COLUMNS, Judgements, read_judgements
 from ncl_bench.data.vocabulary import Vocabulary
 from ncl_bench.errors import DataError, RowError, known_name, shorten
@@ -31,6 +22,7 @@ from ncl_bench.foreign import reading
 from ncl_bench.html import html_table
 from ncl_bench.noise import unit_of
 from ncl_bench.noise.draw import Noise
+from ncl_bench.npy import FloatArray, Int64Array
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ncl_bench.arguments import checked_arguments
-from ncl_bench.data.columns import FloatArray, Int64Array, TokenTable
+from ncl_bench.data.columns import TokenTable
 from ncl_bench.data.download import Download
 from ncl_bench.data.judgements import Judgements
 from ncl_bench.data.paired import PairedDataset
@@ -20,6 +19,7 @@ from ncl_bench.errors import DataError, NoiseError, known_name
 from ncl_bench.noise import unit_of
 from ncl_bench.noise.draw import Noise, NoiseUnit, clean_pairing, inject_noise, record_of
 from ncl_bench.noise.files import KnownNoise
+from ncl_bench.npy import BoolArray, FloatArray, Int64Array
 from ncl_bench.plugins import Registry
 from ncl_bench.progress import Progress, silent
 
@@ -413,7 +413,7 @@ def refuse_noise(spec: DatasetSpec, *given: object) -> None:
 
 
 @checked_arguments(DataError)
-def true_correspondence(dataset: PairedDataset) -> NDArray[np.bool_]:
+def true_correspondence(dataset: PairedDataset) -> BoolArray:
     """Whether each caption is paired with its own image; for diagnosis, never an input to training.
 
     It is not an attribute of :class:`PairedDataset`, so that no training loop reads it by accident.
@@ -432,7 +432,7 @@ def true_correspondence(dataset: PairedDataset) -> NDArray[np.bool_]:
             f"{dataset.name}/train carries natural noise, so its true correspondence is unknown; "
             "use a dataset with synthetic noise for diagnosis"
         )
-    own: NDArray[np.bool_] = dataset.caption_to_image == dataset.pair_ids // dataset.captions_per_image
+    own: BoolArray = dataset.caption_to_image == dataset.pair_ids // dataset.captions_per_image
     return own
 
 

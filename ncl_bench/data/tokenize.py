@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.data.columns import Int64Array, TokenTable
+from ncl_bench.data.columns import TokenTable
 from ncl_bench.data.spec import DatasetSpec, Material, Split, TokenKey
 from ncl_bench.data.tokenizers import Tokenizer, tokenizer, train_bpe, turkic
 from ncl_bench.data.vocabulary import (
@@ -24,6 +24,7 @@ from ncl_bench.data.vocabulary import (
 )
 from ncl_bench.errors import DataError, named
 from ncl_bench.files import write_bytes
+from ncl_bench.npy import Int64Array
 from ncl_bench.progress import Advance, Progress
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 
 from ncl_bench.data.judgements import Judgements
 from ncl_bench.evaluation.difference import FIXED, OfOneRun, interval_of
-from ncl_bench.evaluation.metrics import Float64Array
 from ncl_bench.evaluation.results import PeopleResult
 from ncl_bench.evaluation.scores import BLOCK, Rows
+from ncl_bench.npy import BoolArray, Float64Array, Int64Array
 
 PRINTED = {"expert_tau_c": ("CLIPScore", 51.2), "crowd_tau_b": ("CLIPScore", 34.4)}
 """What Hessel et al. (EMNLP 2021, Table 1 and Table 2) print for the same pairs."""
@@ -153,9 +153,7 @@ def agreements(
     return agreement
 
 
-def _on(
-    judgements: Judgements, kept: NDArray[np.bool_], statistic: "Statistic", shape: tuple[int, int]
-) -> Agreement:
+def _on(judgements: Judgements, kept: BoolArray, statistic: "Statistic", shape: tuple[int, int]) -> Agreement:
     value, pairs = statistic
     image, caption = judgements.image[kept], judgements.caption[kept]
     images, captions = (
@@ -265,19 +263,19 @@ def agreement_of(
     return Agreement(value, pairs[crossed["pairs"].astype(np.int64)], images, captions)
 
 
-def _experts_in_order(codes: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _experts_in_order(codes: NDArray[np.uint8]) -> tuple[Int64Array, Int64Array]:
     """Place of each pair, equal for equal similarities, ``(n,)``, and its ratings in ascending order, ``(n, 3)``."""
     code = (codes % TIED).astype(np.int64)
     return np.cumsum(codes < TIED), np.stack([code >> 4, code >> 2 & 3, code & 3], axis=1) + 1
 
 
-def _said(judgements: Judgements) -> NDArray[np.int64]:
+def _said(judgements: Judgements) -> Int64Array:
     """What people said of each pair, as a code of :func:`in_order` without bit 7."""
     said = judgements.rows[:, 2:]
     if judgements.kind == "crowd":
         return judgements.own.astype(np.int64) << 6 | said[:, 0] << 3 | said[:, 1]
     low, middle, high = (np.sort(said, axis=1) - 1).T
-    code: NDArray[np.int64] = low << 4 | middle << 2 | high
+    code: Int64Array = low << 4 | middle << 2 | high
     return code
 
 
@@ -304,7 +302,7 @@ def agreement_in_order(said: Mapping[str, NDArray[np.uint8]]) -> dict[str, float
     return agreement
 
 
-def _in_order(place: NDArray[np.int64], levels: NDArray[np.integer[Any]]) -> float:
+def _in_order(place: Int64Array, levels: NDArray[np.integer[Any]]) -> float:
     """Pairs whose places and levels have one order, minus those with the opposite one.
 
     Args:
@@ -322,7 +320,7 @@ def _in_order(place: NDArray[np.int64], levels: NDArray[np.integer[Any]]) -> flo
     return float(concordant)
 
 
-def _auroc_in_order(place: NDArray[np.int64], positive: NDArray[np.bool_]) -> float:
+def _auroc_in_order(place: Int64Array, positive: BoolArray) -> float:
     starts = np.flatnonzero(np.diff(place, prepend=-1))
     times = np.diff(starts, append=len(place))
     # of each pair: those before its place and those up to it
@@ -369,7 +367,7 @@ def _tau_c(scores: Float64Array, ratings: Float64Array) -> Statistic:
     return value, influence.reshape(-1, people).sum(axis=1)
 
 
-def _auroc(scores: NDArray[np.generic], positive: NDArray[np.bool_]) -> Statistic:
+def _auroc(scores: NDArray[np.generic], positive: BoolArray) -> Statistic:
     """Area under the ROC curve: the probability that a positive pair scores above a negative one, ties half."""
     others = np.where(positive, np.sum(~positive), np.sum(positive)).astype(np.float64)
     value, influence = _ratio(concordance(scores, positive), others, others, 0.5)

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ncl_bench.arguments import Count, Seed, checked_arguments
 from ncl_bench.errors import NoiseError, named, shorten
 from ncl_bench.noise.unit import UNITS as UNITS
 from ncl_bench.noise.unit import NoiseUnit as NoiseUnit
 from ncl_bench.noise.unit import Task, check_pairing, choose, unit_of
+from ncl_bench.npy import Int64Array
 from ncl_bench.progress import Progress, silent
 
 
@@ -84,7 +84,7 @@ class Noise:
 
 @checked_arguments(NoiseError)
 def inject_noise(
-    caption_to_image: NDArray[np.int64],
+    caption_to_image: Int64Array,
     *,
     noise_ratio: float,
     noise_unit: NoiseUnit,
@@ -92,7 +92,7 @@ def inject_noise(
     captions_per_image: Count,
     captions: Sequence[str] | None = None,
     progress: Progress = silent,
-) -> NDArray[np.int64]:
+) -> Int64Array:
     """Permute the images of a random share of captions, or of whole images.
 
     ``caption`` (NCR and its successors): ``int(ratio * n_captions)`` captions exchange their images.
@@ -156,30 +156,28 @@ def inject_noise(
     return noisy
 
 
-def chosen_captions(n: int, ratio: float, seed: int) -> NDArray[np.int64]:
+def chosen_captions(n: int, ratio: float, seed: int) -> Int64Array:
     """Captions that all units but ``image`` move, in order of the draw; int64 ``(int(ratio * n),)``."""
     return choose(n, ratio, np.random.RandomState(seed))
 
 
-def noise_sha256(caption_to_image: NDArray[np.int64]) -> str:
+def noise_sha256(caption_to_image: Int64Array) -> str:
     """sha256 (hex) of the little-endian int64 array, as docs/protocol.md lists it."""
     # the number type is part of the bytes: little-endian int64 on every machine
     return hashlib.sha256(np.ascontiguousarray(caption_to_image, dtype="<i8").data).hexdigest()
 
 
-def clean_pairing(n_images: int, captions_per_image: int) -> NDArray[np.int64]:
+def clean_pairing(n_images: int, captions_per_image: int) -> Int64Array:
     """Pairing before noise: caption ``c`` belongs to image ``c // captions_per_image``."""
     return np.repeat(np.arange(n_images, dtype=np.int64), captions_per_image)
 
 
-def clean_record(caption_to_image: NDArray[np.int64]) -> Noise:
+def clean_record(caption_to_image: Int64Array) -> Noise:
     """Record of a clean pairing."""
     return Noise(None, 0.0, None, noise_sha256(caption_to_image), 0.0)
 
 
-def record_of(
-    noisy: NDArray[np.int64], captions_per_image: int, unit: str, ratio: float, seed: int | None
-) -> Noise:
+def record_of(noisy: Int64Array, captions_per_image: int, unit: str, ratio: float, seed: int | None) -> Noise:
     """Record of a pairing that was drawn or read; arguments as in :class:`Noise`."""
     # papers print the nominal ratio; what a network sees is this one
     realised = float(np.mean(noisy != np.arange(len(noisy)) // captions_per_image))

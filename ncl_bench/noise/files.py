@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ncl_bench.errors import NoiseError, named
 from ncl_bench.foreign import readable
 from ncl_bench.noise.draw import Noise, clean_pairing, noise_sha256, record_of
 from ncl_bench.noise.unit import UNITS, NoiseUnit, Task, Unit, check_pairing, unit_of
-from ncl_bench.npy import map_npy, read_header
+from ncl_bench.npy import Int64Array, map_npy, read_header
 from ncl_bench.progress import silent
 
 _RATIO_STEPS = (0.1, 0.05, 0.01)
@@ -117,9 +116,7 @@ def _explains(ratio: float, n_moved: int, n_units: int) -> bool:
     return 0 <= int(ratio * n_units) - n_moved <= ceil(back + 5 * sqrt(back))
 
 
-def read_noise_file(
-    path: Path, spec: NoisyDataset, unit: str | None = None
-) -> tuple[NDArray[np.int64], Noise]:
+def read_noise_file(path: Path, spec: NoisyDataset, unit: str | None = None) -> tuple[Int64Array, Noise]:
     """Read the noise of a dataset's train split.
 
     Args:
@@ -169,7 +166,7 @@ SEEDS_RECOGNISED = 10
 """Seeds, beside the protocol's, by which a drawn file is recognised."""
 
 
-def _drawn_by(pairing: NDArray[np.int64], spec: NoisyDataset, ratios: Sequence[float]) -> str:
+def _drawn_by(pairing: Int64Array, spec: NoisyDataset, ratios: Sequence[float]) -> str:
     """Unit whose draw a file holds, such as one by ``noise make``; ``file`` where no tried seed draws it."""
     n_images, each = spec.images["train"], spec.captions_per_image
     for unit in UNITS.values():
@@ -185,13 +182,13 @@ def _drawn_by(pairing: NDArray[np.int64], spec: NoisyDataset, ratios: Sequence[f
     return FILE.name
 
 
-def is_constant_in_groups(index: NDArray[np.int64], captions_per_image: int) -> bool:
+def is_constant_in_groups(index: Int64Array, captions_per_image: int) -> bool:
     """Whether all captions of every image are paired with the same image."""
     groups = index.reshape(-1, captions_per_image)
     return bool((groups == groups[:, :1]).all())
 
 
-def read_index(path: Path) -> NDArray[np.int64]:
+def read_index(path: Path) -> Int64Array:
     """Read a one-dimensional array of whole numbers from an ``.npy`` file as int64; nothing in it is executed."""
     header = read_header(readable(path, NoiseError, "a noise file (.npy)"), NoiseError)
     # a mask of bool is read too, and then refused as what it is

@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ncl_bench.errors import NoiseError, named
 from ncl_bench.noise.draw import chosen_captions, clean_pairing, inject_noise, noise_sha256
 from ncl_bench.noise.files import NoisyDataset, find_known_noise, is_constant_in_groups, nominal_ratios
 from ncl_bench.noise.unit import NoiseUnit
+from ncl_bench.npy import Int64Array
 
 SEEDS_TRIED = 100
 
@@ -51,7 +51,7 @@ class NoiseIdentity:
 
 
 def identify(
-    index: NDArray[np.int64],
+    index: Int64Array,
     datasets: Iterable[NoisyDataset],
     *,
     captions_per_image: int | None = None,
@@ -139,14 +139,14 @@ def _from_length(
     )
 
 
-def _draws_these(units: NDArray[np.int64], each: int, ratio: float, seed: int) -> bool:
+def _draws_these(units: Int64Array, each: int, ratio: float, seed: int) -> bool:
     """Whether a draw of unit ``caption`` gives exactly these units."""
     clean = clean_pairing(len(units) // each, each)
     drawn = inject_noise(clean, noise_ratio=ratio, noise_unit="caption", seed=seed, captions_per_image=each)
     return np.array_equal(drawn, units)
 
 
-def _is_exchanged(units: NDArray[np.int64], each: int) -> bool:
+def _is_exchanged(units: Int64Array, each: int) -> bool:
     """Whether nearly all moved captions are swapped in pairs, as by unit ``similar``.
 
     A random draw permutes them in long cycles.
@@ -160,7 +160,7 @@ def _is_exchanged(units: NDArray[np.int64], each: int) -> bool:
     return bool(moved.any()) and mutual > 0.9 * moved.sum()
 
 
-def _chooses_these(units: NDArray[np.int64], each: int, ratio: float, seed: int) -> bool:
+def _chooses_these(units: Int64Array, each: int, ratio: float, seed: int) -> bool:
     """Whether a draw of unit ``similar`` moves exactly these units; this needs no texts."""
     moved = np.flatnonzero(units != clean_pairing(len(units) // each, each))
     # every drawn caption becomes wrong, so the count is exact

@@ -1,12 +1,12 @@
 """Unit ``image``: images change places, and their captions with them (DECL, RCL, L2RM)."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ncl_bench.noise.unit import Task, Unit, permute_some
+from ncl_bench.npy import Int64Array
 
 
-def draw(task: Task) -> NDArray[np.int64]:
+def draw(task: Task) -> Int64Array:
     """Permute ``int(ratio * n_images)`` images. No seed gives the files that the papers share."""
     images = np.arange(len(task.clean) // task.captions_per_image)
     # all captions of an image follow it

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ncl_bench.errors import NoiseError
 from ncl_bench.noise.unit import Task, Unit, choose
+from ncl_bench.npy import Int64Array
 
 # the word lists and numbers are frozen by the protocol: others would find other nouns, and draw another noise
 _DETERMINERS = (
@@ -65,11 +65,11 @@ def find_nouns(captions: Sequence[str]) -> list[frozenset[str]]:
 
 
 def pair_by_noun(
-    drawn: NDArray[np.int64],
+    drawn: Int64Array,
     captions: Sequence[str],
-    caption_to_image: NDArray[np.int64],
+    caption_to_image: Int64Array,
     random: np.random.RandomState,
-) -> NDArray[np.int64]:
+) -> Int64Array:
     """Give drawn captions the image of another caption with a noun in common.
 
     Args:
@@ -115,7 +115,7 @@ def pair_by_noun(
     return moved
 
 
-def draw(task: Task) -> NDArray[np.int64]:
+def draw(task: Task) -> Int64Array:
     """Give ``int(ratio * n_captions)`` captions, those of the unit ``caption``, the image of a common noun."""
     chosen = choose(len(task.clean), task.ratio, task.random)
     return pair_by_noun(chosen, task.captions, task.clean, task.random)

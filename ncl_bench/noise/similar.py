@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ncl_bench.errors import NoiseError
 from ncl_bench.noise.unit import Task, Unit, choose
+from ncl_bench.npy import BoolArray, Int64Array
 from ncl_bench.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -34,11 +35,11 @@ def words(caption: str) -> frozenset[str]:
 
 
 def exchange_similar(
-    drawn: NDArray[np.int64],
+    drawn: Int64Array,
     captions: Sequence[str],
-    caption_to_image: NDArray[np.int64],
+    caption_to_image: Int64Array,
     progress: Progress = silent,
-) -> NDArray[np.int64]:
+) -> Int64Array:
     """Swap the images of drawn captions with similar words.
 
     Args:
@@ -68,9 +69,7 @@ def exchange_similar(
     return moved
 
 
-def share_without_common_word(
-    captions: Sequence[str], clean: NDArray[np.int64], paired: NDArray[np.int64]
-) -> float:
+def share_without_common_word(captions: Sequence[str], clean: Int64Array, paired: Int64Array) -> float:
     """Share of the wrong pairs whose caption has no word in common with any true caption of its new image.
 
     Args:
@@ -95,9 +94,7 @@ def share_without_common_word(
 class _Pairing:
     """Possible swaps; captions are numbered by their position in the draw."""
 
-    def __init__(
-        self, drawn: NDArray[np.int64], sets: list[frozenset[str]], caption_to_image: NDArray[np.int64]
-    ) -> None:
+    def __init__(self, drawn: Int64Array, sets: list[frozenset[str]], caption_to_image: Int64Array) -> None:
         # captions of the same words are one kind: swapping them would leave both right
         number: dict[frozenset[str], int] = {}
         kind = np.array([number.setdefault(each, len(number)) for each in sets], np.int64)
@@ -108,19 +105,19 @@ class _Pairing:
         self.true = of_image[self.image]
         """Word sets of all captions of each drawn caption's image, ``(m, captions_per_image)``."""
 
-    def wrong(self, i: int, others: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def wrong(self, i: int, others: Int64Array) -> BoolArray:
         """Whether caption ``i`` would be wrong for the image of each of the others."""
         fits = (self.true[others] == self.kind[i]).any(axis=1)
-        wrong: NDArray[np.bool_] = (self.image[others] != self.image[i]) & ~fits
+        wrong: BoolArray = (self.image[others] != self.image[i]) & ~fits
         return wrong
 
-    def eligible(self, i: int, others: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def eligible(self, i: int, others: Int64Array) -> BoolArray:
         """Whether ``i`` and each of the others would both be wrong after a swap."""
         fits = (self.kind[others, None] == self.true[i]).any(axis=1)
-        wrong: NDArray[np.bool_] = self.wrong(i, others) & ~fits
+        wrong: BoolArray = self.wrong(i, others) & ~fits
         return wrong
 
-    def exchange(self, neighbours: NDArray[np.int32]) -> tuple[NDArray[np.int64], list[int]]:
+    def exchange(self, neighbours: NDArray[np.int32]) -> tuple[Int64Array, list[int]]:
         """Swap captions in the order of the draw.
 
         Returns:
@@ -143,7 +140,7 @@ class _Pairing:
             free[[i, j]] = False
         return partner, left_over
 
-    def _next(self, i: int, free: NDArray[np.bool_]) -> int:
+    def _next(self, i: int, free: BoolArray) -> int:
         """The first free and eligible caption after ``i``, or -1."""
         # doubling blocks: the first one is usually enough, and the rest stays vectorised
         start, size = i + 1, _BLOCK
@@ -155,7 +152,7 @@ class _Pairing:
             start, size = start + size, 2 * size
         return -1
 
-    def rotate(self, u: int, partner: NDArray[np.int64], takes: NDArray[np.int64]) -> bool:
+    def rotate(self, u: int, partner: Int64Array, takes: Int64Array) -> bool:
         """Turn the latest swap that can take in ``u`` into a rotation of three; return False if there is none.
 
         Of two swaps ``(v, w)`` with v < w, the one with the larger v is later.
@@ -163,7 +160,7 @@ class _Pairing:
         v = np.flatnonzero(partner > np.arange(len(partner)))[::-1]
         w = partner[v]
         # u takes the image of v, v keeps the image of w, w takes the image of u
-        fits_u: NDArray[np.bool_] = np.isin(self.kind[w], self.true[u]) | (self.image[w] == self.image[u])
+        fits_u: BoolArray = np.isin(self.kind[w], self.true[u]) | (self.image[w] == self.image[u])
         good = np.flatnonzero(self.wrong(u, v) & ~fits_u)
         if not len(good):
             return False
@@ -195,9 +192,7 @@ def _neighbours(sets: list[frozenset[str]], pairing: _Pairing, progress: Progres
     return neighbours
 
 
-def _best(
-    i: int, others: NDArray[np.int64], products: NDArray[np.int64], pairing: _Pairing
-) -> NDArray[np.int64]:
+def _best(i: int, others: Int64Array, products: Int64Array, pairing: _Pairing) -> Int64Array:
     """The nearest eligible neighbours of one caption, among those that share a term with it."""
     key = others - products * len(pairing.kind)  # one key sorts by larger product, then by earlier caption
     # most captions are eligible, so sorting twice as many as needed nearly always suffices
@@ -237,7 +232,7 @@ def _weights(sets: list[frozenset[str]]) -> "csr_array":
     return csr_array((whole, indices, np.concatenate([[0], np.cumsum(lengths)])), shape=(m, len(frequency)))
 
 
-def draw(task: Task) -> NDArray[np.int64]:
+def draw(task: Task) -> Int64Array:
     """Exchange the images of ``int(ratio * n_captions)`` captions, those of the unit ``caption``."""
     chosen = choose(len(task.clean), task.ratio, task.random)
     return exchange_similar(chosen, task.captions, task.clean, task.progress)

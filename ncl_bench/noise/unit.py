@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.errors import NoiseError, named, shorten, unknown_name
+from ncl_bench.npy import Int64Array
 from ncl_bench.plugins import Registry
 from ncl_bench.progress import Progress
 
@@ -28,7 +29,7 @@ class Task:
         progress: reports the captions done, where a draw takes minutes.
     """
 
-    clean: NDArray[np.int64]
+    clean: Int64Array
     captions_per_image: int
     ratio: float
     random: np.random.RandomState
@@ -51,7 +52,7 @@ class Unit:
 
     name: str
     title: str
-    draw: Callable[[Task], NDArray[np.int64]] | None = field(compare=False)  # a cell of a notebook runs again
+    draw: Callable[[Task], Int64Array] | None = field(compare=False)  # a cell of a notebook runs again
     reads_captions: bool = False
     exchanges: bool = True
     whole_images: bool = False
@@ -80,7 +81,7 @@ def unit_of(name: object, *, drawn: bool = True) -> Unit:
     return unit
 
 
-def choose(n: int, ratio: float, random: np.random.RandomState) -> NDArray[np.int64]:
+def choose(n: int, ratio: float, random: np.random.RandomState) -> Int64Array:
     """Choose ``int(ratio * n)`` of ``n`` captions or images; int64, in the order of the draw."""
     order = np.arange(n)
     random.shuffle(order)
@@ -88,7 +89,7 @@ def choose(n: int, ratio: float, random: np.random.RandomState) -> NDArray[np.in
     return order[: int(ratio * n)]
 
 
-def permute_some(values: NDArray[np.int64], ratio: float, random: np.random.RandomState) -> NDArray[np.int64]:
+def permute_some(values: Int64Array, ratio: float, random: np.random.RandomState) -> Int64Array:
     """Permute a share of the values, in place, and return the array."""
     # one shuffle chooses, the next moves; both from one stream, which makes the hashes of the shared files
     chosen = choose(len(values), ratio, random)
@@ -131,7 +132,7 @@ def _fault(index: NDArray[Any], n_images: int, each: int, unit: Unit) -> str:
     return ""
 
 
-def _what_it_is(index: NDArray[np.int64], n_images: int, each: int, unit: Unit) -> str:
+def _what_it_is(index: Int64Array, n_images: int, each: int, unit: Unit) -> str:
     """Say what an array is that is no index of images, and what it serves for."""
     if len(values := np.unique(index)) <= 2:
         return (

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pairs.rows import UserPairs
 from ncl_bench.errors import DataError, named
 from ncl_bench.files import write_text
 from ncl_bench.foreign import readable, reading
+from ncl_bench.npy import Int64Array
 from ncl_bench.schema import Record
 
 KEPT = "kept.json"

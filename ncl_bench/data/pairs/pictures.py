@@ -14,7 +14,6 @@ from urllib.parse import unquote
 import numpy as np
 import pandas as pd
 
-from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pairs.cells import picture
 from ncl_bench.data.pairs.columns import text_cells
 from ncl_bench.data.pairs.listing import PICTURE_ENDINGS, files_below
@@ -23,6 +22,7 @@ from ncl_bench.data.pairs.rows import NUMBER, URL, UserPairs
 from ncl_bench.errors import DataError, listed, named, shown
 from ncl_bench.files import atomic_path, sha256_of_file
 from ncl_bench.foreign import normalized, told_apart
+from ncl_bench.npy import Int64Array
 from ncl_bench.progress import Progress, silent
 
 ENDINGS = (*PICTURE_ENDINGS, *map(str.upper, PICTURE_ENDINGS))

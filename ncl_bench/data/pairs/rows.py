@@ -23,7 +23,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.languages import language_tag
 from ncl_bench.data.pairs import decode
 from ncl_bench.data.pairs.cells import holds_pictures, picture
@@ -49,6 +48,7 @@ from ncl_bench.data.pairs.names import (
 )
 from ncl_bench.errors import DataError, listed, named, shorten, shown
 from ncl_bench.foreign import decoded, readable, reading
+from ncl_bench.npy import Int64Array
 from ncl_bench.tables import MARK, separator_of
 
 EXPECTED = "a table of images and captions (.csv, .tsv, .txt, .jsonl, .json or .parquet)"

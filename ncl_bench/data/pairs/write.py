@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.layout import save_quietly
 from ncl_bench.data.pairs.cells import picture
 from ncl_bench.data.pairs.decode import Span
 from ncl_bench.data.pairs.rows import UserPairs, cells_of, member, sentence_of
 from ncl_bench.files import atomic_folder, atomic_path, write_text
+from ncl_bench.npy import Int64Array
 from ncl_bench.tables import csv_of
 
 

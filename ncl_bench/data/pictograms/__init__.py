@@ -19,6 +19,7 @@ from ncl_bench.data.embedded import EmbeddedDataset, MadeImages, embedded_split
 from ncl_bench.data.pictures import open_picture
 from ncl_bench.data.spec import SPLITS, Origin, Split
 from ncl_bench.errors import DataError
+from ncl_bench.npy import Float32Array
 from ncl_bench.tables import read_table
 
 FILES = Path(__file__).parent
@@ -105,10 +106,10 @@ def png(image_id: str) -> bytes:
     return stream.getvalue()
 
 
-def _features(chosen: list[ItemLine]) -> NDArray[np.float32]:
+def _features(chosen: list[ItemLine]) -> Float32Array:
     steps = np.load(FILES / "features.npy", mmap_mode="r", allow_pickle=False)
     scales = np.load(FILES / "scales.npy", allow_pickle=False)
-    features: NDArray[np.float32] = steps[[row.number for row in chosen]] * scales
+    features: Float32Array = steps[[row.number for row in chosen]] * scales
     return features
 
 

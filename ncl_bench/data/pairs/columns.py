@@ -75,8 +75,9 @@ def pairs_of(rows: UserPairs, image: str, caption: str = "", *, rows_in_order: b
                 f"{rows.name}: column {shown(caption)} holds numbers such as {filled[0]}, expected captions; choose "
                 f"another with {named('caption_column')}"
             )
+        small = [text.casefold() for text in captions]
         for told_of, pattern in NO_CAPTION.items():
-            if n := sum(re.fullmatch(pattern, text.casefold()) is not None for text in captions):
+            if n := sum(map(bool, map(re.compile(pattern).fullmatch, small))):
                 remarks.append(f"{n:,} of {len(captions):,} captions {told_of}.")
     # pictures in the rows have no name; the row is one until their content is hashed
     names = [f"{row:09d}" for row in rows.row_of.tolist()]

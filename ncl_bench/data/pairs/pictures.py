@@ -191,6 +191,8 @@ class FileIndex:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        # once for all names, as every look at links is one at the disk
+        self._tops = [os.path.join(top, "") for top in (os.path.abspath(folder), os.path.realpath(folder))]
 
     @cached_property
     def paths(self) -> dict[str, Path]:
@@ -278,8 +280,8 @@ class FileIndex:
     def _written(self, name: str) -> str:
         """A name as a path in the folder; an absolute path below the folder becomes one too."""
         path = os.path.normpath(name)
-        for top in (os.path.abspath(self.folder), os.path.realpath(self.folder)):
-            path = path.removeprefix(os.path.join(top, ""))
+        for top in self._tops:
+            path = path.removeprefix(top)
         path = path.replace(os.sep, "/")
         # as Windows and a browser write it
         path = path.replace("\\", "/") if "\\" in path and not self._at(path) else path

@@ -52,6 +52,10 @@ def defined_features(path, grid):
     return np.array(regions)
 
 
+def encode(source, to, **options):
+    return extract(source, tiny_encoder(), to, replace(OPTIONS, **options))
+
+
 @pytest.fixture
 def photos(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "CHUNK", 14)  # four batches of three
@@ -118,10 +122,10 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(after, pca, photos, tmp_path, m
 
 
 def test_the_same_command_again_does_nothing_and_another_is_refused(photos, tmp_path, monkeypatch):
-    done = extract(photos, tiny_encoder(), tmp_path / "out", OPTIONS)
+    done = encode(photos, tmp_path / "out")
     monkeypatch.setattr(module, "_encode", None)
     (tmp_path / ".out.partial").mkdir()  # as after a kill between its last two steps
-    assert extract(photos, tiny_encoder(), tmp_path / "out", OPTIONS) == done
+    assert encode(photos, tmp_path / "out") == done
     assert not (tmp_path / ".out.partial").exists()
     for weights, other in (
         ("tiny", replace(OPTIONS, pca=2)),
@@ -132,7 +136,7 @@ def test_the_same_command_again_does_nothing_and_another_is_refused(photos, tmp_
             extract(photos, tiny_encoder(weights), tmp_path / "out", other)
     (tmp_path / "full").mkdir()
     with refused(DataError):
-        extract(photos, tiny_encoder(), tmp_path / "full", OPTIONS)
+        encode(photos, tmp_path / "full")
 
 
 def test_a_mended_file_costs_its_chunk_alone(photos, tmp_path, monkeypatch):
@@ -140,11 +144,11 @@ def test_a_mended_file_costs_its_chunk_alone(photos, tmp_path, monkeypatch):
     whole = bad.read_bytes()
     bad.write_bytes(whole[:40])
     with refused(DataError):
-        extract(photos, tiny_encoder(), tmp_path / "out", OPTIONS)
+        encode(photos, tmp_path / "out")
     bad.write_bytes(whole)
     os.utime(bad, ns=(1, 1))
     read = names_read(monkeypatch)
-    extract(photos, tiny_encoder(), tmp_path / "out", OPTIONS)
+    encode(photos, tmp_path / "out")
     assert sorted(read) == photos.names[12:]
 
 
@@ -153,8 +157,8 @@ def test_what_cannot_be_read_is_left_out_and_listed(photos, tmp_path):
     (photos.folder / "notes.txt").write_text("hello")
     listing = list_images(photos.folder)
     with refused(DataError):
-        extract(listing, tiny_encoder(), tmp_path / "out", OPTIONS)
-    done = extract(listing, tiny_encoder(), tmp_path / "out", replace(OPTIONS, skip_damaged=True))
+        encode(listing, tmp_path / "out")
+    done = encode(listing, tmp_path / "out", skip_damaged=True)
     assert list(done.skipped) == ["003.png", "notes.txt"]
     assert all(reason.startswith("is not an image of a known format") for reason in done.skipped.values())
     found = rows_of(tmp_path / "out")
@@ -166,25 +170,25 @@ def test_what_cannot_be_read_is_left_out_and_listed(photos, tmp_path):
 def test_a_pipe_among_the_pictures_is_not_waited_for(photos, tmp_path):
     os.mkfifo(photos.folder / "pipe.png")
     listing = ImageList(photos.folder, [*photos.names, "pipe.png"], None)
-    done = extract(listing, tiny_encoder(), tmp_path / "out", replace(OPTIONS, skip_damaged=True))
+    done = encode(listing, tmp_path / "out", skip_damaged=True)
     assert list(done.skipped) == ["pipe.png"]
 
 
 def test_given_splits_are_kept(photos, tmp_path):
     splits = {"train": ["004.png", "001.png"], "dev": ["003.png"], "test": ["000.png", "002.png"]}
     listing = ImageList(photos.folder, [name for names in splits.values() for name in names], splits)
-    done = extract(listing, tiny_encoder(), tmp_path / "out", OPTIONS)
+    done = encode(listing, tmp_path / "out")
     for split, names in splits.items():
         assert (tmp_path / "out" / f"{split}_ids.txt").read_text().splitlines() == names
     assert done.splits == "given"
     (photos.folder / "003.png").write_bytes(b"")
     with refused(DataError):
-        extract(listing, tiny_encoder(), tmp_path / "other", replace(OPTIONS, skip_damaged=True))
+        encode(listing, tmp_path / "other", skip_damaged=True)
 
 
 def test_the_projection_is_that_of_the_training_images(photos, tmp_path):
-    extract(photos, tiny_encoder(), tmp_path / "plain", OPTIONS)
-    done = extract(photos, tiny_encoder(), tmp_path / "out", replace(OPTIONS, pca=2))
+    encode(photos, tmp_path / "plain")
+    done = encode(photos, tmp_path / "out", pca=2)
     plain, found = rows_of(tmp_path / "plain"), rows_of(tmp_path / "out")
     train = np.load(tmp_path / "plain" / "train_ims.npy").reshape(-1, 5).astype(np.float64)
     mean = train.mean(axis=0)
@@ -200,9 +204,9 @@ def test_the_projection_is_that_of_the_training_images(photos, tmp_path):
 
 def test_options_that_do_not_fit_the_encoder_are_refused(photos, tmp_path):
     with refused(DataError):
-        extract(photos, tiny_encoder(), tmp_path / "out", replace(OPTIONS, grid=5))
+        encode(photos, tmp_path / "out", grid=5)
     with refused(DataError):
-        extract(photos, tiny_encoder(), tmp_path / "out", replace(OPTIONS, pca=6))
+        encode(photos, tmp_path / "out", pca=6)
     loud = tiny_encoder("loud")
     with torch.no_grad():
         loud.network.stem.bias.fill_(1e5)
@@ -218,10 +222,10 @@ def test_options_that_do_not_fit_the_encoder_are_refused(photos, tmp_path):
 
 def test_half_precision_rounds_and_a_picture_changes_its_own_features_alone(photos, tmp_path):
     """Which images share a batch depends on the list alone, and a batch on none of its other images' pixels."""
-    extract(photos, tiny_encoder(), tmp_path / "single", OPTIONS)
-    extract(photos, tiny_encoder(), tmp_path / "half", replace(OPTIONS, dtype="float16"))
+    encode(photos, tmp_path / "single")
+    encode(photos, tmp_path / "half", dtype="float16")
     drawing(99).save(photos.folder / "007.png")
-    extract(photos, tiny_encoder(), tmp_path / "changed", OPTIONS)
+    encode(photos, tmp_path / "changed")
     single, half, changed = (rows_of(tmp_path / name) for name in ("single", "half", "changed"))
     for name in photos.names:
         np.testing.assert_array_equal(half[name], single[name].astype(np.float16))
@@ -230,7 +234,7 @@ def test_half_precision_rounds_and_a_picture_changes_its_own_features_alone(phot
 
 @pytest.mark.gpu
 def test_a_gpu_gives_the_same_features(photos, tmp_path):
-    extract(photos, tiny_encoder(), tmp_path / "cpu", OPTIONS)
+    encode(photos, tmp_path / "cpu")
     encoder = tiny_encoder()
     encoder.network.cuda()
     done = extract(photos, encoder, tmp_path / "gpu", OPTIONS)

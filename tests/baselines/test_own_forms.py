@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
+from support.audit_page import data_of
 from support.command import invoke
 from support.drawings import drawing, tiny_encoder
 from support.own_forms import FORMS, NAMES, TEXTS, N, photos, png
@@ -64,12 +65,6 @@ def given(form, folder):
     return source, [] if images is None else ["--images", images]
 
 
-def cards(audit):
-    """The pairs on the page, as its script reads them."""
-    page = Path(audit, "index.html").read_text("utf-8")
-    return json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])["cards"]
-
-
 def seen(name, root="data"):
     """Caption to the features of its image, of all splits."""
     found = {}
@@ -108,7 +103,7 @@ def test_all_commands_read_all_forms(form, tmp_path, right, monkeypatch):
     assert pairs["left_out"].isna().all()
     assert len(pairs) == N
     # lists are of the form of their source, so they can be read again; one suspect gets another caption
-    card = next(card for card in cards("audit") if card["caption"] == TEXTS[min(WRONG)])
+    card = next(card for card in data_of("audit")["cards"] if card["caption"] == TEXTS[min(WRONG)])
     label = {"version": 2, "image_id": card["image"], "caption": card["caption"], "label": "wrong"}
     pd.DataFrame([label | {"correction": "another, thing"}]).to_csv("labels.csv", index=False)
     run("audit", source, *images, *order, "--labels", "labels.csv", "--to", "audit")

@@ -13,6 +13,7 @@ import pytest
 import torch
 from rich.console import Console
 from sklearn.feature_extraction.text import CountVectorizer
+from support.audit_page import data_of
 from support.command import invoke
 from support.few_digits import TINY_SGR, digits_job, load_few, trained
 from support.refusals import refused
@@ -176,7 +177,7 @@ def test_the_folder_holds_the_table_the_truth_and_a_page(audited, runs):
     suspicious = table.sort_values(["fit", "loss"], ascending=[True, False])["pair_id"][:200]
     assert result["first_wrong"] == wrong[suspicious].sum()
     page = (audited / "index.html").read_text()
-    data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
+    data = data_of(audited)
     assert [each["title"] for each in data["groups"]] == ["Suspects", "Fit best"]
     assert all(card["picture"].startswith("data:image/png;base64,") for card in data["cards"])
     assert [card["wrong"] for card in data["cards"][:200]] == wrong[suspicious].tolist()

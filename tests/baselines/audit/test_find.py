@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image, features
+from support.audit_page import data_of
 from support.command import invoke
 from support.drawings import describe, tiny_encoder
 from support.refusals import refused
@@ -68,9 +68,8 @@ def page_of(audit):
 
 
 def cards_of(audit):
-    """The pairs on the page, as its script reads them."""
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page_of(audit), re.DOTALL)
-    return json.loads(found[1])["cards"]
+    """The pairs on the page."""
+    return data_of(audit)["cards"]
 
 
 def labels_of(audit, given):
@@ -407,7 +406,7 @@ def test_causes_shifted_rows_and_too_few_pairs_are_said_first(given, monkeypatch
     assert pd.read_csv(given / "audit" / "repaired.csv")["caption"].tolist() == right
     page = page_of(given / "audit")
     assert page.index(fault) < page.index("Fewer than 1,000 pairs are too few") < page.index("Look at these")
-    groups = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])["groups"]
+    groups = data_of(given / "audit")["groups"]
     assert [(each["title"], each["count"]) for each in groups] == [
         ("Suspects", 57),
         ("Repeated caption", 2),

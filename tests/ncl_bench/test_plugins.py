@@ -2,13 +2,12 @@
 
 import json
 import os
-import re
 import sys
 
 import pytest
 import yaml
 from support.few_digits import TINY, InThisProcess
-from support.refusals import refused
+from support.refusals import refused, saw
 
 from baselines.backbones import BACKBONES
 from baselines.methods import METHODS
@@ -72,54 +71,29 @@ TRAIN = "--plugin mine.py train mine.yaml --to run"
 
 
 @pytest.mark.parametrize(
-    ("content", "command", "sentence"),
+    ("content", "command"),
     [
-        ("", "--plugin gone.py datasets", "--plugin gone.py: FileNotFoundError.*; give the path"),
-        (
-            "",
-            "--plugin nobody_wrote_this datasets",
-            "--plugin nobody_wrote_this: ModuleNotFoundError: No module named",
-        ),
-        (
-            "",
-            "--plugin nobody.wrote.this datasets",
-            "--plugin nobody.wrote.this: ModuleNotFoundError: No module named",
-        ),
-        (
-            "",
-            "--plugin mine.yaml datasets",
-            "mine.yaml: ModuleNotFoundError: .*; give the path of a .py file",
-        ),
-        ("", "train mine.yaml --to run", "unknown method 'mine'; .* --plugin"),
-        ("x = (\n", TRAIN, "--plugin mine.py, line 1: '.' was never closed"),
-        (
-            "import torch_of_tomorrow\n",
-            TRAIN,
-            "--plugin mine.py, line 1: ModuleNotFoundError: No module named",
-        ),
-        ("\n\n1 / 0\n", TRAIN, "--plugin mine.py, line 3: ZeroDivisionError: division by zero"),
-        ("raise SystemExit\n", TRAIN, "--plugin mine.py, line 1: SystemExit"),
-        ("def f():\n    raise ValueError('so\\nso')\nf()", TRAIN, r"mine.py, line 2: ValueError: so\\nso"),
-        (METHOD.format(name="ncr"), TRAIN, "line 8: .*a method named 'ncr' already exists"),
-        (
-            METHOD.format(name="mine") + STEP.format("unknown"),
-            TRAIN,
-            "mine.py, line 14: NameError: name 'unknown'",
-        ),
-        (
-            METHOD.format(name="mine") + STEP.format("pass"),
-            TRAIN,
-            "train_epoch of method mine never called step",
-        ),
+        ("", "--plugin gone.py datasets"),
+        ("", "--plugin nobody_wrote_this datasets"),
+        ("", "--plugin nobody.wrote.this datasets"),
+        ("", "--plugin mine.yaml datasets"),
+        ("", "train mine.yaml --to run"),
+        ("x = (\n", TRAIN),
+        ("import torch_of_tomorrow\n", TRAIN),
+        ("\n\n1 / 0\n", TRAIN),
+        ("raise SystemExit\n", TRAIN),
+        ("def f():\n    raise ValueError('so\\nso')\nf()", TRAIN),
+        (METHOD.format(name="ncr"), TRAIN),
+        (METHOD.format(name="mine") + STEP.format("unknown"), TRAIN),
+        (METHOD.format(name="mine") + STEP.format("pass"), TRAIN),
     ],
 )
-def test_what_a_plugin_does_wrong_is_one_sentence(content, command, sentence, tmp_path, run):
+def test_what_a_plugin_does_wrong_is_one_sentence(content, command, tmp_path, run):
     (tmp_path / "mine.py").write_text(content)
     recipe(tmp_path / "mine.yaml", "mine")
     found = run(*command.split())
-    assert found.code == 2
-    assert re.search(sentence, found.err)
-    assert "Traceback" not in found.err
+    assert (found.code, "Traceback" in found.err) == (2, False)
+    saw(found.err.splitlines()[-1])
 
 
 def test_a_method_of_a_plugin_is_trained_in_a_sweep_and_recorded(tmp_path, run, monkeypatch):

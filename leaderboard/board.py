@@ -109,7 +109,7 @@ def ranked(rows: Sequence[Row], test: "SignificanceTest") -> list[Row]:
     ordered = sorted(
         rows,
         key=lambda row: (
-            *(row.preliminary, -(row.r_sum or 0.0)),
+            *(row.preliminary, -row.r_sum_or_0),
             *(row.method, row.backbone, row.source, row.table),
         ),
     )

@@ -229,8 +229,11 @@ def additions_text(base: Path, root: Path, author: str | None = None) -> str:
         dataset = file.header.dataset
         if dataset in datasets:
             counted = ranks_of(root, name, file)
-            ranks[dataset] |= {run_name(name, key): _flat(one) for key, one in counted.items()}
-            impossible |= {run_name(name, key) for key, one in counted.items() if contradicts(one.whole)}
+            for key, one in counted.items():
+                run = run_name(name, key)
+                ranks[dataset][run] = np.concatenate([one.whole.i2t, one.whole.t2i])
+                if contradicts(one.whole):
+                    impossible.add(run)
     new = section(
         "New seeds", (_new_seed(one, ranks[one.header.dataset], author, impossible) for one in added)
     )
@@ -275,10 +278,6 @@ def refuse_moved(moves: Moves, new: Iterable[Addition]) -> None:
             )
 
 
-def _flat(counted: Counted) -> NDArray[np.int64]:
-    return np.concatenate([counted.whole.i2t, counted.whole.t2i])
-
-
 def _new_seed(
     one: Addition, ranks: Mapping[str, NDArray[np.int64]], author: str | None, impossible: Collection[str]
 ) -> str:
@@ -295,7 +294,7 @@ def _new_seed(
         "encoder": header.pretrained_encoder,
         "noise": noise_used(header) or "the standard draw",
         "settings": ", ".join(changed_settings(header)),
-        "plugins": ", ".join(header.training.plugins if header.training else ()),
+        "plugins": ", ".join(header.setup.plugins),
         "paper": header.paper,
         "code": header.code,
         "notes": header.notes,

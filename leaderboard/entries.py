@@ -272,6 +272,11 @@ class Entry(Record):
         return self.printed_r_sum if computed is None else computed
 
     @property
+    def r_sum_or_0(self) -> float:
+        """Its rSum; 0 where it is unknown, so that such rows stand last."""
+        return self.r_sum or 0.0
+
+    @property
     def printed_gap(self) -> float | None:
         """Printed rSum minus the sum of the recalls, if rounding does not explain it; else None.
 
@@ -403,8 +408,8 @@ def by_reference(lines: Mapping[LineName, Mapping[float, Row]]) -> list[LineName
     def key(label: LineName) -> tuple[bool, bool, float]:
         points = lines[label]
         at = points.get(REFERENCE_RATIO)
-        sums = [row.r_sum or 0.0 for row in points.values()]
+        sums = [row.r_sum_or_0 for row in points.values()]
         preliminary = any(row.preliminary for row in points.values())
-        return preliminary, at is None, -(sum(sums) / len(sums) if at is None else at.r_sum or 0.0)
+        return preliminary, at is None, -(sum(sums) / len(sums) if at is None else at.r_sum_or_0)
 
     return sorted(sorted(lines), key=key)

@@ -132,25 +132,32 @@ def measured_tables(content: Content) -> list[MeasuredTable]:
 
 
 def each_table(content: Content) -> Iterator[MeasuredTable]:
-    """The measured tables, photographs first, then the budget of most rows."""
+    """The measured tables, photographs first, then the budget of most rows.
+
+    A closed form joins the table of every backbone with the same data, noise and budget; without one it has a table of
+    its own.
+    """
     rows = [
         row
         for row in sorted(content.rows, key=attrgetter("number"))
         if row.budget and row.status != "reported" and row.kind not in ("ablation", "corrected")
     ]
 
-    def table(one: tuple[str, Row]) -> tuple[str, str, str, str, int | None]:
-        beside, row = one
-        return row.condition.dataset, row.condition.protocol, row.condition.text, beside, row.budget
-
-    groups = grouped(_joined(rows), table)
+    same = attrgetter("condition", "budget")
+    trained = grouped((row for row in rows if not row.closed_form), same)
+    groups: dict[tuple[str, str, str, str, int | None], list[Row]] = {}
+    for row in rows:
+        here, others = row.condition, trained.get(same(row), []) if row.closed_form else []
+        for beside in dict.fromkeys(other.backbone for other in others) or [row.backbone]:
+            key = here.dataset, here.protocol, here.text, beside, row.budget
+            groups.setdefault(key, []).append(row)
 
     def order(key: tuple[str, str, str, str, int | None]) -> tuple[bool, str, int, int]:
         *alike, steps = key
         # what ships with the package is drawn or clip art; of several budgets, that of most rows is the main table
         return DATASETS[key[0]].embedded, str(alike), -len(groups[key]), steps or 0
 
-    return (_table([row for _, row in groups[key]], key[3], content) for key in sorted(groups, key=order))
+    return (_table(groups[key], key[3], content) for key in sorted(groups, key=order))
 
 
 @dataclass(frozen=True)
@@ -220,25 +227,6 @@ def _nearest(rows: Mapping[int, Row], reference: float) -> Row | None:
     return off[min(off)] if off and min(off) <= math.log(1.5) else None
 
 
-def _joined(rows: Sequence[Row]) -> list[tuple[str, Row]]:
-    """Rows after the backbone of their table: a closed form joins the table of every backbone.
-
-    A backbone's table must have the same data, budget and noise; a closed form without one has a table of its own.
-    """
-
-    def same(row: Row) -> tuple[Condition, int | None]:
-        return row.condition, row.budget
-
-    tables = grouped([row for row in rows if not row.closed_form], same)
-    joined = []
-    for row in rows:
-        others = tables.get(same(row), []) if row.closed_form else []
-        joined += [
-            (beside, row) for beside in dict.fromkeys(other.backbone for other in others) or [row.backbone]
-        ]
-    return joined
-
-
 def _table(rows: Sequence[Row], beside: str, content: Content) -> MeasuredTable:
     test = content.significantly_different
     first, conditions = rows[0], sorted({row.condition for row in rows}, key=attrgetter("order"))
@@ -263,7 +251,7 @@ def _table(rows: Sequence[Row], beside: str, content: Content) -> MeasuredTable:
 
     def order(line: Line) -> tuple[bool, float, str]:
         row = line.rows.get(reference)
-        return row is None or row.preliminary, -(row.r_sum or 0.0 if row else -1.0), line.title
+        return row is None or row.preliminary, -(row.r_sum_or_0 if row else -1.0), line.title
 
     lines.sort(key=order)
     shared = first.condition
@@ -283,7 +271,14 @@ def _table(rows: Sequence[Row], beside: str, content: Content) -> MeasuredTable:
         detected=[
             condition for condition in conditions if any(row.detection for row in places[condition.slug])
         ],
-        found={condition.slug: _found(lines, condition.slug) for condition in conditions},
+        found={
+            slug: [
+                (line, found_pairs(line.rows[slug]))
+                for line in lines
+                if slug in line.rows and line.rows[slug].found
+            ]
+            for slug in places
+        },
     )
 
 
@@ -291,11 +286,6 @@ def group_of(row: Row) -> str:
     """Group of a row's line: a linear map, the mean of two runs and clean pairs are controls, not methods."""
     control = row.kind != "method" or row.closed_form or row.method.endswith(MEAN_OF_TWO)
     return CONTROLS if control else METHODS
-
-
-def _found(lines: Sequence[Line], slug: str) -> list[tuple[Line, list[float | None]]]:
-    rows = [(line, line.rows[slug]) for line in lines if slug in line.rows]
-    return [(line, found_pairs(row)) for line, row in rows if row.found]
 
 
 def _line(
@@ -341,8 +331,8 @@ def alike(apart: NDArray[np.bool_]) -> list[tuple[int, int]]:
 
 def drop(clean: Row, noisy: Row) -> float:
     """Share of the clean rSum lost under noise, in percent."""
-    best = clean.r_sum or 0.0
-    return 100 * (best - (noisy.r_sum or 0.0)) / best
+    best = clean.r_sum_or_0
+    return 100 * (best - noisy.r_sum_or_0) / best
 
 
 def drops(lines: Sequence[Line], content: Content) -> list[Loss]:
@@ -393,7 +383,7 @@ def gains(lines: Sequence[Line], content: Content) -> list[Gain]:
                 alone_few = row.kind == "clean" and row.n_seeds < SEEDS_FOR_A_RANK
                 few = other and (row.preliminary or other.preliminary or alone_few)
                 if other and interval and not few and not (row.collapsed or other.collapsed):
-                    by_slug[slug] = ((row.r_sum or 0.0) - (other.r_sum or 0.0), *interval)
+                    by_slug[slug] = (row.r_sum_or_0 - other.r_sum_or_0, *interval)
             if base and by_slug:
                 all_gains.append(Gain(line, base.title, alone, by_slug))
             missing = {slug: row for slug, row in missing.items() if slug not in by_slug}
@@ -569,7 +559,7 @@ def cost_chart(tables: Iterable[MeasuredTable], rows: Iterable[Row], *, standalo
     table, shown = first
     points = []
     levels = [
-        (f"{row.method}, {row.correction}", row.r_sum or 0.0)
+        (f"{row.method}, {row.correction}", row.r_sum_or_0)
         for row in rows
         if row.condition == shown and row.closed_form and row.correction and not row.preliminary
         if "weight" not in row.correction  # dev chose it
@@ -580,9 +570,9 @@ def cost_chart(tables: Iterable[MeasuredTable], rows: Iterable[Row], *, standalo
             continue
         kind = "control" if line.group != METHODS else "c1" if row.networks == "ensemble" else "c0"
         if row.plain_steps is None:
-            levels.append((line.name, row.r_sum or 0.0))
+            levels.append((line.name, row.r_sum_or_0))
         else:
-            points.append((line.name, row.plain_steps, row.r_sum or 0.0, kind))
+            points.append((line.name, row.plain_steps, row.r_sum_or_0, kind))
     if not points:
         return ""
     return scatter(

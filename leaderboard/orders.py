@@ -87,7 +87,7 @@ def _sums(tables: Sequence[MeasuredTable], wanted: str) -> dict[str, float]:
         a_method = row.kind in ("method", "draws") and not (row.closed_form or name.endswith(MEAN_OF_TWO))
         if a_method and (name not in best or _trust(row) > _trust(best[name])):
             best[name] = row
-    return {name: row.r_sum or 0.0 for name, row in best.items()}
+    return {name: row.r_sum_or_0 for name, row in best.items()}
 
 
 def _trust(row: Row) -> tuple[bool, int, bool]:

@@ -135,7 +135,7 @@ def _without_ranks(rows: Sequence[Row], mine: Iterable[Entry]) -> list[Row]:
     """Put the user's rows among others by their rSum; without the evidence of these, nothing tells them apart."""
     placed = list(rows)
     for row in (Row.of(entry) for entry in merge_seeds(mine)):
-        insort(placed, row, key=lambda one: (*group_of(one), one.preliminary, -(one.r_sum or 0.0)))
+        insort(placed, row, key=lambda one: (*group_of(one), one.preliminary, -one.r_sum_or_0))
     return placed
 
 
@@ -180,7 +180,7 @@ def together(board: Board) -> Board:
         for one in both
         for row in one.rows
     ]
-    rows.sort(key=lambda row: -(row.r_sum or 0.0))
+    rows.sort(key=lambda row: -row.r_sum_or_0)
     merged = Category("all", "Single networks and ensembles, without ranks", rows)
     return replace(board, categories=[merged, *(one for one in board.categories if one not in both)])
 
@@ -229,7 +229,7 @@ def chosen_boards(
     return only_mine(chosen, files, rows) if mine else chosen, files, read_papers(published_folder(root))
 
 
-def only_mine(shown: Iterable[Board], files: Collection[str], rows: Iterable[Row]) -> list[Board]:
+def only_mine(shown: Sequence[Board], files: Collection[str], rows: Iterable[Row]) -> list[Board]:
     """Divisions that contain the user's rows.
 
     Args:
@@ -237,7 +237,6 @@ def only_mine(shown: Iterable[Board], files: Collection[str], rows: Iterable[Row
         files: from :func:`with_mine`.
         rows: from :func:`with_mine`.
     """
-    shown = list(shown)
     asked = {(board.condition.dataset, noise_name(board.condition)) for board in shown}
     for condition in (row.condition for row in rows if row.file in files):
         if (condition.dataset, noise_name(condition)) not in asked:
@@ -245,8 +244,11 @@ def only_mine(shown: Iterable[Board], files: Collection[str], rows: Iterable[Row
                 f"the submission is of {condition.dataset} with noise {noise_name(condition)}; ask for its table with "
                 f"{named('dataset', condition.dataset)} {named('noise', noise_name(condition))}"
             )
-    kept = []
-    for board in shown:
-        categories = [one for one in board.categories if any(row.file in files for row in one.rows)]
-        kept += [replace(board, categories=categories)] if categories else []
-    return kept
+    mine = [
+        replace(
+            board,
+            categories=[one for one in board.categories if any(row.file in files for row in one.rows)],
+        )
+        for board in shown
+    ]
+    return [board for board in mine if board.categories]

@@ -56,7 +56,7 @@ CLEAN_SUFFIX = " (clean pairs only)"
 """Suffix of a control that was told which pairs are wrong. Methods can exceed it: it is no ceiling."""
 shipped_ablations, shipped_on = cache(ablations), cache(on_dataset)
 MEAN_OF_TWO = " (mean of two seeds)"
-_NUMBERS = ("two", "three", "four", "five")
+_NUMBERS: dict[int, str | int] = {2: "two", 3: "three", 4: "four", 5: "five"}
 DISAGREEMENT = "Other papers print another rSum"
 """Start of the remark on papers that print other numbers for the same row."""
 
@@ -319,9 +319,8 @@ def check_header(header: Header, spec: DatasetSpec, where: str, truths: Truths) 
             truths[noise], _ = check_noise(Path(where), header.noise, spec)
         except NclBenchError as error:
             raise SubmissionError(f"{where}: {error}") from None
-    other_code = header.training is not None and header.training.plugins
     for recipe in header.recipes:
-        if recipe not in known_recipes() and not other_code:
+        if recipe not in known_recipes() and not header.setup.plugins:
             raise SubmissionError(
                 f"{where}: recipes names {recipe!r}, which this repository does not have; choose from "
                 "`ncl-bench recipes`, or leave recipes out for training code of your own"
@@ -352,7 +351,7 @@ def refuse_copies(
 
 def facts_of(header: Header, condition: Condition, families: dict[str, Family], name: str) -> dict[str, Any]:
     """What all seeds of a row say in an entry under one condition; ``name`` is the row's."""
-    setup, ablation = header.training, ablation_of(header)
+    ablation = ablation_of(header)
     kind = "clean" if header.method.endswith(CLEAN_SUFFIX) else "method"
     kind = "corrected" if header.correction else kind
     kind = "ablation" if ablation is not None and ablation[1].settings else kind
@@ -376,8 +375,8 @@ def facts_of(header: Header, condition: Condition, families: dict[str, Family], 
         "recipe": recipe_kind(header),
         "settings": changed_settings(header),
         "correction": corrected_by(header),
-        "precision": setup.precision if setup else "",
-        "budget": setup.budget if setup else None,
+        "precision": header.setup.precision if header.training else "",
+        "budget": header.setup.budget,
     }
 
 
@@ -441,7 +440,7 @@ def shown_name(header: Header) -> str:
     n = len(header.recipes)
     if n < 2 or len(set(header.recipes)) > 1:
         return header.method
-    return f"{header.method} (mean of {_NUMBERS[n - 2] if n < 2 + len(_NUMBERS) else n} seeds)"
+    return f"{header.method} (mean of {_NUMBERS.get(n, n)} seeds)"
 
 
 def own_key(method: str) -> str:
@@ -454,7 +453,7 @@ def own_key(method: str) -> str:
 
 def ablation_of(header: Header) -> tuple[str, AblationLine] | None:
     """Name and line of the ablation table that a row repeats: its recipe, settings and noise; None if none."""
-    noise, settings = header.noise, dict(header.training.settings if header.training else {})
+    noise, settings = header.noise, dict(header.setup.settings)
     dataset = settings.pop("dataset", None)
     for name, table in shipped_ablations().items():
         if noise.unit != "natural" and table.noise != f"{noise.unit}-{100 * (noise.ratio or 0):g}":
@@ -500,8 +499,8 @@ def _notes(header: Header, record: SeedRecord, family: Family | None) -> list[st
 
 def changed_settings(header: Header) -> tuple[str, ...]:
     """Overridden recipe options, such as ``method.epochs=10``, sorted by name."""
-    settings = header.training.settings if header.training else {}
-    texts = {name: yaml.safe_dump(value).removesuffix("...\n").strip() for name, value in settings.items()}
+    settings = header.setup.settings.items()
+    texts = {name: yaml.safe_dump(value).removesuffix("...\n").strip() for name, value in settings}
     return tuple(f"{name}={text}" for name, text in sorted(texts.items()))
 
 
@@ -570,17 +569,15 @@ def commands(
 
 def recipe_commands(header: Header, seeds: Sequence[int], condition: Condition) -> tuple[str, ...]:
     """Commands of a condition that states its recipes, with its noise, settings and training seeds."""
-    noise, training = header.noise, header.training
+    noise, setup = header.noise, header.setup
     options = drawn_noise(condition.noise_ratio or 0.0, condition.noise_unit)
     if noise.unit not in ("none", "natural") and noise.seed is None:
         options = f" --noise-file FILE --noise-unit {noise.unit}"
     elif other_noise(header):
         options += f" --noise-seed {noise.seed}"
-    if training is not None:
-        options += f" --precision {training.precision}" if training.precision != "32-true" else ""
-        options += f" --set steps={training.budget}" if training.budget else ""
+    options += f" --precision {setup.precision}" if setup.precision != "32-true" else ""
+    options += f" --set steps={setup.budget}" if setup.budget else ""
     options += "".join(f" --set {shlex.quote(setting)}" for setting in changed_settings(header))
-    plugins = training.plugins if training else ()
     weight = header.correction and header.correction.given_weight
     scoring = "" if header.correction is None else f" --hubs {'auto' if weight is None else f'{weight:g}'}"
-    return command_lines(header.recipes, options, condition.slug, plugins, seeds, scoring)
+    return command_lines(header.recipes, options, condition.slug, setup.plugins, seeds, scoring)

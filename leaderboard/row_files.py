@@ -53,6 +53,11 @@ class Header(Statement):
     correction: CorrectionSetup | None = None
     training: TrainingSetup | None = None
 
+    @property
+    def setup(self) -> TrainingSetup:
+        """Its training options; other code changes none of this repository's."""
+        return self.training or TrainingSetup(precision="32-true")
+
 
 class SeedRecord(Record):
     """One result of a row.
@@ -162,18 +167,18 @@ def row_name(header: Header) -> str:
     eight digits of a hash of everything that defines the row: settings, clean data, encoder, selection, noise, paper,
     code, recipes, plugins and submitter, and the exact spelling of method and backbone.
     """
-    noise, training = header.noise, header.training
+    noise, setup = header.noise, header.setup
     parts = [slug(header.backbone), f"{header.networks}net", noise.unit]
     parts += [f"{100 * noise.ratio:g}"] if noise.ratio else []
     text = text_of(header)
     if text:
         parts.append(text if text.startswith(header.language) else f"{header.language}-{text}")
     parts += ["tuned"] if any(name.endswith("_tuned") for name in header.recipes) else []
-    parts += [f"{training.budget}steps"] if training and training.budget else []
+    parts += [f"{setup.budget}steps"] if setup.budget else []
     if header.correction is not None:
         weight = header.correction.given_weight
         parts.append(header.correction.name + ("" if weight is None else f"-{100 * weight:g}"))
-    parts += [training.precision] if training and training.precision != "32-true" else []
+    parts += [setup.precision] if setup.precision != "32-true" else []
     parts += [] if is_plain(header) else [_hash8(header)]
     return f"{header.dataset}/{slug(header.method) or f'm-{_hash8(header)}'}/{'-'.join(filter(None, parts))}"
 
@@ -199,14 +204,13 @@ def known_recipes() -> tuple[str, ...]:
 
 def is_plain(header: Header) -> bool:
     """Whether the maintainers trained unchanged recipes of this repository on standard noise."""
-    training = header.training
     return (
         not header.submitter
         and bool(header.recipes)
         and set(header.recipes) <= set(known_recipes())
-        and training is not None
-        and not training.settings
-        and not training.plugins
+        and header.training is not None
+        and not header.setup.settings
+        and not header.setup.plugins
         and header.selection_split == "dev"
         and is_standard_noise(header)
     )

@@ -107,7 +107,7 @@ def site_files(
 def _judged(content: Content) -> list[JudgedBoard]:
     """Rows whose agreement with people is known, by condition; the condition with the most ranked rows comes first."""
     judged = []
-    for group in grouped((row for row in content.rows if row.people), lambda row: row.condition).values():
+    for group in grouped((row for row in content.rows if row.people), attrgetter("condition")).values():
         rows = sorted(group, key=lambda row: (row.preliminary, -row.people["expert_tau_c"]))
         condition = group[0].condition
         # a method stands once in the figure: at the number of steps that most rows have, or in closed form
@@ -117,7 +117,7 @@ def _judged(content: Content) -> list[JudgedBoard]:
         levels = [(row.method, row.people["expert_tau_c"]) for row in shown if row.closed_form]
         figure = scatter(
             [
-                (row.method, row.r_sum or 0.0, row.people["expert_tau_c"], f"c{number % N_COLOURS}")
+                (row.method, row.r_sum_or_0, row.people["expert_tau_c"], f"c{number % N_COLOURS}")
                 for number, row in enumerate(shown)
             ],
             [PRINTED["expert_tau_c"], *levels],
@@ -198,11 +198,7 @@ def _without_common_word(conditions: Iterable[Condition]) -> dict[str, float]:
 
 def _shown_first(rows: Sequence[Row]) -> str:
     """The most requested condition: 40 % caption noise on the first dataset, else the fullest one."""
-    wanted = (
-        row.condition.slug
-        for row in rows
-        if (row.condition.noise_unit, row.condition.noise_ratio) == ("caption", 0.4)
-    )
+    wanted = (row.condition.slug for row in rows if row.condition.noise == ("caption", 0.4))
     fullest = (slug for slug, _ in Counter(row.condition.slug for row in rows).most_common(1))
     return next(wanted, next(fullest, ""))
 
@@ -253,9 +249,7 @@ def _dataset(spec: DatasetSpec, content: Content, shown: Sequence[Board], cards:
 def _method(key: str, family: Family, content: Content) -> dict[str, Any]:
     rows = [row for row in content.rows if row.family == key]
     source = content.papers.get(family.source)
-    datasets = groupby(
-        grouped(rows, lambda row: row.condition).values(), lambda group: group[0].condition.data
-    )
+    datasets = groupby(grouped(rows, attrgetter("condition")).values(), lambda group: group[0].condition.data)
     return {
         "family": family,
         "paper": family.paper or source,

@@ -146,16 +146,13 @@ def _folded(rows: Sequence[Row]) -> list[list[Row]]:
     groups: list[list[Row]] = []
     of_model: dict[tuple[object, ...], list[list[Row]]] = {}
     for row in rows:
-        facts = (bool(row.doubts), row.extra, row.selection, row.noise)
-        known = of_model.setdefault((row.quoted_as, *facts), [])
-        printed = row.status == "reported"
+        model = (row.quoted_as, bool(row.doubts), row.extra, row.selection, row.noise)
+        known = of_model.setdefault(model, []) if row.status == "reported" else []
         # papers copy tables: one measurement printed five times is one row with five sources, not five votes
-        group = next((one for one in known if printed and all(_agree(row, other) for other in one)), None)
-        if group is None:
-            groups.append([])
-            group = groups[-1]
-            if printed:
-                known.append(group)
+        group = next((one for one in known if all(_agree(row, other) for other in one)), [])
+        if not group:
+            groups.append(group)
+            known.append(group)
         group.append(row)
     folded = []
     for group in groups:

@@ -144,8 +144,7 @@ class Recalls(Record):
     @property
     def falling(self) -> str:
         """First pair of recalls that decreases with K, such as ``i2t_r10 < i2t_r5``; else empty."""
-        for small, large in itertools.pairwise(RECALLS):
-            low, high = getattr(self, small), getattr(self, large)
+        for (small, low), (large, high) in itertools.pairwise(self.values.items()):
             if small[:3] == large[:3] and low is not None and high is not None and high < low:
                 return f"{large} < {small}"
         return ""

@@ -352,7 +352,12 @@ def _line(row: Row, shared: bool, best: Mapping[str, float | None], mine: Collec
     is_ranked, reported, values = row.rank is not None, row.status == "reported", _rounded(row)
     marks = CHOSEN_ON_TEST * (row.selection == "test") + DOUBTFUL * bool(row.doubts)
     marks += OTHER_SUM * (row.printed_gap is not None) + PRELIMINARY * row.preliminary
-    texts = {name: _with_spread(value, row.spread.get(name)) for name, value in values.items()}
+    texts = {
+        name: "–"
+        if value is None
+        else f"{value:.1f}" + (f" ± {row.spread[name]:.1f}" if name in row.spread else "")
+        for name, value in values.items()
+    }
     if "r_sum" in row.intervals:
         texts["r_sum"] += " ({:.1f}–{:.1f})".format(*row.intervals["r_sum"])
     return PaperLine(
@@ -372,11 +377,6 @@ def _rounded(row: Row) -> dict[str, float | None]:
     """Values with one decimal, so that all rows which print the best number are bold."""
     values = {**row.recalls.values, "r_sum": row.r_sum}
     return {name: None if value is None else round(value, 1) for name, value in values.items()}
-
-
-def _with_spread(value: float | None, deviation: float | None) -> str:
-    spread = "" if deviation is None else f" ± {deviation:.1f}"
-    return "–" if value is None else f"{value:.1f}{spread}"
 
 
 def latex_text(tables: Iterable[PaperTable]) -> str:

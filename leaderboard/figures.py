@@ -98,8 +98,7 @@ def _charts(rows: Iterable[Row], papers: Mapping[str, Paper]) -> Charts:
 def _with_paper(row: Row, papers: Mapping[str, Paper]) -> str:
     """The method's name, with the paper that prints the number if it is not the method's own."""
     paper = papers.get(row.source)
-    foreign = paper is not None and paper.method != row.family
-    return f"{row.label} (in {paper.name})" if paper and foreign else row.label
+    return f"{row.label} (in {paper.name})" if paper and paper.method != row.family else row.label
 
 
 def best_curves(rows: Sequence[tuple[str, Row]]) -> list[Curve]:
@@ -109,11 +108,10 @@ def best_curves(rows: Sequence[tuple[str, Row]]) -> list[Curve]:
     """
     lines: dict[str, dict[float, Row]] = {}
     for name, row in rows:
-        ratio, value = row.condition.noise_ratio, row.r_sum
-        if ratio is not None and value is not None:
+        ratio = row.condition.noise_ratio
+        if ratio is not None and row.r_sum is not None:
             points = lines.setdefault(name, {})
-            if ratio not in points or (points[ratio].r_sum or 0.0) < value:
-                points[ratio] = row
+            points[ratio] = max(points.get(ratio, row), row, key=attrgetter("r_sum_or_0"))
     several = {label: points for label, points in lines.items() if len(points) > 1}
     drawn = [_curve(label, [*several[label].values()]) for label in by_reference(several)]
     methods = [curve for curve in drawn if not curve.control]
@@ -122,7 +120,7 @@ def best_curves(rows: Sequence[tuple[str, Row]]) -> list[Curve]:
 
 def _curve(label: str, rows: Sequence[Row]) -> Curve:
     points = (
-        (round(100 * (row.condition.noise_ratio or 0.0), 6), row.r_sum or 0.0, row.spread.get("r_sum", 0.0))
+        (round(100 * (row.condition.noise_ratio or 0.0), 6), row.r_sum_or_0, row.spread.get("r_sum", 0.0))
         for row in rows
     )
     solid, control = any(row.status != "reported" for row in rows), rows[0].closed_form
@@ -217,13 +215,13 @@ def budget_curves(lines: Mapping[str, Mapping[int, Row]], levels: Sequence[Row],
         series = []
         for line, rows in lines.items():
             points = [
-                (float(x), row.r_sum or 0.0, row.spread.get("r_sum", 0.0))
+                (float(x), row.r_sum_or_0, row.spread.get("r_sum", 0.0))
                 for row in rows.values()
                 if (x := against(row)) is not None
             ]
             series += [Curve(line, tuple(points))] if len(points) > 1 else []
         if series:
-            series = _with_levels(series, ((title_of(row), row.r_sum or 0.0) for row in levels))
+            series = _with_levels(series, ((title_of(row), row.r_sum_or_0) for row in levels))
             caption = f"rSum against {x_title}"
             chart = curves(series, title=f"{caption}, {title}", x_title=x_title, y_title="rSum")
             charts.append((caption, chart))
@@ -352,7 +350,7 @@ def forest(rows: Sequence[Row], groups: Sequence[tuple[int, int]], *, title: str
     names = [*map(title_of, rows)]
     left, width, step, top = 16 + 7 * max(map(len, names)), 300, 22, 8
     right, bottom = left + width, top + step * len(rows) + 4
-    sums = [row.r_sum or 0.0 for row in rows]
+    sums = [row.r_sum_or_0 for row in rows]
     ends = [end for row in rows for end in (row.interval or ())]
     ends += [row.last_epoch for row in rows if row.last_epoch is not None]
     worst, best = min([*sums, *ends]), max(sums)

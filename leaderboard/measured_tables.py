@@ -375,27 +375,29 @@ def gains(lines: Sequence[Line], content: Content) -> list[Gain]:
             (titles.get((name + MEAN_OF_TWO, options)) if averaged else None, False),
             (titles.get((name, options)), averaged),
         ):
+            if base is None:
+                continue
             by_slug = {}
-            for slug, row in missing.items():
-                other = base and base.rows.get(slug)
-                interval = other and content.significantly_different.difference(row, other)
+            for slug, row in [*missing.items()]:
+                other = base.rows.get(slug)
                 # a control on clean pairs is not called preliminary
-                alone_few = row.kind == "clean" and row.n_seeds < SEEDS_FOR_A_RANK
-                few = other and (row.preliminary or other.preliminary or alone_few)
-                if other and interval and not few and not (row.collapsed or other.collapsed):
+                few = row.kind == "clean" and row.n_seeds < SEEDS_FOR_A_RANK
+                unusable = few or row.preliminary or row.collapsed
+                if unusable or other is None or other.preliminary or other.collapsed:
+                    continue
+                if interval := content.significantly_different.difference(row, other):
                     by_slug[slug] = (row.r_sum_or_0 - other.r_sum_or_0, *interval)
-            if base and by_slug:
+                    del missing[slug]
+            if by_slug:
                 all_gains.append(Gain(line, base.title, alone, by_slug))
-            missing = {slug: row for slug, row in missing.items() if slug not in by_slug}
     return all_gains
 
 
 def _base_of(row: Row, families: Mapping[str, Family]) -> str:
     """Name of the base loss of a row; empty without one."""
     if row.kind == "clean":
-        return str(row.method).replace(CLEAN_SUFFIX, "").removesuffix(MEAN_OF_TWO)
-    family = families.get(row.family)
-    return family.base if family else ""
+        return row.method.replace(CLEAN_SUFFIX, "").removesuffix(MEAN_OF_TWO)
+    return families[row.family].base
 
 
 def printed_drops(ours: Row, rows: Iterable[Row], papers: Mapping[str, Paper]) -> list[tuple[str, float]]:

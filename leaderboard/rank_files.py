@@ -101,20 +101,17 @@ def read_ranks(path: Path, seeds: Sequence[str], spec: DatasetSpec) -> dict[str,
             length, or a rank is out of range.
     """
     fold, shape = split_fold_size(spec, "test"), expected_shape(spec, "test")
-    kinds = {"whole": shape[0]} | ({} if fold is None else {"folds": fold})
     n_queries = dict(zip(("i2t", "t2i"), shape, strict=True))
     of_seeds = {}
     with reading(path, SubmissionError, fix=_AGAIN), zipfile.ZipFile(path) as archive:
         arrays = _Arrays(path, archive)
         for seed in seeds:
-            whole, *within = (
-                _ranks(arrays, f"s{seed}_{kind}", kinds[kind], spec, n_queries) for kind in kinds
-            )
+            whole = _ranks(arrays, f"s{seed}_whole", shape[0], spec, n_queries)
+            folds = None if fold is None else _ranks(arrays, f"s{seed}_folds", fold, spec, n_queries)
             judged = _judged(arrays, f"s{seed}_judged", spec)
             crossed = _crossed(arrays, f"s{seed}_crossed", judged, n_queries)
             pairs = _of_pairs(arrays, f"s{seed}_trained_", spec.n_captions("train"))
-            of_folds = within[0] if within else None
-            of_seeds[seed] = Counted(whole, of_folds, None, "", judged=judged, crossed=crossed, pairs=pairs)
+            of_seeds[seed] = Counted(whole, folds, None, "", judged=judged, crossed=crossed, pairs=pairs)
     return of_seeds
 
 
@@ -129,14 +126,12 @@ def read_pairs(folder: Path, spec: DatasetSpec) -> dict[str, NDArray[np.float16]
 
 def _of_pairs(arrays: "_Arrays", prefix: str, n_pairs: int) -> dict[str, NDArray[np.float16]]:
     """What networks say of every training pair, by name, of those that the file has."""
-    of_pairs = {
-        kind: arrays.read(f"{prefix}{kind}", n_pairs, _HALF)
-        for kind in OF_PAIRS
-        if arrays.has(f"{prefix}{kind}")
-    }
-    for kind, values in of_pairs.items():
-        if not np.isfinite(values).all():  # an order of NaN would be a number all the same
-            raise SubmissionError(f"{arrays.path}: {prefix}{kind} is not finite; {_AGAIN}")
+    of_pairs = {}
+    for kind in OF_PAIRS:
+        if arrays.has(name := f"{prefix}{kind}"):
+            of_pairs[kind] = arrays.read(name, n_pairs, _HALF)
+            if not np.isfinite(of_pairs[kind]).all():  # an order of NaN would be a number all the same
+                raise SubmissionError(f"{arrays.path}: {name} is not finite; {_AGAIN}")
     return of_pairs
 
 

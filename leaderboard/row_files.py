@@ -118,16 +118,13 @@ _STYLE: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 11
 
 
 class _Dumper(yaml.SafeDumper):
-    """Write lists of numbers on few lines, and no anchors."""
+    """Write lists of numbers on few lines."""
 
     def represent_sequence(
         self, tag: str, sequence: Any, flow_style: bool | None = None
     ) -> yaml.SequenceNode:
         numbers = all(isinstance(item, int | float) for item in sequence)
         return super().represent_sequence(tag, sequence, flow_style=numbers or flow_style)
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
 
 
 def _plain(record: Record) -> dict[str, Any]:

@@ -477,12 +477,14 @@ class AblationResult:
 
     Attributes:
         row: the paper's.
+        printed_drop: in percent.
         entry: our row; None where it was not trained. ``interval`` is 95 % over seeds and images.
         drop: what ours loses of our full method's rSum, in percent; None where one is missing.
         drop_interval: its 95 % interval.
     """
 
     row: AblationLine
+    printed_drop: float
     entry: Row | None
     drop: float | None
     drop_interval: list[float] | None
@@ -538,7 +540,7 @@ def _ablation(ours: Mapping[str, Row], content: Content) -> AblationTable:
             lost, difference = drop(full, entry), test.difference(full, entry)
             ends = difference and [100 * end / full.r_sum for end in difference]
         shown = entry and entry.model_copy(update={"interval": test.interval(entry)})
-        lines.append(AblationResult(row, shown, lost, ends))
+        lines.append(AblationResult(row, table.printed_drop(row), shown, lost, ends))
     return AblationTable(
         table=table,
         condition=condition,

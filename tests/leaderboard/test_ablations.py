@@ -53,7 +53,7 @@ def test_rows_stand_beside_the_printed_ones_and_take_no_rank(root, tmp_path):
     ]
     sums = [line.entry.r_sum for line in lines if line.entry]
     assert lines[1].drop == pytest.approx(100 * (sums[0] - sums[1]) / sums[0])
-    assert [round(table.table.printed_drop(line.row), 1) for line in lines] == [0.0, 0.8, 60.0, 99.2]
+    assert [round(line.printed_drop, 1) for line in lines] == [0.0, 0.8, 60.0, 99.2]
     assert lines[2].differs is True
     apart = content.significantly_different([line.entry for line in lines if line.entry])
     assert [line.differs for line in lines[1:3]] == apart[0, 1:].tolist()

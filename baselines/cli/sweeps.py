@@ -129,3 +129,5 @@ def _print_plan(made: Planned, how: Mapping[str, Any], as_json: bool = False) ->
     from baselines.training.plan import plan_of, plan_to_print  # without pandas, which is slow to import
 
     Console().print(plan_to_print(plan_of(made.jobs, **how)))
+    # a table's noise is added to the pairs, also to a user's own
+    typer.echo(f"added noise: {', '.join(dict.fromkeys(job.noise for job in made.jobs))}")

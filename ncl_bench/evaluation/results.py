@@ -170,7 +170,7 @@ class Evaluation(Record):
         return self.model_dump_json(indent=2)
 
     def to_pandas(self) -> "pd.DataFrame":
-        """Return a frame with one row per protocol and direction."""
+        """Return a frame with one row per protocol and direction; ``r_sum_low`` and ``r_sum_high`` are the interval."""
         require("data", "pandas", needed_by="to_pandas")
         import pandas as pd
 
@@ -178,7 +178,9 @@ class Evaluation(Record):
         for name, result in self.protocols.items():
             for direction in ("i2t", "t2i"):
                 values = getattr(result, direction).model_dump(exclude={"optimistic", "intervals"})
-                rows.append({"protocol": name, "direction": direction, **values, "r_sum": result.r_sum})
+                low, high = result.r_sum_interval or (None, None)
+                total = {"r_sum": result.r_sum, "r_sum_low": low, "r_sum_high": high}
+                rows.append({"protocol": name, "direction": direction, **values, **total})
         return pd.DataFrame(rows)
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> Iterator["Table"]:

@@ -368,21 +368,25 @@ def test_an_ablation_is_trained_and_printed_beside_the_paper(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("command", "numbers"),
+    ("command", "numbers", "noise"),
     [
         (
             "sweep crcl --table flickr30k --noise caption-40 --seed 1 --set backbone.embed_size=8",
             ["4", "0", "3"],
+            "caption-40",
         ),
-        ("tune ncr/digits_vse_infinity --trials 3 --set steps=50", ["3", "0", "3", "300"]),
+        ("tune ncr/digits_vse_infinity --trials 3 --set steps=50", ["3", "0", "3", "300"], "caption-60"),
     ],
 )
-def test_a_plan_counts_what_is_left_without_data_and_writes_nothing(command, numbers, tmp_path, monkeypatch):
+def test_a_plan_counts_what_is_left_without_data_and_writes_nothing(
+    command, numbers, noise, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     found = invoke(*command.split(), "--plan", COLUMNS="80").stdout
     (total,) = (line for line in found.splitlines() if "sum" in line)
     assert re.findall(r"[\d,]+", total)[: len(numbers)] == numbers
     assert ("hours" in found) == ("sweep" in command)  # of a card that was measured
+    assert found.endswith(f"added noise: {noise}\n")
     assert not list(tmp_path.iterdir())
 
 

@@ -46,6 +46,7 @@ def test_a_result_converts_and_is_shown(result):
     assert frame["direction"].tolist() == ["i2t", "t2i"]
     assert frame["r1"].tolist() == [result.default.i2t.r1, result.default.t2i.r1]
     assert f"{result.r_sum:.1f}" in str(result)
+    assert [*frame.loc[0, ["r_sum_low", "r_sum_high"]]] == [*result.default.r_sum_interval]
     first, second = repr(result).splitlines()
     low, high = result.default.r_sum_interval or (0, 0)
     assert first == f"<Evaluation digits/test, protocol 200: rSum {result.r_sum:.1f} ({low:.1f}–{high:.1f}),"

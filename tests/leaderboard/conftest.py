@@ -86,14 +86,12 @@ def small_board(make, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def ranked_board(small_board, make, tmp_path_factory):
+def ranked_board(small_board, put, tmp_path_factory):
     """The small leaderboard with a third seed of every row, which gives each a rank."""
-    place = tmp_path_factory.mktemp("ranked_board")
-    shutil.copytree(small_board, place / "board")
-    for number, (method, ratio, difficulty) in enumerate(ROWS):
-        folder = place / "submitted" / str(number)
-        add(make(folder, method=method, ratio=ratio, difficulty=difficulty, seed=2), place / "board")
-    return place / "board"
+    board = Path(shutil.copytree(small_board, tmp_path_factory.mktemp("ranked_board") / "board"))
+    for method, ratio, difficulty in ROWS:
+        put(board, method=method, ratio=ratio, difficulty=difficulty, seed=2)
+    return board
 
 
 @pytest.fixture

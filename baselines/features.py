@@ -356,7 +356,7 @@ def _reused(
             if hashes.is_file():
                 rows = np.asarray(map_npy(features, read_header(features)))
                 digests = hashes.read_text(encoding="utf-8").split()
-                features_of = dict(zip(digests, rows, strict=True)) | features_of
+                features_of = dict(zip(digests, rows, strict=False)) | features_of
     digest_of = {name: _sha256_if_there(images.file(name)) for name in images.names} if features_of else {}
     known_names = [name for name, digest in digest_of.items() if digest in features_of]
     chunks: dict[Path, list[str]] = {}

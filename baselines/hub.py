@@ -100,10 +100,10 @@ def fetch(name: str) -> Path:
     repository, _, revision = name.removeprefix(PREFIX).partition("@")
     _check_name(repository)
     with on_the_hub(f"{name} cannot be downloaded", error=TrainingError):
-        place = snapshot_download(
+        snapshot = snapshot_download(
             repository, revision=revision or None, allow_patterns=[*_FILES, "recipe.yaml"]
         )
-    return Path(place)
+    return Path(snapshot)
 
 
 def _check_name(repository: str) -> None:

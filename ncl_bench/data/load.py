@@ -234,8 +234,8 @@ def similar_file(root: Path, spec: DatasetSpec, ratio: float, seed: int | None) 
 
 # the argument wins over the environment; absolute, since a worker process may run in another folder
 def _root(given: AnyPath | None) -> Path | None:
-    place = given or os.environ.get(ROOT_VARIABLE)
-    return Path(place).absolute() if place else None
+    root = given or os.environ.get(ROOT_VARIABLE)
+    return Path(root).absolute() if root else None
 
 
 # an embedded dataset that was prepared too is read from its folder: there it may have other tokenizers and a float16

@@ -96,18 +96,18 @@ def made_dataset(
             chosen = _tokenizers(table.languages, words.tokenizers)
             own_file = None if words.tokenizer_file is None else Path(words.tokenizer_file)
             refuse_tokenizers(name, {*chosen.values()}, own_file)  # before minutes of encoding
-            place, remarks = features or work / FEATURES, list(table.remarks)
+            features_folder, remarks = features or work / FEATURES, list(table.remarks)
             drawn = None
-            if features is None or not files_of_splits(place):
+            if features is None or not files_of_splits(features_folder):
                 drawn = complete_splits(list(table.captions), table.splits, **vars(splits))
             skipped: Mapping[str, str] = {}
             if features is None:
                 _captions_each(table, table.captions, captions_per_image)  # before minutes of encoding
                 skipped = _encoded(
-                    table, place, known=known, progress=progress, **vars(encoding), **vars(splits)
+                    table, features_folder, known=known, progress=progress, **vars(encoding), **vars(splits)
                 )
             arrays = feature_arrays(
-                place, table, drawn, kept=kept is not None, rows_in_order=columns.rows_in_order
+                features_folder, table, drawn, kept=kept is not None, rows_in_order=columns.rows_in_order
             )
             if features is not None and any(each.in_order for each in arrays.values()):
                 remarks.append(IN_ORDER.format("Features"))
@@ -120,8 +120,8 @@ def made_dataset(
                     f"{file} exists with other content; delete it or choose another {named('module')}"
                 )
             _gather(work, spec, table, arrays, progress)
-            if (place / ENCODING_FILE).is_file():
-                shutil.copy2(place / ENCODING_FILE, work / ENCODING_FILE)
+            if (features_folder / ENCODING_FILE).is_file():
+                shutil.copy2(features_folder / ENCODING_FILE, work / ENCODING_FILE)
             # as if it had been downloaded: own data pass the same checks as published data
             prepare(register(spec).name, work, root, tokenizer_file=own_file, progress=progress)
         except NclBenchError:

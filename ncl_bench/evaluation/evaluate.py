@@ -199,15 +199,15 @@ def evaluated_folder(
     say: Callable[[str], object] = lambda line: None,
 ) -> tuple[Result, list[Path]]:
     """Evaluate a submission; also return the files written, of which there is none until all is computed."""
-    place, opened = Path(to or folder), open_submission(folder, root=as_path(root))
+    result_folder, opened = Path(to or folder), open_submission(folder, root=as_path(root))
     submission = opened.submission
     say(opening_line(submission.dataset, submission.noise.in_words, submission.method, "cpu"))
     pages = None
     if plot or examples:
         from ncl_bench.evaluation.pages import Pages
 
-        pages = Pages(place, plot=plot, examples=examples, root=as_path(root))
-    with sole_owner(place, nested=False):
+        pages = Pages(result_folder, plot=plot, examples=examples, root=as_path(root))
+    with sole_owner(result_folder, nested=False):
         with progress("count ranks", opened.n_images) as on_rows:
             result, counted = evaluate_submission(opened, on_rows=on_rows)
         if pages is not None:
@@ -215,8 +215,8 @@ def evaluated_folder(
                 pages.draw(
                     submission.method, opened.sources[split], ranks, opened.spec, split, submission.language
                 )
-        write_result(place, result)
-        return result, [place / RESULT_FILE, *(pages.write() if pages else ())]
+        write_result(result_folder, result)
+        return result, [result_folder / RESULT_FILE, *(pages.write() if pages else ())]
 
 
 def peak_memory_mb() -> float | None:

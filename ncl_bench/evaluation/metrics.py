@@ -180,7 +180,7 @@ def intervals_of_models(
     # the resamples are the same for all models, and reading them takes longer than to multiply
     samples = bootstrap_recalls(np.hstack(hits), np.tile(queries_per_image, len(hits)), images_per_fold)
     of_models = samples.reshape(len(samples), len(hits), -1)
-    found = intervals(np.dstack([of_models, of_models.sum(axis=2)]).reshape(len(samples), -1))
+    bounds = intervals(np.dstack([of_models, of_models.sum(axis=2)]).reshape(len(samples), -1))
     n, by_image = len(queries_per_image), np.stack([one.T for one in hits])
     # images with an answered query, and with a missed one: of each recall, and of all
     images = [
@@ -189,15 +189,15 @@ def intervals_of_models(
     ]
     # here the bootstrap degenerates: it can only repeat the few misses that it has seen, and without any its
     # interval is a single point
-    for model, place in np.argwhere(np.minimum(*images) < FEWEST_IMAGES).tolist():
-        columns = [place] if place < n else list(range(n))
+    for model, column in np.argwhere(np.minimum(*images) < FEWEST_IMAGES).tolist():
+        columns = [column] if column < n else list(range(n))
         queries, answered = queries_per_image[columns], hits[model][:, columns]
         # queries of one image may be missed together, so images count, each by the share of its queries
         shares = [float((side.sum(axis=0) / queries).mean()) for side in (answered, queries - answered)]
         low, high = exact_interval(*shares)
         # the last place is the sum of all recalls, whose interval is that of their mean, scaled
-        found[model * (n + 1) + place] = (len(columns) * low, len(columns) * high)
-    return [found[first : first + n + 1] for first in range(0, len(found), n + 1)]
+        bounds[model * (n + 1) + column] = (len(columns) * low, len(columns) * high)
+    return [bounds[first : first + n + 1] for first in range(0, len(bounds), n + 1)]
 
 
 def exact_interval(answered: float, missed: float) -> tuple[float, float]:
@@ -226,8 +226,8 @@ def intervals(samples: Float64Array) -> list[tuple[float, float]]:
     # unsmoothed percentiles: recalls are steps, and a normal interval may leave [0, 100]
     # sorted by rows, a fourth of the time of numpy.percentile, whose rounding this is
     rows = np.sort(np.ascontiguousarray(samples.T), axis=1)
-    place = (rows.shape[1] - 1) * (np.array([tail, 100.0 - tail]) / 100)
-    below = place.astype(np.int64)
-    share, low, high = place - below, rows[:, below], rows[:, below + 1]
+    position = (rows.shape[1] - 1) * (np.array([tail, 100.0 - tail]) / 100)
+    below = position.astype(np.int64)
+    share, low, high = position - below, rows[:, below], rows[:, below + 1]
     ends = np.where(share < 0.5, low + (high - low) * share, high - (high - low) * (1 - share))
     return [(first, last) for first, last in ends.tolist()]

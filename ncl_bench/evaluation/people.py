@@ -257,8 +257,8 @@ def agreement_of(
     """``expert_tau_c`` from :func:`in_order` and :func:`crossing` alone; None without either."""
     if "expert" not in said or not crossed:
         return None
-    place, ratings = _experts_in_order(said["expert"])
-    value, pairs = _tau_c(place.astype(np.float64), ratings.astype(np.float64))
+    position, ratings = _experts_in_order(said["expert"])
+    value, pairs = _tau_c(position.astype(np.float64), ratings.astype(np.float64))
     images, captions = (crossed[name].astype(np.float64) for name in ("images", "captions"))
     return Agreement(value, pairs[crossed["pairs"].astype(np.int64)], images, captions)
 
@@ -284,25 +284,25 @@ def agreement_in_order(said: Mapping[str, NDArray[np.uint8]]) -> dict[str, float
     agreement = {}
     for kind, codes in said.items():
         if kind == "expert":
-            place, ratings = _experts_in_order(codes)
-            times, levels = np.repeat(place, ratings.shape[1]), ratings.ravel()
-            m = min(int(np.count_nonzero(np.bincount(levels))), int(place[-1]) + 1 - int(place[0]))
+            position, ratings = _experts_in_order(codes)
+            times, levels = np.repeat(position, ratings.shape[1]), ratings.ravel()
+            m = min(int(np.count_nonzero(np.bincount(levels))), int(position[-1]) + 1 - int(position[0]))
             shared = len(times) ** 2 * (m - 1) / m  # Stuart's tau-c; see _tau_c
             agreement["expert_tau_c"] = 100 * 2 * _in_order(times, levels) / shared if m > 1 else 0.0
-            agreement["expert_auroc"] = _auroc_in_order(place, ratings[:, 1] >= DESCRIBES)  # 1: the median
+            agreement["expert_auroc"] = _auroc_in_order(position, ratings[:, 1] >= DESCRIBES)  # 1: the median
         else:
-            place, code = np.cumsum(codes < TIED), codes % TIED
+            position, code = np.cumsum(codes < TIED), codes % TIED
             own, yes, no = code >> 6 == 1, code >> 3 & 7, code & 7
             answers = np.arange(64)
             shares = (answers >> 3) / np.maximum((answers >> 3) + (answers & 7), 1)
             levels = np.unique(shares, return_inverse=True)[1][code & 63]
-            untied = [len(code) ** 2 - int((np.bincount(each) ** 2).sum()) for each in (place, levels)]
-            agreement["crowd_tau_b"] = 100 * 2 * _in_order(place, levels) / math.sqrt(math.prod(untied))
-            agreement["crowd_auroc"] = _auroc_in_order(place[~own], (yes > no)[~own])
+            untied = [len(code) ** 2 - int((np.bincount(each) ** 2).sum()) for each in (position, levels)]
+            agreement["crowd_tau_b"] = 100 * 2 * _in_order(position, levels) / math.sqrt(math.prod(untied))
+            agreement["crowd_auroc"] = _auroc_in_order(position[~own], (yes > no)[~own])
     return agreement
 
 
-def _in_order(place: Int64Array, levels: NDArray[np.integer[Any]]) -> float:
+def _in_order(position: Int64Array, levels: NDArray[np.integer[Any]]) -> float:
     """Pairs whose places and levels have one order, minus those with the opposite one.
 
     Args:
@@ -310,7 +310,7 @@ def _in_order(place: Int64Array, levels: NDArray[np.integer[Any]]) -> float:
         levels: few different integers ``(n,)``.
     """
     order = np.argsort(levels.astype(np.uint8), kind="stable")  # by radix, as of small integers alone
-    by_level, concordant, begin = place[order], 0, 0
+    by_level, concordant, begin = position[order], 0, 0
     for n in filter(None, np.bincount(levels).tolist()):
         here, higher = by_level[begin : begin + n], by_level[begin + n :]
         before = np.searchsorted(here, higher).sum() + np.searchsorted(here, higher, "right").sum()
@@ -320,13 +320,13 @@ def _in_order(place: Int64Array, levels: NDArray[np.integer[Any]]) -> float:
     return float(concordant)
 
 
-def _auroc_in_order(place: Int64Array, positive: BoolArray) -> float:
-    starts = np.flatnonzero(np.diff(place, prepend=-1))
-    times = np.diff(starts, append=len(place))
+def _auroc_in_order(position: Int64Array, positive: BoolArray) -> float:
+    starts = np.flatnonzero(np.diff(position, prepend=-1))
+    times = np.diff(starts, append=len(position))
     # of each pair: those before its place and those up to it
     around, n = np.repeat(2 * starts + times, times), int(positive.sum())
-    apart = int(around[positive].sum()) - n * len(place)
-    return 0.5 + 0.5 * apart / (n * (len(place) - n))
+    apart = int(around[positive].sum()) - n * len(position)
+    return 0.5 + 0.5 * apart / (n * (len(position) - n))
 
 
 def ceiling(judgements: Judgements) -> float:
@@ -395,13 +395,13 @@ def concordance(scores: NDArray[np.generic], judged: NDArray[np.generic]) -> Flo
         scores: ``(n,)``, numbers.
         judged: ``(n,)``, few different values.
     """
-    place, level = (np.unique(each, return_inverse=True)[1] for each in (scores, judged))
+    position, level = (np.unique(each, return_inverse=True)[1] for each in (scores, judged))
     n_levels = int(level.max()) + 1
-    cells = place * n_levels + level
-    here = np.bincount(cells, minlength=n_levels * (int(place.max()) + 1)).reshape(-1, n_levels)
+    cells = position * n_levels + level
+    here = np.bincount(cells, minlength=n_levels * (int(position.max()) + 1)).reshape(-1, n_levels)
     # of each level at each score: those with a lower score minus those with a higher one
     lower = (2 * np.cumsum(here, axis=0) - here - here.sum(axis=0)).astype(np.float64)
     to_level = np.cumsum(lower, axis=1)
     # lower levels should score lower, higher levels higher
-    found: Float64Array = ((to_level - lower) - (to_level[:, -1:] - to_level)).ravel()[cells]
-    return found
+    balance: Float64Array = ((to_level - lower) - (to_level[:, -1:] - to_level)).ravel()[cells]
+    return balance

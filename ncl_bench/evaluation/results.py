@@ -147,16 +147,19 @@ class Evaluation(Record):
         for name, values in (("ECCV Caption", self.eccv), ("CxC", self.cxc)):
             sides: dict[str, list[str]] = {"i2t": [], "t2i": []}
             for key, value in values.items():
-                sides[key[:3]].append(f"{titles[key[4:]]} {value:.1f}")
+                side, _, measure = key.partition("_")
+                sides[side].append(f"{titles[measure]} {value:.1f}")
             if values:
                 shown = (f"{side} {', '.join(texts)}" for side, texts in sides.items())
                 lines.append(f"{name}: {'; '.join(shown)}")
+        names = {
+            "expert_tau_c": "tau-c",
+            "expert_auroc": "AUROC",
+            "crowd_tau_b": "tau-b",
+            "crowd_auroc": "AUROC",
+        }
         for kind, title in (("expert", "Experts"), ("crowd", "Crowd")):
-            own = [
-                f"{'AUROC' if name.endswith('auroc') else name[-5:].replace('_', '-')} {one}"
-                for name, one in self.people.items()
-                if name.startswith(kind)
-            ]
+            own = [f"{names[name]} {one}" for name, one in self.people.items() if name.startswith(kind)]
             if own:
                 lines.append(f"{title}: {', '.join(own)}")
         return lines

@@ -118,7 +118,7 @@ def ranked(rows: Sequence[Row], test: "SignificanceTest") -> list[Row]:
     # a closed form needs one result, so it would be first of a table whose trained rows all wait for seeds
     compared = not all(lead.closed_form for lead in leads)
     apart, intervals = test(leads), iter(test.rank_intervals(leads) if compared else ())
-    shown = [f"{lead.r_sum:.1f}" for lead in leads]
+    shown = [lead.shown_sum for lead in leads]
     placed: list[Row] = []
     rank = n_ranked = above = 0
     for lead, *also in folded:
@@ -175,8 +175,8 @@ def _agree(first: Row, second: Row) -> bool:
     """Whether two rows print the same sum, or none, and the same of every recall that both print."""
     pairs = zip(first.recalls.values.values(), second.recalls.values.values(), strict=True)
     shared = [(a, b) for a, b in pairs if a is not None and b is not None]
-    sums = ["" if row.r_sum is None else f"{row.r_sum:.1f}" for row in (first, second)]
-    return sums[0] == sums[1] and bool(sums[0] or shared) and all(a == b for a, b in shared)
+    same_sum = first.shown_sum == second.shown_sum and bool(first.shown_sum or shared)
+    return same_sum and all(a == b for a, b in shared)
 
 
 def boards(rows: Iterable[Row]) -> list[Board]:

@@ -276,6 +276,11 @@ class Entry(Record):
         return self.r_sum or 0.0
 
     @property
+    def shown_sum(self) -> str:
+        """Its rSum with one decimal; empty if unknown."""
+        return "" if self.r_sum is None else f"{self.r_sum:.1f}"
+
+    @property
     def printed_gap(self) -> float | None:
         """Printed rSum minus the sum of the recalls, if rounding does not explain it; else None.
 

@@ -258,10 +258,10 @@ def _key(row: Row, content: Content) -> tuple[str, ...]:
 
 
 def _value(row: Row | None) -> str:
-    if row is None or row.r_sum is None:
+    if row is None or not row.shown_sum:
         return "–"
     spread = f" ± {row.spread['r_sum']:.1f} ({row.n_seeds})" if "r_sum" in row.spread else ""
-    return f"{row.r_sum:.1f}{OTHER_SUM * (row.printed_gap is not None)}{spread}"
+    return f"{row.shown_sum}{OTHER_SUM * (row.printed_gap is not None)}{spread}"
 
 
 def escape(text: str) -> str:

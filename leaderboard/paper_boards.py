@@ -78,7 +78,7 @@ def with_mine(
 
     Args:
         content: all rows.
-        given: submission folders, of which several seeds of one method make one row; or files of similarities of the
+        paths: submission folders, of which several seeds of one method make one row; or files of similarities of the
             test split, each taken for a single network that is named after its file.
         root: folder of the leaderboard, which is not changed.
         asked: dataset and noise of files of similarities, see :func:`noise_name`.
@@ -233,7 +233,7 @@ def only_mine(shown: Sequence[Board], files: Collection[str], rows: Iterable[Row
     """Divisions that contain the user's rows.
 
     Args:
-        found: from :func:`boards_for`.
+        shown: from :func:`boards_for`.
         files: from :func:`with_mine`.
         rows: from :func:`with_mine`.
     """

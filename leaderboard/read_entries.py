@@ -5,6 +5,7 @@ import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import yaml
 from numpy.typing import NDArray
 
 from baselines.recipes import AblationLine, ablations, on_dataset
-from leaderboard.entries import Condition, Entry, Run, Status
+from leaderboard.entries import Condition, Entry, Run, Status, grouped
 from leaderboard.rank_files import hits_of, read_ranks
 from leaderboard.row_files import (
     Header,
@@ -95,24 +96,20 @@ def read_published(families: dict[str, Family], folder: Path = PUBLISHED) -> lis
 
 def _with_disagreements(entries: list[Entry], papers: dict[str, Paper]) -> list[Entry]:
     """Add a remark to entries for which other papers print other numbers."""
-    rows: dict[tuple[object, ...], list[tuple[str, str]]] = {}
+    of_model = grouped((entry for entry in entries if entry.shown_sum), attrgetter("quoted_as"))
+    remarked = []
     for entry in entries:
-        if entry.r_sum is not None:
-            paper = papers[entry.source].name
-            rows.setdefault(entry.quoted_as, []).append((paper, f"{entry.r_sum:.1f}"))
-
-    def remarked(entry: Entry) -> Entry:
-        if entry.r_sum is None:
-            return entry
-        ours = f"{entry.r_sum:.1f}"
-        others = {paper: value for paper, value in rows[entry.quoted_as] if value != ours}
-        if not others:
-            return entry
-        shown = ", ".join(f"{value} in {paper}" for paper, value in list(others.items())[:3])
-        remark = f"{DISAGREEMENT}: {shown}{', and elsewhere' if len(others) > 3 else ''}."
-        return entry.model_copy(update={"notes": (*entry.notes, remark)})
-
-    return [remarked(entry) for entry in entries]
+        others = {
+            papers[other.source].name: other.shown_sum
+            for other in of_model.get(entry.quoted_as, ())
+            if other.shown_sum != entry.shown_sum
+        }
+        if entry.shown_sum and others:
+            shown = ", ".join(f"{value} in {paper}" for paper, value in list(others.items())[:3])
+            remark = f"{DISAGREEMENT}: {shown}{', and elsewhere' if len(others) > 3 else ''}."
+            entry = entry.model_copy(update={"notes": (*entry.notes, remark)})
+        remarked.append(entry)
+    return remarked
 
 
 def _printed_entry(printed: Printed, papers: dict[str, Paper]) -> Entry:

@@ -182,7 +182,7 @@ def mean_curve(runs: Sequence[Recorded]) -> list[tuple[float, float]]:
 def recorded(row: Row, of: str) -> list[Recorded]:
     """Values of the runs of a row that recorded them, by their name in a curve or in the pairs found."""
     sources: Sequence[object] = row.curves if of in ("auroc", "dev") else row.found
-    if len(sources) < len(row.curves):
+    if len(sources) != len(row.curves):
         return []  # which run each belongs to is not known
     values = [(curve, getattr(one, of)) for curve, one in zip(row.curves, sources, strict=True)]
     return [(curve.steps, measured, curve.best) for curve, measured in values if measured]

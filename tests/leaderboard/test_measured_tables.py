@@ -343,6 +343,8 @@ def test_divisions_are_drawn_where_runs_recorded_every_epoch(content):
     row = next(row for row in table.places[NOISY.slug] if row.found)
     points = mean_curve(recorded(row, "noise_left"))
     assert (points[0], points[-1]) == ((10, pytest.approx(0.4)), (30, pytest.approx(0.2)))
+    for name in ("curves", "found"):  # which run the others belong to is not known
+        assert recorded(row.model_copy(update={name: getattr(row, name)[:1]}), "noise_left") == []
 
 
 def test_a_gain_is_the_difference_from_the_own_base_loss_with_its_interval(content, monkeypatch):

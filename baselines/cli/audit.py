@@ -109,7 +109,7 @@ def audit_pairs(as_json: Json = False, **given: Any) -> None:
 
 def _say(result: "AuditResult", to: Path) -> None:
     """Print what an audit found, and where it is."""
-    for sentence in (*result.order_faults, *result.remarks):
+    for sentence in result.order_faults:
         typer.echo(sentence)
     for reason, count in result.reasons.items():
         typer.echo(f"{reason}: {count:,} pairs")
@@ -120,6 +120,8 @@ def _say(result: "AuditResult", to: Path) -> None:
         )
     elif result.lemon is None:
         typer.echo(f"{result.obtained} Look at the first ones.")
+    for sentence in result.remarks:
+        typer.echo(sentence)
     typer.echo(f"open {to / 'index.html'}; the pairs are in {to / 'pairs.csv'}")
 
 

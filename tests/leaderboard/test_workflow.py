@@ -89,7 +89,7 @@ def test_a_new_result_passes_and_is_described(pull_request, put):
     pull_request.commit("a result")
     pull_request.build_by_its_own_code()
     done = pull_request.check(author="bo")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, "ncl-bench: " in done.stderr) == (0, False), done.stderr
     assert "### New seeds (1)\n\n- `digits/mine/" in pull_request.moved
     assert "### New rows (1)\n\n- Mine" in pull_request.moved
 

@@ -265,10 +265,7 @@ class Rule(Record):
 
     def applies(self, row: PrintedLine) -> bool:
         """Whether a row has all values under ``where``."""
-        for name, values in self.where.items():  # noqa: SIM110, a generator takes twice as long, 100,000 times
-            if getattr(row, name) not in values:
-                return False
-        return True
+        return all(getattr(row, name) in values for name, values in self.where.items())
 
 
 class _Rules(Record):

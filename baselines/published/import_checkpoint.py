@@ -27,6 +27,7 @@ from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import RecipeError, TrainingError, known_name, named, refuse_difference
 from ncl_bench.files import atomic_folder, refuse_existing, sha256_of_file, write_bytes
 from ncl_bench.foreign import reading
+from ncl_bench.noise.draw import Noise
 
 SELECTED_ON: dict[str, Selection] = {"pc2": "test"}
 """Split on which the published code chose the checkpoint it releases; dev for all other methods."""
@@ -204,6 +205,8 @@ def _check_statement(statement: Provenance) -> None:
             f"the noise that the checkpoint was trained on is not given; state it with {named('noise_ratio')} "
             f"(0 for clean pairs) or {named('noise_file')}"
         )
+    if statement.noise_file is None:
+        Noise.asked(statement.noise_ratio, statement.noise_unit, statement.noise_seed)
 
 
 def _job(statement: Provenance, backbones: Sequence[Backbone], state: Mapping[str, Tensor]) -> TrainingJob:

@@ -1,6 +1,7 @@
 """Rows of a dataset or method of one's own: they need its file, and the commands that are printed name it."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ def submission(make, tmp_path, monkeypatch):
     """A submission on a dataset that only ``mine.py``, in the current folder, registers."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("ncl_bench.plugins._loaded", {})
+    monkeypatch.setattr("sys.path", [*sys.path])  # a plugin adds its folder
     before = dict(DATASETS)
     (tmp_path / "mine.py").write_text(PLUGIN)
     text = (make(tmp_path / "submission") / "submission.yaml").read_text()

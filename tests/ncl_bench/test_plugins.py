@@ -37,6 +37,7 @@ def forgotten(tmp_path, monkeypatch):
     before = dict(METHODS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("ncl_bench.plugins._loaded", {})
+    monkeypatch.setattr("sys.path", [*sys.path])  # a plugin adds its folder
     yield
     for name in METHODS.keys() - before.keys():
         METHODS.pop(name)

@@ -1,6 +1,7 @@
 """``ncl-bench datasets new``: from a folder of features and a table of captions to a dataset that loads and trains."""
 
 import os
+import sys
 import unicodedata
 from dataclasses import replace
 from itertools import chain
@@ -29,6 +30,7 @@ def place(tmp_path, monkeypatch):
     """An empty current folder, after which the registry is as before."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("ncl_bench.plugins._loaded", {})
+    monkeypatch.setattr("sys.path", [*sys.path])  # a plugin adds its folder
     before = dict(DATASETS)
     yield tmp_path
     DATASETS.clear()

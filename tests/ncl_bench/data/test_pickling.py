@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import pickle
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -97,6 +98,7 @@ register(type(spec)(**{**vars(spec), "name": "mine", "protocols": ("3",)}))
 
 def test_a_dataset_of_a_plugin_is_opened_in_a_fresh_process(root, tmp_path, monkeypatch):
     monkeypatch.setattr("ncl_bench.plugins._loaded", {})
+    monkeypatch.setattr("sys.path", [*sys.path])  # a plugin adds its folder
     monkeypatch.setitem(DATASETS.data, "mine", miniatures.SPECS["flickr30k"])
     monkeypatch.delitem(DATASETS.data, "mine")
     (tmp_path / "mine.py").write_text(PLUGIN)

@@ -89,6 +89,16 @@ def run(monkeypatch, capsys):
 
 
 @pytest.fixture
+def no_plugins(monkeypatch):
+    """No plugin is loaded; the datasets that one registers, and the folder it imports from, go with the test."""
+    from ncl_bench.data import DATASETS
+
+    monkeypatch.setattr("ncl_bench.plugins._loaded", {})
+    monkeypatch.setattr(DATASETS, "data", dict(DATASETS.data))
+    monkeypatch.setattr("sys.path", [*sys.path])
+
+
+@pytest.fixture
 def signals_heard():
     """Let signals stop this process and those that a test starts, as in a terminal.
 

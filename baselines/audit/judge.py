@@ -424,13 +424,8 @@ def _judged(
         scores = suspicion(measures.given, measures.planted, measures.fold)
         told = told_apart(*scores)
         if told > best:
-            best, chosen, chosen_folds, measured, (score, score_planted) = (
-                told,
-                fitted,
-                folds,
-                measures,
-                scores,
-            )
+            best, chosen, chosen_folds, measured = told, fitted, folds, measures
+            score, score_planted = scores
     faults = find_order_faults(lambda offset: chosen(offset) if offset else chosen_folds, image_of, seed)
     for fault in faults:
         # over other reasons: the row itself may be right, it is in the wrong place

@@ -1,7 +1,6 @@
 """Rows of a dataset or method of one's own: they need its file, and the commands that are printed name it."""
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -26,18 +25,13 @@ register(replace(digits.SPEC, name="mine", title="Mine"))
 
 
 @pytest.fixture
-def submission(make, tmp_path, monkeypatch):
+def submission(make, tmp_path, monkeypatch, no_plugins):
     """A submission on a dataset that only ``mine.py``, in the current folder, registers."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ncl_bench.plugins._loaded", {})
-    monkeypatch.setattr("sys.path", [*sys.path])  # a plugin adds its folder
-    before = dict(DATASETS)
     (tmp_path / "mine.py").write_text(PLUGIN)
     text = (make(tmp_path / "submission") / "submission.yaml").read_text()
     (tmp_path / "submission" / "submission.yaml").write_text(text.replace("dataset: digits", "dataset: mine"))
-    yield tmp_path / "submission"
-    DATASETS.clear()
-    DATASETS.update(before)
+    return tmp_path / "submission"
 
 
 def typed(*words):

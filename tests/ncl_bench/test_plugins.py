@@ -32,12 +32,10 @@ class {name}(Triplet):
 
 
 @pytest.fixture(autouse=True)
-def forgotten(tmp_path, monkeypatch):
+def forgotten(tmp_path, monkeypatch, no_plugins):
     """An empty current folder; what a test's plugins register is forgotten afterwards."""
     before = dict(METHODS)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ncl_bench.plugins._loaded", {})
-    monkeypatch.setattr("sys.path", [*sys.path])  # a plugin adds its folder
     yield
     for name in METHODS.keys() - before.keys():
         METHODS.pop(name)

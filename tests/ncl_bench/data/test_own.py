@@ -1,7 +1,6 @@
 """``ncl-bench datasets new``: from a folder of features and a table of captions to a dataset that loads and trains."""
 
 import os
-import sys
 import unicodedata
 from dataclasses import replace
 from itertools import chain
@@ -26,15 +25,10 @@ IDS = {split: [f"{split}/{i}.jpg" for i in range(n)] for split, n in SIZES.items
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path, monkeypatch):
-    """An empty current folder, after which the registry is as before."""
+def place(tmp_path, monkeypatch, no_plugins):
+    """An empty current folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ncl_bench.plugins._loaded", {})
-    monkeypatch.setattr("sys.path", [*sys.path])  # a plugin adds its folder
-    before = dict(DATASETS)
-    yield tmp_path
-    DATASETS.clear()
-    DATASETS.update(before)
+    return tmp_path
 
 
 def arrays(*shape, dtype="float32"):

@@ -3,7 +3,6 @@
 import multiprocessing
 import os
 import pickle
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from support import miniatures
 from support.processes import python
 
 from ncl_bench import load_dataset
-from ncl_bench.data import DATASETS
 from ncl_bench.data.prepare import prepare
 from ncl_bench.plugins import load_plugins
 
@@ -96,11 +94,7 @@ register(type(spec)(**{**vars(spec), "name": "mine", "protocols": ("3",)}))
 """
 
 
-def test_a_dataset_of_a_plugin_is_opened_in_a_fresh_process(root, tmp_path, monkeypatch):
-    monkeypatch.setattr("ncl_bench.plugins._loaded", {})
-    monkeypatch.setattr("sys.path", [*sys.path])  # a plugin adds its folder
-    monkeypatch.setitem(DATASETS.data, "mine", miniatures.SPECS["flickr30k"])
-    monkeypatch.delitem(DATASETS.data, "mine")
+def test_a_dataset_of_a_plugin_is_opened_in_a_fresh_process(root, tmp_path, no_plugins):
     (tmp_path / "mine.py").write_text(PLUGIN)
     load_plugins([str(tmp_path / "mine.py")])
     prepare("mine", tmp_path / "from", root)
